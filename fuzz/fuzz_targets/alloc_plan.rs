@@ -2,11 +2,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use terrace_alloc::arena::plan::{Plan, ARENAS_LIMIT, RULES_LIMIT};
+use terrace_alloc::arena::plan::{ArenaPlan, ARENAS_LIMIT, RULES_LIMIT};
 use terrace_types::NodeId;
 
 fuzz_target!(|data: &[u8]| {
-    match Plan::parse(data) {
+    match ArenaPlan::parse(data) {
         Ok(plan) => {
             assert!(plan.arenas.len() <= ARENAS_LIMIT && plan.rules.len() <= RULES_LIMIT);
             assert!(plan.rules.iter().all(|r| r.arena < plan.arenas.len()));

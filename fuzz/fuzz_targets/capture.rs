@@ -5,12 +5,12 @@
 use libfuzzer_sys::fuzz_target;
 use std::io::Cursor;
 use terrace_trace::capture::{Capture, Filter, Totals};
-use terrace_trace::{Header, Info, TraceReader, TraceWriter};
+use terrace_trace::{TraceHeader, Info, TraceReader, TraceWriter};
 
 fuzz_target!(|data: &[u8]| {
     let (options, data) = data.split_first().map_or((0, data), |(first, rest)| (*first, rest));
     let values = options & 1 != 0;
-    let header = Header { values, pcs: options & 2 != 0, ..Header::default() };
+    let header = TraceHeader { values, pcs: options & 2 != 0, ..TraceHeader::default() };
     let filter = Filter { period: u64::from(options >> 2 & 3) + 1, ..Filter::default() };
     let one_by_one = run(&header, &filter, values, data, false);
     let Some((totals, bytes)) = run(&header, &filter, values, data, true) else { return };
@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn run(
-    header: &Header,
+    header: &TraceHeader,
     filter: &Filter,
     values: bool,
     data: &[u8],

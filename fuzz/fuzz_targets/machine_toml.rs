@@ -2,14 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use terrace_machine::{explain, rank, render_text, By, Machine};
+use terrace_machine::{explain, rank, render_text, RankAttribute, Machine};
 
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);
     match Machine::from_toml(&text, "fuzz") {
         Ok(machine) => {
             assert_eq!(machine.check(), Ok(()));
-            if let Ok(ranking) = rank(&machine, By::Bandwidth, None) {
+            if let Ok(ranking) = rank(&machine, RankAttribute::Bandwidth, None) {
                 let _ = render_text(&machine, &ranking, "fuzz");
             }
             assert!(!explain(&machine).is_empty());

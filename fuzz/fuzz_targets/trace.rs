@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::io::Cursor;
-use terrace_report::Recording;
+use terrace_report::RecordingSummary;
 use terrace_trace::{block_lines, mend_checksums, Block, Info, TraceError, TraceReader};
 
 fuzz_target!(|data: &[u8]| {
@@ -32,7 +32,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     assert!(Info::of(&mut reader).is_ok());
-    if let Ok(recording) = Recording::of(&mut reader) {
+    if let Ok(recording) = RecordingSummary::of(&mut reader) {
         recording.html();
         recording.text();
     }

@@ -3,11 +3,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::io::Cursor;
-use terrace_trace::import::{import, Format};
+use terrace_trace::import::{import, RecordingFormat};
 use terrace_trace::{Info, TraceReader};
 
 fuzz_target!(|data: &[u8]| {
-    for format in [Format::Lackey, Format::Perf, Format::Damo] {
+    for format in [RecordingFormat::Lackey, RecordingFormat::Perf, RecordingFormat::Damo] {
         let mut out = Cursor::new(Vec::new());
         if let Ok(read) = import(format, data, &mut out) {
             let mut reader =

@@ -9,7 +9,7 @@ use pyo3::types::PyDict;
 use serde_json::json;
 use std::sync::Arc;
 use terrace_terrace::alloc::arena::{
-    self, Devices, MoveError, MoveReport, Moving, Spec, Strictness,
+    self, Devices, MoveError, MoveReport, Moving, ArenaSpec, Strictness,
 };
 use terrace_terrace::types::{Bytes, NodeId};
 
@@ -86,12 +86,12 @@ impl Arena {
         huge: bool,
         name: String,
     ) -> PyResult<Self> {
-        let spec = Spec {
+        let spec = ArenaSpec {
             name,
             limit: limit.map(Bytes),
             devices: devices(how, nodes)?,
             huge_pages: huge,
-            ..Spec::default()
+            ..ArenaSpec::default()
         };
         let made = arena::Arena::create(&spec).map_err(|e| failed("create", "an arena", &e))?;
         Ok(Self { of: Arc::new(Owned(made)) })

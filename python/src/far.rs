@@ -9,7 +9,7 @@ use serde_json::json;
 use std::ffi::OsStr;
 use std::ops::Range;
 use terrace_terrace::far::store::StoreSpec;
-use terrace_terrace::far::{Access, Advice, Map, Options};
+use terrace_terrace::far::{FileMapMode, Advice, FarMap, FarOptions};
 use terrace_terrace::far_run::size;
 use terrace_terrace::types::Bytes;
 
@@ -36,7 +36,7 @@ impl Size {
 /// A range larger than its memory.
 #[pyclass(frozen)]
 pub struct Far {
-    map: Map,
+    map: FarMap,
     bytes: u64,
 }
 
@@ -60,7 +60,7 @@ impl Far {
         let made = py.detach(|| {
             let store =
                 StoreSpec::parse(OsStr::new(store)).make(room, dram).map_err(|e| e.to_string())?;
-            Map::new(room, dram, store).map_err(|e| e.to_string())
+            FarMap::new(room, dram, store).map_err(|e| e.to_string())
         });
         Ok(Self { map: made.map_err(|e| failed("make", &target, &e))?, bytes })
     }
@@ -74,8 +74,8 @@ impl Far {
         writable: bool,
     ) -> PyResult<Self> {
         let dram = dram.bytes()?;
-        let access = if writable { Access::ReadWrite } else { Access::ReadOnly };
-        let made = py.detach(|| Map::of_file(&path, access, dram, &Options::default()));
+        let access = if writable { FileMapMode::ReadWrite } else { FileMapMode::ReadOnly };
+        let made = py.detach(|| FarMap::of_file(&path, access, dram, &FarOptions::default()));
         let map = made.map_err(|e| failed("map", &path.to_string_lossy(), &e))?;
         let bytes = map.file_bytes().map_or(map.len() as u64, |b| b.get());
         Ok(Self { map, bytes })

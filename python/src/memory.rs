@@ -7,9 +7,9 @@ use pyo3::types::PyDict;
 use serde_json::{json, Value};
 use std::sync::Arc;
 use terrace_terrace::alloc::attributes::{
-    Attributes, Binding, ClassId, Index, Lifetime, Mismatch, PageSize, Place, Split,
+    Attributes, Binding, ClassId, Index, Lifetime, Mismatch, PageSize, ClassPlacement, NodeSplit,
 };
-use terrace_terrace::alloc::commit::{Row, Scope};
+use terrace_terrace::alloc::commit::{CommitRow, Scope};
 use terrace_terrace::alloc::memory;
 use terrace_terrace::types::Bytes;
 
@@ -52,18 +52,18 @@ impl Wish {
                     return Err(unknown("nodes", &word, "a list of indices, \"all\" or \"local\""))
                 }
             };
-            Ok(Place { class: ClassId(class), index })
+            Ok(ClassPlacement { class: ClassId(class), index })
         });
         let small = |n: &u64| {
             u32::try_from(*n).map_err(|_| unknown("weight", &n.to_string(), "less than 2**32"))
         };
         let split = match (self.how.0.as_str(), self.how.1.as_slice()) {
-            ("os", []) => Split::Os,
-            ("spill", []) => Split::SpillOver,
-            ("equal", []) => Split::Equal,
-            ("chunk", [pages]) => Split::Chunk(*pages),
+            ("os", []) => NodeSplit::Os,
+            ("spill", []) => NodeSplit::SpillOver,
+            ("equal", []) => NodeSplit::Equal,
+            ("chunk", [pages]) => NodeSplit::Chunk(*pages),
             ("weighted", weights) => {
-                Split::Weighted(weights.iter().map(small).collect::<PyResult<_>>()?)
+                NodeSplit::Weighted(weights.iter().map(small).collect::<PyResult<_>>()?)
             }
             (word, _) => {
                 let known =
@@ -183,7 +183,7 @@ impl Memory {
 }
 
 impl Memory {
-    fn json(&self, row: &Row) -> Value {
+    fn json(&self, row: &CommitRow) -> Value {
         let of =
             |class| row.got.iter().find(|(c, _)| *c == class).map_or(0, |(_, bytes)| bytes.get());
         json!({

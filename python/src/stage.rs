@@ -15,7 +15,7 @@ use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use terrace_terrace::stage::{
-    check_blocks, costs, stage_held, Mode, Options, Report, StageError, Threads,
+    check_blocks, costs, stage_held, StagingMode, StagingOptions, StagingReport, StageError, Threads,
 };
 use terrace_terrace::types::{Bytes, CpuId, NodeId};
 
@@ -43,14 +43,14 @@ pub struct How {
 }
 
 impl How {
-    fn options(self) -> PyResult<Options> {
+    fn options(self) -> PyResult<StagingOptions> {
         let fast = NodeId(self.fast);
         let threads = match self.threads {
             (all, None) if self.in_place => Threads::InPlace(all),
             (all, None) => Threads::Auto(all),
             (workers, Some(migrators)) => Threads::Fixed { workers, migrators },
         };
-        let mut options = Options::new(fast, threads);
+        let mut options = StagingOptions::new(fast, threads);
         options.slow = self.slow.map(NodeId);
         if let (Some(name), Some(slow)) = (&self.machine, options.slow) {
             let initiator = NodeId(self.initiator.unwrap_or(self.fast));
@@ -235,9 +235,9 @@ fn run(
     bytes: usize,
     back: bool,
     blocks: impl Iterator<Item = Range<usize>> + Send,
-    options: &Options,
+    options: &StagingOptions,
     kernel: impl Fn(usize, &mut [u8], Option<Arc<dyn Any + Send + Sync>>) + Sync,
-) -> Result<Report, StageError> {
+) -> Result<StagingReport, StageError> {
     let mut none = [];
     let data: &mut [u8] = if bytes == 0 {
         &mut none
@@ -255,10 +255,10 @@ fn run(
     })
 }
 
-fn told(report: &Report) -> String {
+fn told(report: &StagingReport) -> String {
     let why = match report.mode {
-        Mode::Staged => None,
-        Mode::InPlace(why) => Some(why.to_string()),
+        StagingMode::Staged => None,
+        StagingMode::InPlace(why) => Some(why.to_string()),
     };
     json!({
         "staged": why.is_none(),

@@ -1,6 +1,6 @@
 //! Moving an arena against one perfectly batched `move_pages` on the same pages.
 
-use terrace_alloc::arena::{Arena, Devices, KernelNodes, NodeOps, Spec, Strictness};
+use terrace_alloc::arena::{Arena, Devices, KernelNodes, NodeOps, ArenaSpec, Strictness};
 use terrace_types::{Pid, Vpn, VpnRange};
 
 /// Seconds of both, as medians of `rounds`, as JSON; or why not.
@@ -9,7 +9,7 @@ pub fn compare(bytes: usize, rounds: usize) -> Result<String, String> {
     let [one, two, ..] = nodes[..] else {
         return Err(format!("this machine has {} memory node; moving needs two", nodes.len()));
     };
-    let spec = Spec { devices: Devices::Only(vec![one]), ..Spec::default() };
+    let spec = ArenaSpec { devices: Devices::Only(vec![one]), ..ArenaSpec::default() };
     let arena = Arena::create(&spec).map_err(|e| e.to_string())?;
     let block = arena.alloc(bytes).map_err(|e| e.to_string())?;
     // SAFETY: a fresh block of that size.

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_void, CStr};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use std::sync::OnceLock;
-use terrace_alloc::arena::{self, Arena, Spec};
+use terrace_alloc::arena::{self, Arena, ArenaSpec};
 
 /// Allocates.
 pub type Alloc = unsafe extern "C" fn(usize) -> *mut c_void;
@@ -77,7 +77,7 @@ fn symbol(name: &CStr) -> Result<*mut c_void, String> {
 static ARENA: OnceLock<Arena> = OnceLock::new();
 
 fn terrace() -> Result<(), String> {
-    let arena = Arena::create(&Spec::default()).map_err(|e| e.to_string())?;
+    let arena = Arena::create(&ArenaSpec::default()).map_err(|e| e.to_string())?;
     ARENA.set(arena).map_err(|_| "called twice".to_string())
 }
 

@@ -8,7 +8,7 @@
 use std::error::Error;
 use std::ops::Range;
 use std::sync::Arc;
-use terrace_alloc::attributes::{Attributes, Binding, ClassId, Mismatch, Split};
+use terrace_alloc::attributes::{Attributes, Binding, ClassId, Mismatch, NodeSplit};
 use terrace_alloc::commit::Scope;
 use terrace_alloc::gpu::{CudaError, Device, Gpus, Home};
 use terrace_alloc::memory::Memory;
@@ -129,7 +129,7 @@ fn wish(name: &str, priority: u32, binding: Binding) -> Attributes {
         priority,
         binding,
         prefetch: true,
-        split: Split::SpillOver,
+        split: NodeSplit::SpillOver,
         ..Attributes::of(ClassId::CUDA_MANAGED)
     }
 }

@@ -7,9 +7,9 @@ use std::error::Error;
 use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
-use terrace_alloc::arena::{Arena, Devices, Spec, Strictness};
+use terrace_alloc::arena::{Arena, ArenaSpec, Devices, Strictness};
 use terrace_alloc::attributes::{Attributes, Binding, ClassId, Mismatch};
-use terrace_alloc::commit::{Row, Scope};
+use terrace_alloc::commit::{CommitRow, Scope};
 use terrace_alloc::error::AllocError;
 use terrace_alloc::memory::Memory;
 use terrace_sys::{page_size, query_pages, PageStatus};
@@ -28,7 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let held = memory.allocate(HELD, of(Mismatch::Error, Binding::Immediate))?;
     fill(held, HELD, 3);
-    let arena = Arena::create(&Spec { devices: Devices::Only(vec![node]), ..Spec::default() })?;
+    let arena =
+        Arena::create(&ArenaSpec { devices: Devices::Only(vec![node]), ..ArenaSpec::default() })?;
     let block = arena.alloc(HELD.get() as usize)?.as_ptr() as usize;
     fill(block, HELD, 5);
     let large = Bytes(free(node)?.get() * 3 / 4);
@@ -118,7 +119,7 @@ fn intact(at: usize, size: Bytes, seed: u64) -> Result<(), Box<dyn Error>> {
 }
 
 /// Bytes by class are those that the kernel says.
-fn as_told(memory: &Memory, row: &Row) -> Result<(), Box<dyn Error>> {
+fn as_told(memory: &Memory, row: &CommitRow) -> Result<(), Box<dyn Error>> {
     let page = page_size().get();
     let range: Range<u64> = row.address as u64 / page..(row.address as u64 + row.size.get()) / page;
     let found = query_pages(Pid(std::process::id() as i32), &range.map(Vpn).collect::<Vec<_>>())?;

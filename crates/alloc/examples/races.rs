@@ -5,7 +5,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
-use terrace_alloc::arena::{self, Arena, Devices, KernelNodes, NodeOps as _, Spec, Strictness};
+use terrace_alloc::arena::{
+    self, Arena, ArenaSpec, Devices, KernelNodes, NodeOps as _, Strictness,
+};
 use terrace_alloc::shared::{SharedArena, SharedSpec};
 use terrace_types::{Bytes, Seed};
 
@@ -90,9 +92,9 @@ fn sharer(shared: &'static SharedArena) {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seconds = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(5);
     let until = Instant::now() + Duration::from_secs(seconds);
-    let mut arenas = [Arena::create(&Spec::default())?; ARENAS];
+    let mut arenas = [Arena::create(&ArenaSpec::default())?; ARENAS];
     for arena in &mut arenas[1..] {
-        *arena = Arena::create(&Spec::default())?;
+        *arena = Arena::create(&ArenaSpec::default())?;
     }
     let spec = SharedSpec { size: Bytes::mib(4), ..SharedSpec::default() };
     let shared: &'static SharedArena = Box::leak(Box::new(SharedArena::create(&spec)?));
@@ -111,7 +113,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             thread.join().map_err(|_| "a thread failed")?;
         }
         (0..SLOTS).for_each(|slot| take_over(slot, 0));
-        let old = std::mem::replace(&mut arenas[round % ARENAS], Arena::create(&Spec::default())?);
+        let old =
+            std::mem::replace(&mut arenas[round % ARENAS], Arena::create(&ArenaSpec::default())?);
         assert_eq!(old.stats()?.blocks, 0, "all blocks were freed");
         // SAFETY: none of its blocks is left.
         unsafe { old.destroy()? };

@@ -4,7 +4,7 @@
 
 use std::error::Error;
 use terrace_alloc::attributes::{Attributes, Binding, ClassId, Mismatch};
-use terrace_alloc::commit::{Row, Scope};
+use terrace_alloc::commit::{CommitRow, Scope};
 use terrace_alloc::memory::Memory;
 use terrace_sys::{page_size, query_pages, PageStatus};
 use terrace_types::{Bytes, Pid, Vpn};
@@ -93,7 +93,12 @@ fn touch(at: usize, size: Bytes) {
 
 /// `bytes` of the allocation are in `class`, as the kernel has it. Others who take memory meanwhile
 /// may have a hundredth.
-fn expect(memory: &Memory, row: &Row, class: usize, bytes: Bytes) -> Result<(), Box<dyn Error>> {
+fn expect(
+    memory: &Memory,
+    row: &CommitRow,
+    class: usize,
+    bytes: Bytes,
+) -> Result<(), Box<dyn Error>> {
     let page = page_size().get();
     let first = row.address as u64 / page;
     let pages: Vec<Vpn> = (first..first + row.size.get() / page).map(Vpn).collect();

@@ -29,7 +29,7 @@ impl ClassId {
 
 /// A class, and which nodes of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Place {
+pub struct ClassPlacement {
     /// The class.
     pub class: ClassId,
     /// Its nodes.
@@ -38,7 +38,7 @@ pub struct Place {
 
 /// How the bytes are divided among the nodes of all places, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Split {
+pub enum NodeSplit {
     /// The kernel chooses the page's node, near the thread that first touches it.
     #[default]
     Os,
@@ -102,9 +102,9 @@ pub enum Lifetime {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attributes {
     /// Classes, the preferred first.
-    pub places: Vec<Place>,
+    pub places: Vec<ClassPlacement>,
     /// How it is divided among them.
-    pub split: Split,
+    pub split: NodeSplit,
     /// When it is bound.
     pub binding: Binding,
     /// What happens when there is no such memory.
@@ -131,8 +131,8 @@ pub struct Attributes {
 impl Default for Attributes {
     fn default() -> Self {
         Self {
-            places: vec![Place::default()],
-            split: Split::Os,
+            places: vec![ClassPlacement::default()],
+            split: NodeSplit::Os,
             binding: Binding::Immediate,
             mismatch: Mismatch::Fallback,
             priority: 1,
@@ -151,6 +151,6 @@ impl Attributes {
     /// One class, all of its nodes.
     #[must_use]
     pub fn of(class: ClassId) -> Self {
-        Self { places: vec![Place { class, index: Index::All }], ..Self::default() }
+        Self { places: vec![ClassPlacement { class, index: Index::All }], ..Self::default() }
     }
 }

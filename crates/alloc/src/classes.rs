@@ -9,10 +9,10 @@
 
 use crate::attributes::{Attributes, ClassId, Index, Mismatch};
 use crate::error::AllocError;
-use crate::kernel::Kernel;
+use crate::kernel::AllocatorKernel;
 use std::cmp::Reverse;
-use terrace_machine::{list, parse_list, rank, By, Link, Machine, Tier};
-use terrace_topology::{load_machine, Source};
+use terrace_machine::{list, parse_list, rank, Link, Machine, RankAttribute, Tier};
+use terrace_topology::{load_machine, MachineSource};
 use terrace_types::{Bytes, NodeId};
 
 /// States the classes.
@@ -24,7 +24,7 @@ pub const RANK_BY: &str = "TERRACE_RANK_BY";
 
 /// One class.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Class {
+pub struct MemoryClass {
     /// Its nodes by number; the index of a node is its position.
     pub nodes: Vec<NodeId>,
     /// What a byte read from it gains, the best class being 1.
@@ -37,7 +37,7 @@ pub struct Class {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Classes {
     /// Classes by rank.
-    pub list: Vec<Class>,
+    pub list: Vec<MemoryClass>,
     /// What was missing or overridden; one sentence each.
     pub notes: Vec<String>,
     machine: Machine,
@@ -61,27 +61,29 @@ impl Classes {
     /// # Errors
     /// A machine that cannot be read or ranked, or a variable that says nothing.
     pub fn find(
-        kernel: &dyn Kernel,
+        kernel: &dyn AllocatorKernel,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, AllocError> {
         let source = match variable(MACHINE) {
-            None => Source::Live,
+            None => MachineSource::Live,
             // It would be part of what errors say.
             Some(value) if value.contains(char::is_control) => {
                 let what =
                     "give a file without control characters in its name, or a preset".to_owned();
                 return Err(AllocError::Environment { name: MACHINE, value, what });
             }
-            Some(text) => Source::parse_machine(&text),
+            Some(text) => MachineSource::parse_machine(&text),
         };
         let machine = load_machine(&source)?;
         let by = match variable(RANK_BY) {
-            None => By::default(),
-            Some(value) => By::from_name(&value).ok_or_else(|| AllocError::Environment {
-                name: RANK_BY,
-                value,
-                what: "give bandwidth, latency or capacity".to_owned(),
-            })?,
+            None => RankAttribute::default(),
+            Some(value) => {
+                RankAttribute::from_name(&value).ok_or_else(|| AllocError::Environment {
+                    name: RANK_BY,
+                    value,
+                    what: "give bandwidth, latency or capacity".to_owned(),
+                })?
+            }
         };
         Self::of(machine, by, &kernel.nodes(), variable(CLASSES).as_deref())
     }
@@ -92,7 +94,7 @@ impl Classes {
     /// As [`Classes::find`].
     pub fn of(
         machine: Machine,
-        by: By,
+        by: RankAttribute,
         usable: &[NodeId],
         stated: Option<&str>,
     ) -> Result<Self, AllocError> {
@@ -121,12 +123,12 @@ impl Classes {
             }
             None => tiers.iter().map(|t| t.nodes.clone()).collect(),
         };
-        let mut found: Vec<Class> = Vec::new();
+        let mut found: Vec<MemoryClass> = Vec::new();
         for group in groups {
             let mut nodes: Vec<NodeId> = group.into_iter().filter(|n| here.contains(n)).collect();
             nodes.sort_unstable();
             if !nodes.is_empty() {
-                found.push(Class { nodes, read_gain: 1.0, write_gain: 1.0 });
+                found.push(MemoryClass { nodes, read_gain: 1.0, write_gain: 1.0 });
             }
         }
         set_gains(&mut found, tiers, by, stated.is_some());
@@ -153,7 +155,11 @@ impl Classes {
     /// # Errors
     /// With [`Mismatch::Error`], whatever is not there as asked for; without, only what means
     /// nothing anywhere.
-    pub fn meaning(&self, wish: &Attributes, kernel: &dyn Kernel) -> Result<Meaning, AllocError> {
+    pub fn meaning(
+        &self,
+        wish: &Attributes,
+        kernel: &dyn AllocatorKernel,
+    ) -> Result<Meaning, AllocError> {
         if wish.places.is_empty() {
             return Err(AllocError::NothingAsked);
         }
@@ -201,7 +207,7 @@ impl Classes {
         rank: usize,
         index: &Index,
         strict: bool,
-        kernel: &dyn Kernel,
+        kernel: &dyn AllocatorKernel,
         notes: &mut Vec<String>,
     ) -> Result<Vec<NodeId>, AllocError> {
         let class = &self.list[rank];
@@ -236,7 +242,7 @@ impl Classes {
         &self,
         rank: usize,
         strict: bool,
-        kernel: &dyn Kernel,
+        kernel: &dyn AllocatorKernel,
         notes: &mut Vec<String>,
     ) -> Result<Vec<NodeId>, AllocError> {
         let Some(initiator) = self.initiator(&|n| self.near(rank, n), strict, kernel, notes)?
@@ -277,7 +283,7 @@ impl Classes {
         &self,
         near: &dyn Fn(NodeId) -> Vec<NodeId>,
         strict: bool,
-        kernel: &dyn Kernel,
+        kernel: &dyn AllocatorKernel,
         notes: &mut Vec<String>,
     ) -> Result<Option<NodeId>, AllocError> {
         let cpus = kernel.cpus();
@@ -404,30 +410,31 @@ fn read_classes(text: &str, here: &[NodeId]) -> Result<Vec<Vec<NodeId>>, AllocEr
 
 /// Gains by bandwidth where it is known for all classes and asked for, else by latency, else by
 /// rank alone (1, 1/2, ...).
-fn set_gains(classes: &mut [Class], tiers: &[Tier], by: By, stated: bool) {
-    let tier =
-        |class: &Class| tiers.iter().find(|t| t.nodes.iter().any(|n| class.nodes.contains(n)));
-    let rate = |class: &Class| {
+fn set_gains(classes: &mut [MemoryClass], tiers: &[Tier], by: RankAttribute, stated: bool) {
+    let tier = |class: &MemoryClass| {
+        tiers.iter().find(|t| t.nodes.iter().any(|n| class.nodes.contains(n)))
+    };
+    let rate = |class: &MemoryClass| {
         let t = tier(class)?;
         let read = t.read_bandwidth.or(t.write_bandwidth)?.value.get();
         let write = t.write_bandwidth.or(t.read_bandwidth)?.value.get();
         (read > 0 && write > 0).then_some((read as f64, write as f64))
     };
-    let speed = |class: &Class| {
+    let speed = |class: &MemoryClass| {
         let t = tier(class)?;
         let read = t.read_latency.or(t.write_latency)?.value.get();
         let write = t.write_latency.or(t.read_latency)?.value.get();
         (read > 0 && write > 0).then_some((1.0 / read as f64, 1.0 / write as f64))
     };
-    let all = |f: &dyn Fn(&Class) -> Option<(f64, f64)>| {
+    let all = |f: &dyn Fn(&MemoryClass) -> Option<(f64, f64)>| {
         classes.iter().map(f).collect::<Option<Vec<_>>>()
     };
     let known = match by {
         // A stated order is the person's: figures may contradict it.
         _ if stated => None,
-        By::Bandwidth => all(&rate).or_else(|| all(&speed)),
-        By::Latency => all(&speed).or_else(|| all(&rate)),
-        By::Capacity => None,
+        RankAttribute::Bandwidth => all(&rate).or_else(|| all(&speed)),
+        RankAttribute::Latency => all(&speed).or_else(|| all(&rate)),
+        RankAttribute::Capacity => None,
     };
     let gains: Vec<(f64, f64)> = match known {
         Some(figures) => {
@@ -445,7 +452,7 @@ fn set_gains(classes: &mut [Class], tiers: &[Tier], by: By, stated: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attributes::Place;
+    use crate::attributes::ClassPlacement;
     use crate::fake::FakeKernel;
     use terrace_machine::preset;
 
@@ -453,15 +460,15 @@ mod tests {
         let machine = preset(name).unwrap();
         let kernel = FakeKernel::of(&machine);
         let usable = kernel.nodes();
-        (Classes::of(machine, By::Bandwidth, &usable, None).unwrap(), kernel)
+        (Classes::of(machine, RankAttribute::Bandwidth, &usable, None).unwrap(), kernel)
     }
 
-    fn nodes(class: &Class) -> Vec<u16> {
+    fn nodes(class: &MemoryClass) -> Vec<u16> {
         class.nodes.iter().map(|n| n.0).collect()
     }
 
     fn local(class: i16, mismatch: Mismatch) -> Attributes {
-        let places = vec![Place { class: ClassId(class), index: Index::Local }];
+        let places = vec![ClassPlacement { class: ClassId(class), index: Index::Local }];
         Attributes { places, mismatch, ..Attributes::default() }
     }
 
@@ -521,7 +528,7 @@ mod tests {
         "#;
         let machine = Machine::from_toml(text, "lopsided").unwrap();
         let kernel = FakeKernel::of(&machine);
-        let found = Classes::of(machine, By::Bandwidth, &kernel.nodes(), None).unwrap();
+        let found = Classes::of(machine, RankAttribute::Bandwidth, &kernel.nodes(), None).unwrap();
         assert_eq!(found.list.iter().map(nodes).collect::<Vec<_>>(), [vec![0, 1], vec![2]]);
         kernel.run_on(found.machine.node(NodeId(1)).unwrap().cpus.clone());
         assert!(matches!(
@@ -537,7 +544,8 @@ mod tests {
     fn classes_can_be_stated_and_nonsense_is_named() {
         let machine = preset("knl-snc4").unwrap();
         let usable: Vec<NodeId> = (0..8).map(NodeId).collect();
-        let with = |text| Classes::of(machine.clone(), By::Bandwidth, &usable, Some(text));
+        let with =
+            |text| Classes::of(machine.clone(), RankAttribute::Bandwidth, &usable, Some(text));
         let found = with("0-3; 4,5;6-7").unwrap();
         assert_eq!(
             found.list.iter().map(nodes).collect::<Vec<_>>(),
@@ -547,7 +555,7 @@ mod tests {
         for bad in ["", ";", "x", "0-3;3", "9", "0-999999999999", "0;;1"] {
             assert!(matches!(with(bad), Err(AllocError::Environment { .. })), "{bad}");
         }
-        let none = Classes::of(machine.clone(), By::Bandwidth, &[NodeId(99)], None);
+        let none = Classes::of(machine.clone(), RankAttribute::Bandwidth, &[NodeId(99)], None);
         assert!(matches!(none, Err(AllocError::NoNodes { .. })));
     }
 
@@ -564,7 +572,7 @@ mod tests {
             found.meaning(&wish, &kernel),
             Err(AllocError::NoSuchClass { class: 7, .. })
         ));
-        wish.places[0] = Place { class: ClassId(0), index: Index::These(vec![9]) };
+        wish.places[0] = ClassPlacement { class: ClassId(0), index: Index::These(vec![9]) };
         assert!(matches!(
             found.meaning(&wish, &kernel),
             Err(AllocError::NoSuchIndex { index: 9, .. })

@@ -4,13 +4,13 @@
 //! class's. Nodes that no request tells apart are one place with the room of all; nodes that a
 //! split names (equal, chunks, weighted) stand alone.
 
-use crate::attributes::{Attributes, Mismatch, Split};
-use crate::classes::{Class, Meaning};
+use crate::attributes::{Attributes, Mismatch, NodeSplit};
+use crate::classes::{Meaning, MemoryClass};
 use crate::error::AllocError;
 use crate::layout::{self, Nodes, Piece};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use terrace_policy::solve::{self, Placed, Problem, Tier};
+use terrace_policy::solve::{self, PlacedObject, PlacementProblem, SolverTier};
 use terrace_types::{Bytes, Nanos, NodeId};
 
 /// Objects below this lie in one class unless asked otherwise.
@@ -28,7 +28,7 @@ pub enum Scope {
 
 /// What became of one object.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct CommitRow {
     /// Name it was given; may be empty.
     pub name: String,
     /// Its address.
@@ -53,7 +53,7 @@ pub struct Row {
     pub cost: Nanos,
 }
 
-impl Row {
+impl CommitRow {
     /// Of an object that nothing was done with yet.
     pub(crate) const fn new(name: String, address: usize, len: usize, wanted: Vec<usize>) -> Self {
         Self {
@@ -74,9 +74,9 @@ impl Row {
 
 /// What a commit did.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Report {
+pub struct CommitReport {
     /// One row an object, in the order of their addresses.
-    pub rows: Vec<Row>,
+    pub rows: Vec<CommitRow>,
     /// The objective: what was reached.
     pub value: f64,
     /// No placement reaches more.
@@ -87,7 +87,7 @@ pub struct Report {
     pub applied_in: Nanos,
 }
 
-impl Report {
+impl CommitReport {
     /// Bytes that were moved.
     #[must_use]
     pub fn moved(&self) -> Bytes {
@@ -142,7 +142,7 @@ const BY_LIMIT: &str = "the memory limit of the process's group leaves less";
 
 /// Weighs requests given what is free by node and what the group's limit leaves.
 pub(crate) fn weigh(
-    classes: &[Class],
+    classes: &[MemoryClass],
     asked: &[Asked<'_>],
     rooms: &BTreeMap<NodeId, u64>,
     headroom: Option<Bytes>,
@@ -161,7 +161,7 @@ pub(crate) fn weigh(
                 .iter()
                 .map(|n| rooms.get(n).copied().unwrap_or(0) / page as u64 * page as u64)
                 .sum();
-            Tier {
+            SolverTier {
                 capacity: Bytes(capacity),
                 read_gain: class.read_gain,
                 write_gain: class.write_gain,
@@ -183,7 +183,7 @@ pub(crate) fn weigh(
         positions.push(at);
         objects.push(object(a, cut.as_deref(), &of_node));
     }
-    let problem = Problem { grain: Bytes(page as u64), tiers, objects };
+    let problem = PlacementProblem { grain: Bytes(page as u64), tiers, objects };
     let solution = solve::solve(&problem)?;
     let mut decided: Vec<Decided> =
         vec![Decided { pieces: Vec::new(), refused: Some(BY_LIMIT) }; asked.len()];
@@ -204,10 +204,10 @@ pub(crate) fn weigh(
 }
 
 /// Whether the tiers it asks for hold it if nothing else does.
-fn fits_alone(object: &solve::Object, tiers: &[Tier]) -> bool {
+fn fits_alone(object: &solve::Object, tiers: &[SolverTier]) -> bool {
     let room = |t: &usize| tiers.get(*t).map_or(Bytes::ZERO, |tier| tier.capacity);
     match &object.split {
-        solve::Split::Fixed(sizes) => {
+        solve::TierSplit::Fixed(sizes) => {
             sizes.iter().zip(&object.wanted).all(|(size, t)| *size <= room(t))
         }
         _ => object.wanted.iter().map(room).sum::<Bytes>() >= object.size,
@@ -216,7 +216,7 @@ fn fits_alone(object: &solve::Object, tiers: &[Tier]) -> bool {
 
 /// Nodes that no request tells apart, with the rank of their class, best class first.
 fn groups(
-    classes: &[Class],
+    classes: &[MemoryClass],
     asked: &[Asked<'_>],
     cuts: &[Option<Vec<Piece>>],
 ) -> Vec<(usize, Nodes)> {
@@ -270,13 +270,13 @@ fn object(
                     *slot += Bytes(piece.range.len() as u64);
                 }
             }
-            solve::Split::Fixed(sizes)
+            solve::TierSplit::Fixed(sizes)
         }
         None => {
             a.meaning.places.iter().for_each(|p| place(&mut wanted, p));
             match a.wish.split {
-                Split::SpillOver => solve::Split::Ordered,
-                _ => solve::Split::Free,
+                NodeSplit::SpillOver => solve::TierSplit::Ordered,
+                _ => solve::TierSplit::Free,
             }
         }
     };
@@ -298,7 +298,11 @@ fn object(
 }
 
 /// Strict requests beyond what the group's limit leaves, the most worthy kept.
-fn over_limit(classes: &[Class], asked: &[Asked<'_>], headroom: Option<Bytes>) -> BTreeSet<usize> {
+fn over_limit(
+    classes: &[MemoryClass],
+    asked: &[Asked<'_>],
+    headroom: Option<Bytes>,
+) -> BTreeSet<usize> {
     let Some(mut left) = headroom.map(Bytes::get) else { return BTreeSet::new() };
     let best = classes.first();
     let worth = |a: &Asked<'_>| {
@@ -321,7 +325,7 @@ fn over_limit(classes: &[Class], asked: &[Asked<'_>], headroom: Option<Bytes>) -
 fn pieces(
     a: &Asked<'_>,
     cut: Option<&[Piece]>,
-    placed: &Placed,
+    placed: &PlacedObject,
     object: &solve::Object,
     groups: &[(usize, Nodes)],
     page: usize,
@@ -351,11 +355,11 @@ fn pieces(
     if part.nowhere > Bytes::ZERO {
         amounts.push((Nodes::from([]), part.nowhere.get() as usize));
     }
-    layout::runs(&amounts, a.wish.split == Split::Os, page)
+    layout::runs(&amounts, a.wish.split == NodeSplit::Os, page)
 }
 
 /// One or more sentences on what an object got.
-pub(crate) fn why(row: &Row, notes: &[String]) -> Cow<'static, str> {
+pub(crate) fn why(row: &CommitRow, notes: &[String]) -> Cow<'static, str> {
     const AS_ASKED: &str = "all is where it was asked for";
     let asked: u64 =
         row.got.iter().filter(|(c, _)| row.wanted.contains(c)).map(|(_, b)| b.get()).sum();

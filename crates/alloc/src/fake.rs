@@ -1,7 +1,7 @@
 //! A kernel of any number of nodes, for tests: pages, policies and mappings as Linux keeps them, no
 //! memory behind.
 
-use crate::kernel::{Kernel, Moved, Run};
+use crate::kernel::{AllocatorKernel, MoveCounts, NodeRun};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -185,7 +185,7 @@ impl State {
     }
 }
 
-impl Kernel for FakeKernel {
+impl AllocatorKernel for FakeKernel {
     fn page_size(&self) -> Bytes {
         Bytes(PAGE as u64)
     }
@@ -252,20 +252,20 @@ impl Kernel for FakeKernel {
         Ok(())
     }
 
-    fn resident(&self, part: &Range<usize>) -> Result<Vec<Run>, SysError> {
-        let mut runs: Vec<Run> = Vec::new();
+    fn resident(&self, part: &Range<usize>) -> Result<Vec<NodeRun>, SysError> {
+        let mut runs: Vec<NodeRun> = Vec::new();
         for (at, node) in self.state().pages.range(part.clone()) {
             match runs.last_mut() {
                 Some(last) if last.range.end == *at && last.node == *node => last.range.end += PAGE,
-                _ => runs.push(Run { range: *at..at + PAGE, node: *node }),
+                _ => runs.push(NodeRun { range: *at..at + PAGE, node: *node }),
             }
         }
         Ok(runs)
     }
 
-    fn move_to(&self, parts: &[Range<usize>], to: NodeId) -> Moved {
+    fn move_to(&self, parts: &[Range<usize>], to: NodeId) -> MoveCounts {
         let mut state = self.state();
-        let mut done = Moved::default();
+        let mut done = MoveCounts::default();
         for at in parts.iter().flat_map(|p| p.clone().step_by(PAGE)) {
             let Some(from) = state.pages.get(&at).copied() else { continue };
             if state.free.get(&to).is_some_and(|f| *f >= PAGE as u64) {

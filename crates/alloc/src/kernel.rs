@@ -9,7 +9,7 @@ pub use crate::live::LiveKernel;
 
 /// Pages that are there, all on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
+pub struct NodeRun {
     /// Their addresses.
     pub range: Range<usize>,
     /// Their node.
@@ -18,7 +18,7 @@ pub struct Run {
 
 /// What became of pages that should move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Moved {
+pub struct MoveCounts {
     /// Bytes that are on the node now.
     pub moved: Bytes,
     /// Bytes that the kernel left where they were.
@@ -26,7 +26,7 @@ pub struct Moved {
 }
 
 /// The kernel's side of allocating.
-pub trait Kernel: Debug + Send + Sync {
+pub trait AllocatorKernel: Debug + Send + Sync {
     /// Bytes of a base page.
     fn page_size(&self) -> Bytes;
     /// Nodes with memory that this process may use.
@@ -65,9 +65,9 @@ pub trait Kernel: Debug + Send + Sync {
     ///
     /// # Errors
     /// What the kernel said.
-    fn resident(&self, part: &Range<usize>) -> Result<Vec<Run>, SysError>;
+    fn resident(&self, part: &Range<usize>) -> Result<Vec<NodeRun>, SysError>;
     /// Moves present pages to a node.
-    fn move_to(&self, parts: &[Range<usize>], to: NodeId) -> Moved;
+    fn move_to(&self, parts: &[Range<usize>], to: NodeId) -> MoveCounts;
     /// Monotonic time.
     fn now(&self) -> Tick;
 }

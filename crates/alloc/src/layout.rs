@@ -1,7 +1,7 @@
 //! From an object's bytes by group of nodes to address ranges, and from ranges to what the kernel
 //! is asked.
 
-use crate::attributes::Split;
+use crate::attributes::NodeSplit;
 use std::ops::Range;
 use std::sync::Arc;
 use terrace_types::NodeId;
@@ -28,21 +28,23 @@ const HUGE: usize = 2 << 20;
 /// How a fixed split cuts `len` bytes (whole pages) among places: offsets with the nodes of each,
 /// in order of address. `None` for splits that are not fixed.
 pub(crate) fn fixed(
-    split: &Split,
+    split: &NodeSplit,
     places: &[Vec<NodeId>],
     len: usize,
     page: usize,
 ) -> Option<Vec<Piece>> {
     // Before anything is listed: a commit asks this of thousands.
-    if matches!(split, Split::Os | Split::SpillOver) {
+    if matches!(split, NodeSplit::Os | NodeSplit::SpillOver) {
         return None;
     }
     let nodes: Vec<NodeId> = places.iter().flatten().copied().collect();
     match split {
-        Split::Os | Split::SpillOver => None,
+        NodeSplit::Os | NodeSplit::SpillOver => None,
         _ if nodes.is_empty() => Some(Vec::new()),
-        Split::Equal => Some(parts(&nodes.iter().map(|n| (*n, 1)).collect::<Vec<_>>(), len, page)),
-        Split::Weighted(weights) => {
+        NodeSplit::Equal => {
+            Some(parts(&nodes.iter().map(|n| (*n, 1)).collect::<Vec<_>>(), len, page))
+        }
+        NodeSplit::Weighted(weights) => {
             // Exact thirds of a place with three nodes: all weights are scaled alike.
             let scale: u64 =
                 places.iter().map(|p| p.len().max(1) as u64).product::<u64>().min(1 << 20);
@@ -52,7 +54,7 @@ pub(crate) fn fixed(
             };
             Some(parts(&places.iter().zip(weights).flat_map(of).collect::<Vec<_>>(), len, page))
         }
-        Split::Chunk(pages) => {
+        NodeSplit::Chunk(pages) => {
             let step = usize::try_from(*pages)
                 .ok()
                 .and_then(|p| p.checked_mul(page))
@@ -169,11 +171,11 @@ mod tests {
     fn fixed_splits_cut_where_they_say() {
         let places = vec![vec![NodeId(4), NodeId(5)], vec![NodeId(0)]];
         let cut = |split| shown(&fixed(&split, &places, 12 * P, P).unwrap());
-        assert_eq!(cut(Split::Equal), [(0, 4, 4), (4, 8, 5), (8, 12, 0)]);
-        assert_eq!(cut(Split::Weighted(vec![1, 2])), [(0, 2, 4), (2, 4, 5), (4, 12, 0)]);
-        assert_eq!(cut(Split::Chunk(5)), [(0, 5, 4), (5, 10, 5), (10, 12, 0)]);
-        assert_eq!(cut(Split::Chunk(u64::MAX)), [(0, 12, 4)]);
-        assert!(fixed(&Split::Os, &places, 12 * P, P).is_none());
+        assert_eq!(cut(NodeSplit::Equal), [(0, 4, 4), (4, 8, 5), (8, 12, 0)]);
+        assert_eq!(cut(NodeSplit::Weighted(vec![1, 2])), [(0, 2, 4), (2, 4, 5), (4, 12, 0)]);
+        assert_eq!(cut(NodeSplit::Chunk(5)), [(0, 5, 4), (5, 10, 5), (10, 12, 0)]);
+        assert_eq!(cut(NodeSplit::Chunk(u64::MAX)), [(0, 12, 4)]);
+        assert!(fixed(&NodeSplit::Os, &places, 12 * P, P).is_none());
     }
 
     #[test]
@@ -208,7 +210,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_goes_elsewhere_from_the_end() {
         let places = vec![vec![NodeId(1), NodeId(2)]];
-        let mut pieces = fixed(&Split::Chunk(2), &places, 8 * P, P).unwrap();
+        let mut pieces = fixed(&NodeSplit::Chunk(2), &places, 8 * P, P).unwrap();
         displace(
             &mut pieces,
             NodeId(1),

@@ -1,6 +1,6 @@
 //! The running kernel.
 
-use crate::kernel::{Kernel, Moved, Run};
+use crate::kernel::{AllocatorKernel, MoveCounts, NodeRun};
 use crate::mover::mover;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -116,7 +116,7 @@ fn me() -> Pid {
     Pid(std::process::id() as i32)
 }
 
-impl Kernel for LiveKernel {
+impl AllocatorKernel for LiveKernel {
     fn page_size(&self) -> Bytes {
         Bytes(self.page as u64)
     }
@@ -174,8 +174,8 @@ impl Kernel for LiveKernel {
         self.with(part, |region| region.populate(part, policy))
     }
 
-    fn resident(&self, part: &Range<usize>) -> Result<Vec<Run>, SysError> {
-        let mut runs: Vec<Run> = Vec::new();
+    fn resident(&self, part: &Range<usize>) -> Result<Vec<NodeRun>, SysError> {
+        let mut runs: Vec<NodeRun> = Vec::new();
         for batch in self.present(part)?.chunks(BATCH) {
             let pages: Vec<Vpn> = batch.iter().map(|(vpn, _)| *vpn).collect();
             for ((vpn, count), status) in batch.iter().zip(self.nodes_of(&pages)?) {
@@ -186,15 +186,15 @@ impl Kernel for LiveKernel {
                     Some(last) if last.range.end == start && last.node == node => {
                         last.range.end = end
                     }
-                    _ => runs.push(Run { range: start..end, node }),
+                    _ => runs.push(NodeRun { range: start..end, node }),
                 }
             }
         }
         Ok(runs)
     }
 
-    fn move_to(&self, parts: &[Range<usize>], to: NodeId) -> Moved {
-        let mut done = Moved::default();
+    fn move_to(&self, parts: &[Range<usize>], to: NodeId) -> MoveCounts {
+        let mut done = MoveCounts::default();
         let pages: Vec<Vpn> = parts
             .iter()
             .flat_map(|p| (p.start / self.page..p.end.div_ceil(self.page)).map(|v| Vpn(v as u64)))

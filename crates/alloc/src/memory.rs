@@ -6,12 +6,12 @@ mod managed;
 
 pub use apply::OWN_POLICIES;
 
-use crate::attributes::{Attributes, Binding, Mismatch, PageSize, Split};
+use crate::attributes::{Attributes, Binding, Mismatch, NodeSplit, PageSize};
 use crate::classes::{Classes, Meaning};
-use crate::commit::{self, weigh, Asked, Decided, Report, Row, Scope};
+use crate::commit::{self, weigh, Asked, CommitReport, CommitRow, Decided, Scope};
 use crate::error::AllocError;
 use crate::gpu::{self, CudaError, GpuClass};
-use crate::kernel::{Kernel, LiveKernel, Run};
+use crate::kernel::{AllocatorKernel, LiveKernel, NodeRun};
 use crate::layout::{self, Nodes, Piece};
 use crate::space::{Kind, Space};
 use inside::Inside;
@@ -64,7 +64,7 @@ struct State {
 /// with its own copy. A signal handler that interrupted a call gets [`AllocError::Reentered`].
 #[derive(Debug)]
 pub struct Memory {
-    kernel: Arc<dyn Kernel>,
+    kernel: Arc<dyn AllocatorKernel>,
     classes: Classes,
     state: Mutex<State>,
     /// Found when they are first asked for.
@@ -111,7 +111,7 @@ impl Memory {
 
     /// On any kernel.
     #[must_use]
-    pub fn with(kernel: Arc<dyn Kernel>, classes: Classes) -> Self {
+    pub fn with(kernel: Arc<dyn AllocatorKernel>, classes: Classes) -> Self {
         inside::watch_forks();
         Self { kernel, classes, state: Mutex::default(), gpus: OnceLock::new() }
     }
@@ -169,8 +169,8 @@ impl Memory {
         let immediate = wish.binding == Binding::Immediate;
         // What needs no weighing lies in a region that is bound as a whole.
         let at_once = match wish.split {
-            Split::Os => Some(meaning.places.concat()),
-            Split::SpillOver if len < HUGE => {
+            NodeSplit::Os => Some(meaning.places.concat()),
+            NodeSplit::SpillOver if len < HUGE => {
                 meaning.places.iter().find(|p| !p.is_empty()).cloned()
             }
             _ => None,
@@ -241,7 +241,7 @@ impl Memory {
     ///
     /// # Errors
     /// When the kernel cannot be asked. A lack of room is part of the report.
-    pub fn commit(&self, scope: Scope) -> Result<Report, AllocError> {
+    pub fn commit(&self, scope: Scope) -> Result<CommitReport, AllocError> {
         let mut state = self.state()?;
         let chosen: Vec<usize> = state
             .objects
@@ -267,7 +267,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`AllocError::NotOurs`]; what the kernel said.
-    pub fn describe(&self, address: usize) -> Result<Row, AllocError> {
+    pub fn describe(&self, address: usize) -> Result<CommitRow, AllocError> {
         let state = self.state()?;
         if let Some(object) = state.managed.get(&address) {
             return Ok(self.describe_managed(address, object));
@@ -336,7 +336,7 @@ impl Memory {
         Ok(())
     }
 
-    fn row(&self, address: usize, object: &Object) -> Row {
+    fn row(&self, address: usize, object: &Object) -> CommitRow {
         let mut wanted: Vec<usize> = Vec::with_capacity(object.meaning.places.len());
         for class in
             object.meaning.places.iter().flatten().filter_map(|n| self.classes.rank_of_node(*n))
@@ -345,11 +345,11 @@ impl Memory {
                 wanted.push(class);
             }
         }
-        Row::new(object.wish.name.clone(), address, object.len, wanted)
+        CommitRow::new(object.wish.name.clone(), address, object.len, wanted)
     }
 
     /// Bytes by class: pages that are there where they are, others where they are bound.
-    fn got(&self, address: usize, pieces: &[Piece], runs: &[Run]) -> Vec<(usize, Bytes)> {
+    fn got(&self, address: usize, pieces: &[Piece], runs: &[NodeRun]) -> Vec<(usize, Bytes)> {
         // A handful of classes at most, and mostly one: no map.
         let mut by_class: Vec<(usize, Bytes)> = Vec::with_capacity(1);
         let mut add = |node: Option<NodeId>, bytes: usize| {
@@ -399,7 +399,7 @@ impl Memory {
         }
     }
 
-    fn no_room(&self, state: &State, row: &Row) -> AllocError {
+    fn no_room(&self, state: &State, row: &CommitRow) -> AllocError {
         let nodes =
             state.objects.get(&row.address).map(|o| o.meaning.places.concat()).unwrap_or_default();
         let rooms = self.kernel.rooms();
@@ -449,7 +449,7 @@ impl Memory {
     }
 
     /// Pages of these objects (ascending) that are there. Neighbours are asked for together.
-    fn resident(&self, state: &State, addresses: &[usize]) -> Result<Vec<Run>, AllocError> {
+    fn resident(&self, state: &State, addresses: &[usize]) -> Result<Vec<NodeRun>, AllocError> {
         let mut spans: Vec<Range<usize>> = Vec::new();
         for (address, object) in state.these(addresses) {
             match spans.last_mut() {
@@ -465,7 +465,7 @@ impl Memory {
     }
 
     /// Weighs, binds and moves the objects at these addresses (ascending).
-    fn place(&self, state: &mut State, chosen: &[usize]) -> Result<Report, AllocError> {
+    fn place(&self, state: &mut State, chosen: &[usize]) -> Result<CommitReport, AllocError> {
         let start = self.kernel.now();
         let runs = self.resident(state, chosen)?;
         let mut rooms: BTreeMap<NodeId, u64> =
@@ -492,12 +492,12 @@ impl Memory {
             weigh(&self.classes.list, &asked, &rooms, self.kernel.headroom(), self.page())?;
         drop(asked);
         let decided_at = self.kernel.now();
-        let mut report = Report {
+        let mut report = CommitReport {
             value: weighed.value,
             bound: weighed.bound,
             decided_in: decided_at.since(start),
             rows: Vec::with_capacity(chosen.len()),
-            ..Report::default()
+            ..CommitReport::default()
         };
         self.bind_together(state, chosen, &weighed.decided)?;
         let mut decided = weighed.decided;
@@ -515,14 +515,14 @@ impl Memory {
 }
 
 /// The parts of `runs` (ascending) that lie in `part`.
-fn overlapping<'a>(runs: &'a [Run], part: &Range<usize>) -> impl Iterator<Item = Run> + 'a {
+fn overlapping<'a>(runs: &'a [NodeRun], part: &Range<usize>) -> impl Iterator<Item = NodeRun> + 'a {
     let part = part.clone();
     let first = runs.partition_point(|r| r.range.end <= part.start);
     let within = runs[first..].iter().take_while({
         let end = part.end;
         move |r| r.range.start < end
     });
-    within.map(move |r| Run {
+    within.map(move |r| NodeRun {
         range: r.range.start.max(part.start)..r.range.end.min(part.end),
         node: r.node,
     })
@@ -538,10 +538,10 @@ fn has_no_such_node(error: &SysError) -> bool {
 /// Bytes from which on an object is in huge pages unasked. Where several nodes serve a class each
 /// huge page is on one of them, with whoever touched it first: four vectors of 2.2 MB that four
 /// clusters share lay on two nodes then, and a CG solve waited for these (docs/adr/0192).
-fn huge_from(split: &Split, places: &[Vec<NodeId>]) -> usize {
+fn huge_from(split: &NodeSplit, places: &[Vec<NodeId>]) -> usize {
     let nodes = places.iter().map(Vec::len).max().unwrap_or(0);
     // The others say of each byte on which node it lies.
-    let first_touch = matches!(split, Split::Os | Split::SpillOver);
+    let first_touch = matches!(split, NodeSplit::Os | NodeSplit::SpillOver);
     if first_touch && nodes > 1 {
         nodes * HUGE_A_NODE * HUGE
     } else {
@@ -556,11 +556,11 @@ fn check(wish: &Attributes) -> Result<(), AllocError> {
     }
     let bad = |what| Err(AllocError::BadSplit { what });
     match &wish.split {
-        Split::Chunk(0) => bad("a chunk has no pages; give one or more"),
-        Split::Weighted(w) if w.len() != wish.places.len() => {
+        NodeSplit::Chunk(0) => bad("a chunk has no pages; give one or more"),
+        NodeSplit::Weighted(w) if w.len() != wish.places.len() => {
             bad("give one weight for each class asked for")
         }
-        Split::Weighted(w) if w.iter().all(|w| *w == 0) => bad("all weights are zero"),
+        NodeSplit::Weighted(w) if w.iter().all(|w| *w == 0) => bad("all weights are zero"),
         _ => Ok(()),
     }
 }

@@ -4,9 +4,9 @@
 use crate::classes::MACHINE;
 use std::sync::OnceLock;
 use terrace_machine::Machine;
-use terrace_migrate::staging::{Costs, Figures};
+use terrace_migrate::staging::{Costs, StagingFigures};
 use terrace_migrate::{Bulk, MoveCosts};
-use terrace_topology::{load_machine, Source};
+use terrace_topology::{load_machine, MachineSource};
 use terrace_types::{Bytes, Nanos, NodeId};
 
 /// For pages of this process, on the machine that `TERRACE_MACHINE` names when the first page
@@ -17,7 +17,7 @@ pub(crate) fn mover() -> Bulk {
     static COSTS: OnceLock<MoveCosts> = OnceLock::new();
     let named = || {
         let name = std::env::var(MACHINE).ok().filter(|name| !name.contains(char::is_control))?;
-        load_machine(&Source::parse_machine(&name)).ok().map(|machine| move_costs(&machine))
+        load_machine(&MachineSource::parse_machine(&name)).ok().map(|machine| move_costs(&machine))
     };
     Bulk::new(*COSTS.get_or_init(|| named().unwrap_or_default()))
 }
@@ -44,7 +44,7 @@ pub fn stage_costs(
     };
     let cache = machine.caches.last().map_or((Bytes::ZERO, Nanos::ZERO), |c| (c.size, c.hit));
     let (misses, moves) = (machine.core.outstanding_misses, move_costs(machine));
-    Some(Costs::from(&Figures { slow: of(slow)?, fast: of(fast)?, misses, cache, moves }))
+    Some(Costs::from(&StagingFigures { slow: of(slow)?, fast: of(fast)?, misses, cache, moves }))
 }
 
 #[cfg(test)]

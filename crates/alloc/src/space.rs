@@ -2,7 +2,7 @@
 //! from them by page. So the kernel keeps one mapping for thousands of objects.
 
 use crate::attributes::Lifetime;
-use crate::kernel::Kernel;
+use crate::kernel::AllocatorKernel;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use terrace_sys::{MemPolicy, SysError};
@@ -80,7 +80,7 @@ impl Space {
     /// `len` bytes (whole pages) of this kind.
     pub fn take(
         &mut self,
-        kernel: &dyn Kernel,
+        kernel: &dyn AllocatorKernel,
         kind: &Kind,
         len: usize,
     ) -> Result<Range<usize>, SysError> {

@@ -13,7 +13,7 @@ const FAST: NodeId = NodeId(0);
 const SLOW: NodeId = NodeId(1);
 
 fn arena() -> Arena {
-    Arena::create(&Spec::default()).unwrap()
+    Arena::create(&ArenaSpec::default()).unwrap()
 }
 
 /// Nodes 0 and 1 (which see a page first when its node is asked for: hence the calls of
@@ -23,7 +23,7 @@ fn fake(fast: u64, slow: u64) -> &'static FakeNodes {
 }
 
 fn on(nodes: &'static FakeNodes, devices: Devices) -> Arena {
-    Arena::create(&Spec { devices, nodes, ..Spec::default() }).unwrap()
+    Arena::create(&ArenaSpec { devices, nodes, ..ArenaSpec::default() }).unwrap()
 }
 
 fn release(block: NonNull<u8>) -> Result<(), FreeError> {
@@ -71,11 +71,11 @@ fn every_size_is_a_block_of_its_own_until_it_overflows() {
         assert_eq!(lookup(block.as_ptr()), Some(arena));
     }
     for size in [usize::MAX, usize::MAX - 16, isize::MAX as usize + 1] {
-        assert_eq!(arena.alloc(size), Err(AllocError::TooLarge));
-        assert_eq!(arena.alloc_aligned(size, 4096), Err(AllocError::TooLarge));
+        assert_eq!(arena.alloc(size), Err(ArenaAllocError::TooLarge));
+        assert_eq!(arena.alloc_aligned(size, 4096), Err(ArenaAllocError::TooLarge));
     }
-    assert_eq!(arena.alloc(isize::MAX as usize), Err(AllocError::NoAddresses));
-    assert_eq!(arena.calloc(usize::MAX / 2, 3), Err(AllocError::TooLarge));
+    assert_eq!(arena.alloc(isize::MAX as usize), Err(ArenaAllocError::NoAddresses));
+    assert_eq!(arena.calloc(usize::MAX / 2, 3), Err(ArenaAllocError::TooLarge));
     let stats = arena.stats().unwrap();
     assert_eq!(stats.blocks, sizes.len() as u64);
     assert!(
@@ -97,9 +97,9 @@ fn alignments_are_powers_of_two_of_any_size() {
         }
     }
     for align in [0, 3, 48, usize::MAX] {
-        assert_eq!(arena.alloc_aligned(8, align), Err(AllocError::Alignment));
+        assert_eq!(arena.alloc_aligned(8, align), Err(ArenaAllocError::Alignment));
     }
-    assert_eq!(arena.alloc_aligned(8, 1 << 63), Err(AllocError::TooLarge));
+    assert_eq!(arena.alloc_aligned(8, 1 << 63), Err(ArenaAllocError::TooLarge));
     end(arena);
 }
 
@@ -177,16 +177,16 @@ fn realloc_keeps_what_was_there_and_stays_in_its_arena() {
     assert_eq!(arena.stats().unwrap().blocks, 1);
     // SAFETY: as above.
     let too_large = unsafe { realloc(block.as_ptr(), usize::MAX) };
-    assert_eq!(too_large, Err(ReallocError::Alloc(AllocError::TooLarge)));
+    assert_eq!(too_large, Err(ReallocError::Alloc(ArenaAllocError::TooLarge)));
     assert!(holds(block, 1, 7));
     end(arena);
 }
 
 #[test]
 fn the_limit_holds_and_room_comes_back() {
-    let spec = Spec { limit: Some(Bytes::mib(1)), ..Spec::default() };
+    let spec = ArenaSpec { limit: Some(Bytes::mib(1)), ..ArenaSpec::default() };
     let arena = Arena::create(&spec).unwrap();
-    assert_eq!(arena.alloc(2 << 20), Err(AllocError::Limit));
+    assert_eq!(arena.alloc(2 << 20), Err(ArenaAllocError::Limit));
     let mut blocks = Vec::new();
     let refused = loop {
         match arena.alloc(1000) {
@@ -195,7 +195,7 @@ fn the_limit_holds_and_room_comes_back() {
         }
         assert!(blocks.len() < 2000);
     };
-    assert_eq!(refused, AllocError::Limit);
+    assert_eq!(refused, ArenaAllocError::Limit);
     assert!(blocks.len() >= 1000, "{}", blocks.len());
     assert_eq!(arena.stats().unwrap().held, Bytes::mib(1));
     for block in blocks {
@@ -204,7 +204,7 @@ fn the_limit_holds_and_room_comes_back() {
     arena.alloc(512 << 10).unwrap();
     assert_eq!(arena.stats().unwrap().limit, Some(Bytes::mib(1)));
     end(arena);
-    let none = Spec { limit: Some(Bytes::ZERO), ..Spec::default() };
+    let none = ArenaSpec { limit: Some(Bytes::ZERO), ..ArenaSpec::default() };
     assert_eq!(Arena::create(&none), Err(ArenaError::Limit(Bytes::ZERO)));
 }
 
@@ -214,8 +214,8 @@ fn a_destroyed_arena_says_so_and_its_number_is_used_again() {
     one.alloc(64).unwrap();
     let parts = one.to_parts();
     end(one);
-    assert_eq!(one.alloc(64), Err(AllocError::Destroyed));
-    assert_eq!(one.alloc(1 << 20), Err(AllocError::Destroyed));
+    assert_eq!(one.alloc(64), Err(ArenaAllocError::Destroyed));
+    assert_eq!(one.alloc(1 << 20), Err(ArenaAllocError::Destroyed));
     assert_eq!(one.stats(), Err(ArenaError::Destroyed));
     assert_eq!(one.name(), None);
     // SAFETY: it must be refused.
@@ -233,7 +233,7 @@ fn a_destroyed_arena_says_so_and_its_number_is_used_again() {
 
 #[test]
 fn memory_of_a_destroyed_arena_goes_back() {
-    let spec = Spec { limit: Some(Bytes::mib(64)), ..Spec::default() };
+    let spec = ArenaSpec { limit: Some(Bytes::mib(64)), ..ArenaSpec::default() };
     for round in 0..30 {
         let arena = Arena::create(&spec).unwrap();
         let block = arena.alloc(16 << 20).unwrap();
@@ -267,7 +267,8 @@ fn each_thread_may_have_a_default() {
 
 #[test]
 fn arenas_are_listed_and_named() {
-    let arena = Arena::create(&Spec { name: "fields".into(), ..Spec::default() }).unwrap();
+    let arena =
+        Arena::create(&ArenaSpec { name: "fields".into(), ..ArenaSpec::default() }).unwrap();
     assert!(list().contains(&arena));
     assert_eq!(arena.name().as_deref(), Some("fields"));
     assert_eq!(Arena::from_parts(arena.to_parts().0, arena.to_parts().1), Some(arena));
@@ -278,14 +279,17 @@ fn arenas_are_listed_and_named() {
 
 #[test]
 fn devices_that_are_not_there_are_refused() {
-    let create = |devices| Arena::create(&Spec { devices, ..Spec::default() });
+    let create = |devices| Arena::create(&ArenaSpec { devices, ..ArenaSpec::default() });
     assert_eq!(create(Devices::Only(vec![NodeId(999)])), Err(ArenaError::NoNode(NodeId(999))));
     assert!(matches!(create(Devices::Spill(vec![])), Err(ArenaError::Devices(_))));
     let nodes = fake(10, 10);
     nodes.refuse_bind(true);
-    let refused =
-        Arena::create(&Spec { devices: Devices::Only(vec![SLOW]), nodes, ..Spec::default() })
-            .unwrap_err();
+    let refused = Arena::create(&ArenaSpec {
+        devices: Devices::Only(vec![SLOW]),
+        nodes,
+        ..ArenaSpec::default()
+    })
+    .unwrap_err();
     assert!(
         matches!(&refused, ArenaError::Bind(e) if e.to_string().contains("mbind")),
         "{refused}"
@@ -295,7 +299,7 @@ fn devices_that_are_not_there_are_refused() {
 #[test]
 fn the_kernel_binds_to_the_node_there_is() {
     let devices = Devices::Only(vec![KernelNodes.nodes()[0]]);
-    let arena = match Arena::create(&Spec { devices, ..Spec::default() }) {
+    let arena = match Arena::create(&ArenaSpec { devices, ..ArenaSpec::default() }) {
         Ok(arena) => arena,
         Err(e) => return println!("skipped: {e}"),
     };

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::OnceLock;
 use terrace_alloc::arena::{
-    self, Arena, ArenaError, Devices, KernelNodes, NodeOps as _, Spec, Strictness,
+    self, Arena, ArenaError, ArenaSpec, Devices, KernelNodes, NodeOps as _, Strictness,
 };
 use terrace_alloc::attributes::{Attributes, Binding, Mismatch};
 use terrace_alloc::commit::Scope;
@@ -89,7 +89,7 @@ extern "C" fn allocate_in_a_handler(_: libc::c_int) {
             Ok(()) => count(&GIVEN),
             Err(_) => count(&WRONG),
         },
-        Err(arena::AllocError::Reentered) => count(&REFUSED),
+        Err(arena::ArenaAllocError::Reentered) => count(&REFUSED),
         Err(_) => count(&WRONG),
     };
     match shared.alloc(300, 1) {
@@ -109,7 +109,7 @@ extern "C" fn allocate_in_a_handler(_: libc::c_int) {
 fn a_handler_that_allocates_is_served_or_refused_and_never_waits_for_itself() {
     let came_to_its_end = in_a_child(|| {
         let Ok(memory) = Memory::live(&|_| None) else { return };
-        let arena = Arena::create(&Spec::default()).unwrap();
+        let arena = Arena::create(&ArenaSpec::default()).unwrap();
         let shared = SharedArena::create(&SharedSpec::default()).unwrap();
         let (arena, memory, shared) = TOOLS.get_or_init(|| (arena, memory, shared));
         // SAFETY: a handler of this program and a timer; the structures are whole.
@@ -186,13 +186,13 @@ fn without_mbind_strict_binding_is_refused_except_on_the_only_node() {
         // Where there is one node, memory lies on it whether it is bound or not.
         let alone = KernelNodes.nodes().len() == 1;
         let only = Devices::Only(vec![node]);
-        let bound = Arena::create(&Spec { devices: only.clone(), ..Spec::default() });
+        let bound = Arena::create(&ArenaSpec { devices: only.clone(), ..ArenaSpec::default() });
         match bound {
             Ok(_) => assert!(alone),
             Err(ArenaError::Bind(e)) => assert!(!alone && e.is_refusal(), "{e}"),
             Err(other) => panic!("{other}"),
         }
-        let arena = Arena::create(&Spec::default()).unwrap();
+        let arena = Arena::create(&ArenaSpec::default()).unwrap();
         let block = arena.alloc(100_000).unwrap();
         // SAFETY: a block of so many bytes.
         unsafe { block.as_ptr().write_bytes(1, 100_000) };
@@ -239,7 +239,7 @@ fn without_mbind_strict_binding_is_refused_except_on_the_only_node() {
 fn without_move_pages_strict_memory_is_refused_except_on_the_only_node() {
     let as_it_should = in_a_child(|| {
         forbid(&[libc::SYS_move_pages, libc::SYS_mbind]);
-        let arena = Arena::create(&Spec::default()).unwrap();
+        let arena = Arena::create(&ArenaSpec::default()).unwrap();
         let block = arena.alloc(100_000).unwrap();
         // SAFETY: a block of so many bytes.
         unsafe { block.as_ptr().write_bytes(1, 100_000) };

@@ -7,7 +7,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use terrace_alloc::attributes::{Attributes, Binding, ClassId, Index, Mismatch, Place, Split};
+use terrace_alloc::attributes::{
+    Attributes, Binding, ClassId, ClassPlacement, Index, Mismatch, NodeSplit,
+};
 use terrace_alloc::commit::Scope;
 use terrace_alloc::error::AllocError;
 use terrace_alloc::gpu::CudaError;
@@ -23,7 +25,7 @@ fn memory() -> Memory {
 
 fn on(index: Index) -> Attributes {
     Attributes {
-        places: vec![Place { class: ClassId::CUDA_MANAGED, index }],
+        places: vec![ClassPlacement { class: ClassId::CUDA_MANAGED, index }],
         ..Attributes::default()
     }
 }
@@ -101,7 +103,8 @@ fn calls_reach_the_drivers_library_in_order() {
         assert_eq!(memory.lookup(plain + 100), Some(plain));
         let sure = memory.allocate(Bytes(MIB as u64), strict(this(1))).unwrap();
         used(sure, MIB);
-        let both = Attributes { split: Split::Equal, binding: Binding::OnCommit, ..on(Index::All) };
+        let both =
+            Attributes { split: NodeSplit::Equal, binding: Binding::OnCommit, ..on(Index::All) };
         let both = memory.allocate(Bytes(4 * MIB as u64), both).unwrap();
         let report = memory.commit(Scope::Epoch).unwrap();
         assert_eq!(report.rows[0].got, [(ClassId::CUDA_MANAGED.0 as usize, Bytes(4 * MIB as u64))]);

@@ -7,7 +7,8 @@ use std::thread;
 use terrace_alloc::attributes::{Attributes, ClassId, Mismatch};
 use terrace_alloc::memory::Memory;
 use terrace_sys::{
-    allowed_nodes, bind_thread_memory, query_pages, zones, Mapping, Pages, Root, SysError,
+    allowed_nodes, bind_thread_memory, query_pages, zones, AnonymousMapping, MappingPages, Root,
+    SysError,
 };
 use terrace_types::{Bytes, Pid, Vpn};
 
@@ -78,7 +79,7 @@ fn binding_to_the_only_node_is_not_needed() {
     for errno in ERRNOS {
         confined(errno, || {
             let nodes = zones::nodes_with_memory(&Root::live());
-            let mapping = Mapping::new(Bytes::mib(1), Pages::Base).unwrap();
+            let mapping = AnonymousMapping::new(Bytes::mib(1), MappingPages::Base).unwrap();
             let bound = [mapping.bind(nodes[0]), bind_thread_memory(nodes[0])];
             if nodes.len() == 1 {
                 assert_eq!(bound, [Ok(()), Ok(())]);

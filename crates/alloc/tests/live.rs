@@ -1,7 +1,9 @@
 //! On the machine that the tests run on, whatever it has.
 #![allow(clippy::unwrap_used)]
 
-use terrace_alloc::attributes::{Attributes, Binding, ClassId, Index, Mismatch, Place, Split};
+use terrace_alloc::attributes::{
+    Attributes, Binding, ClassId, ClassPlacement, Index, Mismatch, NodeSplit,
+};
 use terrace_alloc::commit::Scope;
 use terrace_alloc::memory::Memory;
 use terrace_sys::{maps, Root};
@@ -63,8 +65,11 @@ fn strict_memory_is_there_and_too_much_is_refused() {
 #[test]
 fn commits_keep_content() {
     let Some(memory) = memory() else { return };
-    let wish =
-        Attributes { binding: Binding::OnCommit, split: Split::SpillOver, ..Attributes::default() };
+    let wish = Attributes {
+        binding: Binding::OnCommit,
+        split: NodeSplit::SpillOver,
+        ..Attributes::default()
+    };
     let touched = memory.allocate(Bytes::mib(4), wish.clone()).unwrap();
     use_all(touched, 4 << 20);
     let fresh = memory.allocate(Bytes::mib(3), wish).unwrap();
@@ -88,9 +93,10 @@ fn many_objects_cost_few_mappings() {
     let Some(memory) = memory() else { return };
     let own = || maps::maps(&Root::live(), Pid(std::process::id() as i32)).map_or(0, |m| m.len());
     let before = own();
-    let places = vec![Place::default(), Place { class: ClassId(-1), index: Index::All }];
+    let places =
+        vec![ClassPlacement::default(), ClassPlacement { class: ClassId(-1), index: Index::All }];
     for turn in 0..20_000_u32 {
-        let split = if turn % 2 == 0 { Split::Chunk(1) } else { Split::Os };
+        let split = if turn % 2 == 0 { NodeSplit::Chunk(1) } else { NodeSplit::Os };
         let wish = Attributes { places: places.clone(), split, ..Attributes::default() };
         memory.allocate(Bytes(8192), wish).unwrap();
     }
@@ -156,9 +162,13 @@ fn bytes_survive_any_sequence_of_calls() {
         match draw(10) {
             0..=4 if live.len() < 40 => {
                 let size = if draw(4) == 0 { draw(6 << 20) } else { draw(40_000) };
-                let split =
-                    vec![Split::Os, Split::SpillOver, Split::Equal, Split::Chunk(1 + draw(9))]
-                        .swap_remove(draw(4) as usize);
+                let split = vec![
+                    NodeSplit::Os,
+                    NodeSplit::SpillOver,
+                    NodeSplit::Equal,
+                    NodeSplit::Chunk(1 + draw(9)),
+                ]
+                .swap_remove(draw(4) as usize);
                 let binding = if draw(2) == 0 { Binding::OnCommit } else { Binding::Immediate };
                 let mismatch = if draw(8) == 0 { Mismatch::Error } else { Mismatch::Fallback };
                 let wish = Attributes {

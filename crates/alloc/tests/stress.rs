@@ -9,7 +9,7 @@ use terrace_alloc::arena::*;
 use terrace_types::Seed;
 
 fn arena() -> Arena {
-    Arena::create(&Spec::default()).unwrap()
+    Arena::create(&ArenaSpec::default()).unwrap()
 }
 
 fn end(arena: Arena) {

@@ -56,7 +56,7 @@ fn main() {
             Ok(mut c) => (0..ACCESSES)
                 .filter(|i| {
                     let (l, w) = stream(*i);
-                    c.access(l, w) == terrace_cache::Outcome::Hit
+                    c.access(l, w) == terrace_cache::LruOutcome::Hit
                 })
                 .count() as u64,
             Err(_) => 0,

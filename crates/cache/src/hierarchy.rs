@@ -6,13 +6,13 @@
 //! a write takes the line from all other cores, a read leaves it shared and its changes written
 //! out.
 
-use crate::level::{Flags, Held, Level};
+use crate::level::{CachedLine, LineFlags, SetAssociativeCache};
 use crate::prefetch::{Prefetch, Prefetcher};
-use crate::spec::{HierarchySpec, Inclusion, LevelSpec, SpecError};
+use crate::spec::{HierarchyError, HierarchySpec, Inclusion, LevelSpec};
 
 /// What memory is asked to do, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Traffic {
+pub enum MemoryTraffic {
     /// A line is read.
     Read(u64),
     /// A line is written: written back, flushed or written through.
@@ -55,7 +55,7 @@ pub struct LevelCount {
 #[derive(Debug, Clone)]
 struct Tier {
     spec: LevelSpec,
-    caches: Vec<Level>,
+    caches: Vec<SetAssociativeCache>,
     prefetchers: Vec<Prefetcher>,
     count: LevelCount,
 }
@@ -82,20 +82,21 @@ pub struct Hierarchy {
     wanted: Vec<u64>,
 }
 
-const PLAIN: Flags = Flags::DIRTY.without(Flags::DIRTY);
+const PLAIN: LineFlags = LineFlags::DIRTY.without(LineFlags::DIRTY);
 const PAGE_SHIFT: u32 = 12;
 
 impl Hierarchy {
     /// Empty caches.
     ///
     /// # Errors
-    /// [`SpecError`].
-    pub fn new(spec: &HierarchySpec) -> Result<Self, SpecError> {
+    /// [`HierarchyError`].
+    pub fn new(spec: &HierarchySpec) -> Result<Self, HierarchyError> {
         spec.check()?;
         let mut tiers = Vec::with_capacity(spec.levels.len());
         for (index, level) in spec.levels.iter().enumerate() {
-            let cache = Level::new(level.bytes, level.ways, spec.line, level.replacement)
-                .map_err(|why| SpecError::Level { level: index, why })?;
+            let cache =
+                SetAssociativeCache::new(level.bytes, level.ways, spec.line, level.replacement)
+                    .map_err(|why| HierarchyError::Level { level: index, why })?;
             let copies = if level.shared { 1 } else { spec.cores };
             tiers.push(Tier {
                 spec: *level,
@@ -128,7 +129,7 @@ impl Hierarchy {
         address: u64,
         size: u64,
         write: bool,
-        memory: &mut impl FnMut(Traffic),
+        memory: &mut impl FnMut(MemoryTraffic),
     ) -> usize {
         let (first, last) = (
             address >> self.line_shift,
@@ -144,7 +145,7 @@ impl Hierarchy {
         core: usize,
         line: u64,
         write: bool,
-        memory: &mut impl FnMut(Traffic),
+        memory: &mut impl FnMut(MemoryTraffic),
     ) -> usize {
         let core = core % self.cores;
         // The common case: a load that hits the first level, or a store to a line that is this
@@ -152,9 +153,9 @@ impl Hierarchy {
         let tier = &mut self.tiers[0];
         let at = tier.at(core);
         if !write {
-            if let Some(flags) = tier.caches[at].touch(line, PLAIN, Flags::PREFETCHED) {
+            if let Some(flags) = tier.caches[at].touch(line, PLAIN, LineFlags::PREFETCHED) {
                 tier.count.hits += 1;
-                tier.count.useful += u64::from(flags.has(Flags::PREFETCHED));
+                tier.count.useful += u64::from(flags.has(LineFlags::PREFETCHED));
                 return 0;
             }
             return self.read(core, 0, line, memory).0;
@@ -169,21 +170,22 @@ impl Hierarchy {
         core: usize,
         level: usize,
         line: u64,
-        memory: &mut impl FnMut(Traffic),
-    ) -> (usize, Flags) {
+        memory: &mut impl FnMut(MemoryTraffic),
+    ) -> (usize, LineFlags) {
         let Some(tier) = self.tiers.get_mut(level) else {
-            memory(Traffic::Read(line));
-            return (level, Flags::EXCLUSIVE);
+            memory(MemoryTraffic::Read(line));
+            return (level, LineFlags::EXCLUSIVE);
         };
         let at = tier.at(core);
-        if let Some(flags) = tier.caches[at].touch(line, PLAIN, Flags::PREFETCHED) {
+        if let Some(flags) = tier.caches[at].touch(line, PLAIN, LineFlags::PREFETCHED) {
             tier.count.hits += 1;
-            tier.count.useful += u64::from(flags.has(Flags::PREFETCHED));
+            tier.count.useful += u64::from(flags.has(LineFlags::PREFETCHED));
             if level > 0 && tier.spec.inclusion == Inclusion::Exclusive {
                 tier.caches[at].remove(line);
-                return (level, flags.without(Flags::PREFETCHED));
+                return (level, flags.without(LineFlags::PREFETCHED));
             }
-            let carried = if flags.has(Flags::EXCLUSIVE) { Flags::EXCLUSIVE } else { PLAIN };
+            let carried =
+                if flags.has(LineFlags::EXCLUSIVE) { LineFlags::EXCLUSIVE } else { PLAIN };
             return (level, carried);
         }
         tier.count.misses += 1;
@@ -193,12 +195,12 @@ impl Hierarchy {
         if others {
             // Changes that came out of an exclusive level cannot stay with a line that others have
             // too.
-            if flags.has(Flags::DIRTY) {
-                memory(Traffic::Write(line));
+            if flags.has(LineFlags::DIRTY) {
+                memory(MemoryTraffic::Write(line));
             }
-            flags = flags.without(Flags::EXCLUSIVE.with(Flags::DIRTY));
+            flags = flags.without(LineFlags::EXCLUSIVE.with(LineFlags::DIRTY));
         } else if level + 1 == self.private {
-            flags = flags.with(Flags::EXCLUSIVE);
+            flags = flags.with(LineFlags::EXCLUSIVE);
         }
         let exclusive_here = level > 0 && self.tiers[level].spec.inclusion == Inclusion::Exclusive;
         if !exclusive_here {
@@ -216,49 +218,61 @@ impl Hierarchy {
         core: usize,
         level: usize,
         line: u64,
-        flags: Flags,
-        memory: &mut impl FnMut(Traffic),
-    ) -> Flags {
+        flags: LineFlags,
+        memory: &mut impl FnMut(MemoryTraffic),
+    ) -> LineFlags {
         let at = self.tiers[level].at(core);
         if let Some(left) = self.tiers[level].caches[at].insert(line, flags) {
             self.tiers[level].count.evictions += 1;
             self.leave(core, level, left, memory);
         }
-        flags.without(Flags::DIRTY)
+        flags.without(LineFlags::DIRTY)
     }
 
     /// A line has left a level for lack of room.
-    fn leave(&mut self, core: usize, level: usize, left: Held, memory: &mut impl FnMut(Traffic)) {
+    fn leave(
+        &mut self,
+        core: usize,
+        level: usize,
+        left: CachedLine,
+        memory: &mut impl FnMut(MemoryTraffic),
+    ) {
         let mut flags = left.flags;
         if self.tiers[level].spec.inclusion == Inclusion::Inclusive {
             flags = self.take_from_nearer(core, level, left.line, flags);
         }
         let next_takes_all =
             self.tiers.get(level + 1).is_some_and(|t| t.spec.inclusion == Inclusion::Exclusive);
-        if flags.has(Flags::DIRTY) {
+        if flags.has(LineFlags::DIRTY) {
             self.tiers[level].count.writebacks += 1;
         }
         if next_takes_all {
             let elsewhere = self.tiers[level + 1].spec.shared
                 && !self.tiers[level].spec.shared
                 && self.holders(left.line).any(|other| other != core);
-            if flags.has(Flags::DIRTY) || !elsewhere {
+            if flags.has(LineFlags::DIRTY) || !elsewhere {
                 self.put(
                     core,
                     level + 1,
-                    Held { line: left.line, flags: flags.without(Flags::PREFETCHED) },
+                    CachedLine { line: left.line, flags: flags.without(LineFlags::PREFETCHED) },
                     memory,
                 );
             }
-        } else if flags.has(Flags::DIRTY) {
+        } else if flags.has(LineFlags::DIRTY) {
             self.write_out(core, level + 1, left.line, memory);
         }
     }
 
     /// Lets a line that left a nearer level into an exclusive one.
-    fn put(&mut self, core: usize, level: usize, held: Held, memory: &mut impl FnMut(Traffic)) {
+    fn put(
+        &mut self,
+        core: usize,
+        level: usize,
+        held: CachedLine,
+        memory: &mut impl FnMut(MemoryTraffic),
+    ) {
         let at = self.tiers[level].at(core);
-        let dirty = if held.flags.has(Flags::DIRTY) { Flags::DIRTY } else { PLAIN };
+        let dirty = if held.flags.has(LineFlags::DIRTY) { LineFlags::DIRTY } else { PLAIN };
         if !self.tiers[level].caches[at].mark(held.line, dirty, PLAIN) {
             if let Some(left) = self.tiers[level].caches[at].insert(held.line, held.flags) {
                 self.tiers[level].count.evictions += 1;
@@ -269,7 +283,13 @@ impl Hierarchy {
 
     /// Takes a line out of all nearer caches that `level` covers for `core`; its flags with their
     /// changes.
-    fn take_from_nearer(&mut self, core: usize, level: usize, line: u64, flags: Flags) -> Flags {
+    fn take_from_nearer(
+        &mut self,
+        core: usize,
+        level: usize,
+        line: u64,
+        flags: LineFlags,
+    ) -> LineFlags {
         let shared = self.tiers[level].spec.shared;
         let mut flags = flags;
         for tier in &mut self.tiers[..level] {
@@ -282,8 +302,8 @@ impl Hierarchy {
             for cache in caches {
                 if let Some(gone) = cache.remove(line) {
                     tier.count.invalidations += 1;
-                    if gone.has(Flags::DIRTY) {
-                        flags = flags.with(Flags::DIRTY);
+                    if gone.has(LineFlags::DIRTY) {
+                        flags = flags.with(LineFlags::DIRTY);
                     }
                 }
             }
@@ -297,24 +317,24 @@ impl Hierarchy {
         core: usize,
         level: usize,
         line: u64,
-        memory: &mut impl FnMut(Traffic),
+        memory: &mut impl FnMut(MemoryTraffic),
     ) {
         for index in level..self.tiers.len() {
             let tier = &mut self.tiers[index];
             let at = tier.at(core);
             if tier.caches[at].mark(
                 line,
-                if tier.spec.write.back { Flags::DIRTY } else { PLAIN },
+                if tier.spec.write.back { LineFlags::DIRTY } else { PLAIN },
                 PLAIN,
             ) && tier.spec.write.back
             {
                 return;
             }
         }
-        memory(Traffic::Write(line));
+        memory(MemoryTraffic::Write(line));
     }
 
-    fn write(&mut self, core: usize, line: u64, memory: &mut impl FnMut(Traffic)) -> usize {
+    fn write(&mut self, core: usize, line: u64, memory: &mut impl FnMut(MemoryTraffic)) -> usize {
         let mut served = None;
         for level in 0..self.tiers.len() {
             if level == 0 || level == self.private {
@@ -323,12 +343,15 @@ impl Hierarchy {
             }
             let tier = &mut self.tiers[level];
             let (at, policy) = (tier.at(core), tier.spec.write);
-            let mark =
-                if policy.back { Flags::DIRTY.with(Flags::EXCLUSIVE) } else { Flags::EXCLUSIVE };
-            let mut here = tier.caches[at].touch(line, mark, Flags::PREFETCHED);
+            let mark = if policy.back {
+                LineFlags::DIRTY.with(LineFlags::EXCLUSIVE)
+            } else {
+                LineFlags::EXCLUSIVE
+            };
+            let mut here = tier.caches[at].touch(line, mark, LineFlags::PREFETCHED);
             if let Some(flags) = here {
                 tier.count.hits += 1;
-                tier.count.useful += u64::from(flags.has(Flags::PREFETCHED));
+                tier.count.useful += u64::from(flags.has(LineFlags::PREFETCHED));
                 served.get_or_insert(level);
             } else if policy.allocate {
                 let (found, _) = self.read(core, level, line, memory);
@@ -342,16 +365,16 @@ impl Hierarchy {
                 return served.unwrap_or(level);
             }
         }
-        memory(Traffic::Write(line));
+        memory(MemoryTraffic::Write(line));
         served.unwrap_or(self.tiers.len())
     }
 
     /// Makes a line this core's alone before it is written: it leaves all others, changes included.
-    fn own(&mut self, core: usize, line: u64, memory: &mut impl FnMut(Traffic)) {
+    fn own(&mut self, core: usize, line: u64, memory: &mut impl FnMut(MemoryTraffic)) {
         if self.cores == 1 || self.private == 0 {
             return;
         }
-        let alone = |f: Option<Flags>| f.is_some_and(|f| f.has(Flags::EXCLUSIVE));
+        let alone = |f: Option<LineFlags>| f.is_some_and(|f| f.has(LineFlags::EXCLUSIVE));
         if self.tiers[..self.private].iter().any(|t| alone(t.caches[core].peek(line))) {
             return;
         }
@@ -363,7 +386,7 @@ impl Hierarchy {
                 }
                 if let Some(gone) = cache.remove(line) {
                     tier.count.invalidations += 1;
-                    changed |= gone.has(Flags::DIRTY);
+                    changed |= gone.has(LineFlags::DIRTY);
                 }
             }
         }
@@ -371,13 +394,13 @@ impl Hierarchy {
             self.write_out(core, self.private, line, memory);
         }
         for tier in &mut self.tiers[..self.private] {
-            tier.caches[core].mark(line, Flags::EXCLUSIVE, PLAIN);
+            tier.caches[core].mark(line, LineFlags::EXCLUSIVE, PLAIN);
         }
     }
 
     /// A read by `core`: others keep the line, shared, their changes written out. Whether any other
     /// has it.
-    fn share(&mut self, core: usize, line: u64, memory: &mut impl FnMut(Traffic)) -> bool {
+    fn share(&mut self, core: usize, line: u64, memory: &mut impl FnMut(MemoryTraffic)) -> bool {
         let (mut any, mut changed) = (false, None);
         for tier in &mut self.tiers[..self.private] {
             for (other, cache) in tier.caches.iter_mut().enumerate() {
@@ -386,10 +409,10 @@ impl Hierarchy {
                 }
                 if let Some(flags) = cache.peek(line) {
                     any = true;
-                    if flags.has(Flags::DIRTY) {
+                    if flags.has(LineFlags::DIRTY) {
                         changed = Some(other);
                     }
-                    cache.mark(line, PLAIN, Flags::DIRTY.with(Flags::EXCLUSIVE));
+                    cache.mark(line, PLAIN, LineFlags::DIRTY.with(LineFlags::EXCLUSIVE));
                 }
             }
         }
@@ -405,7 +428,13 @@ impl Hierarchy {
             .filter(move |core| tiers.iter().any(|t| t.caches[*core].peek(line).is_some()))
     }
 
-    fn prefetch(&mut self, core: usize, level: usize, line: u64, memory: &mut impl FnMut(Traffic)) {
+    fn prefetch(
+        &mut self,
+        core: usize,
+        level: usize,
+        line: u64,
+        memory: &mut impl FnMut(MemoryTraffic),
+    ) {
         let kind = self.tiers[level].spec.prefetch;
         if kind == Prefetch::Nothing {
             return;
@@ -432,43 +461,43 @@ impl Hierarchy {
                 tier.count.misses = count.misses;
             }
             if others {
-                if flags.has(Flags::DIRTY) {
-                    memory(Traffic::Write(*line));
+                if flags.has(LineFlags::DIRTY) {
+                    memory(MemoryTraffic::Write(*line));
                 }
-                flags = flags.without(Flags::EXCLUSIVE.with(Flags::DIRTY));
+                flags = flags.without(LineFlags::EXCLUSIVE.with(LineFlags::DIRTY));
             }
             self.tiers[level].count.prefetches += 1;
-            self.fill(core, level, *line, flags.with(Flags::PREFETCHED), memory);
+            self.fill(core, level, *line, flags.with(LineFlags::PREFETCHED), memory);
         }
         self.wanted = wanted;
     }
 
     /// CLWB: the line's changes reach memory; it stays where it is, clean. Whether there were any.
-    pub fn clwb(&mut self, line: u64, memory: &mut impl FnMut(Traffic)) -> bool {
+    pub fn clwb(&mut self, line: u64, memory: &mut impl FnMut(MemoryTraffic)) -> bool {
         let mut changed = false;
         for cache in self.tiers.iter_mut().flat_map(|t| &mut t.caches) {
-            changed |= cache.peek(line).is_some_and(|f| f.has(Flags::DIRTY));
-            cache.mark(line, PLAIN, Flags::DIRTY);
+            changed |= cache.peek(line).is_some_and(|f| f.has(LineFlags::DIRTY));
+            cache.mark(line, PLAIN, LineFlags::DIRTY);
         }
         if changed {
-            memory(Traffic::Write(line));
+            memory(MemoryTraffic::Write(line));
         }
         changed
     }
 
     /// CLFLUSH: the line leaves all caches, its changes reach memory. Whether there were any.
-    pub fn clflush(&mut self, line: u64, memory: &mut impl FnMut(Traffic)) -> bool {
+    pub fn clflush(&mut self, line: u64, memory: &mut impl FnMut(MemoryTraffic)) -> bool {
         let mut changed = false;
         for tier in &mut self.tiers {
             for cache in &mut tier.caches {
                 if let Some(gone) = cache.remove(line) {
                     tier.count.invalidations += 1;
-                    changed |= gone.has(Flags::DIRTY);
+                    changed |= gone.has(LineFlags::DIRTY);
                 }
             }
         }
         if changed {
-            memory(Traffic::Write(line));
+            memory(MemoryTraffic::Write(line));
         }
         changed
     }
@@ -476,7 +505,7 @@ impl Hierarchy {
     /// WBINVD on `core`: its own caches and the shared ones are emptied, changes reach memory; each
     /// line once. (Lines of other cores that an inclusive level covers leave with it.) Gives how
     /// many lines were written.
-    pub fn wbinvd(&mut self, core: usize, memory: &mut impl FnMut(Traffic)) -> u64 {
+    pub fn wbinvd(&mut self, core: usize, memory: &mut impl FnMut(MemoryTraffic)) -> u64 {
         let core = core % self.cores;
         let inclusive =
             self.tiers.iter().any(|t| t.spec.shared && t.spec.inclusion == Inclusion::Inclusive);
@@ -488,20 +517,22 @@ impl Hierarchy {
                     continue;
                 }
                 tier.count.invalidations += cache.lines().count() as u64;
-                written.extend(cache.lines().filter(|h| h.flags.has(Flags::DIRTY)).map(|h| h.line));
+                written.extend(
+                    cache.lines().filter(|h| h.flags.has(LineFlags::DIRTY)).map(|h| h.line),
+                );
                 cache.clear();
             }
         }
-        written.iter().for_each(|line| memory(Traffic::Write(*line)));
+        written.iter().for_each(|line| memory(MemoryTraffic::Write(*line)));
         written.len() as u64
     }
 
     /// Lines whose changes memory does not have, ascending: what a loss of power would lose.
     #[must_use]
     pub fn dirty_lines(&self) -> Vec<u64> {
-        let held = self.tiers.iter().flat_map(|t| &t.caches).flat_map(Level::lines);
+        let held = self.tiers.iter().flat_map(|t| &t.caches).flat_map(SetAssociativeCache::lines);
         let mut lines: Vec<u64> =
-            held.filter(|h| h.flags.has(Flags::DIRTY)).map(|h| h.line).collect();
+            held.filter(|h| h.flags.has(LineFlags::DIRTY)).map(|h| h.line).collect();
         lines.sort_unstable();
         lines.dedup();
         lines
@@ -511,7 +542,7 @@ impl Hierarchy {
     #[must_use]
     pub fn is_dirty(&self, line: u64) -> bool {
         let mut caches = self.tiers.iter().flat_map(|t| &t.caches);
-        caches.any(|c| c.peek(line).is_some_and(|f| f.has(Flags::DIRTY)))
+        caches.any(|c| c.peek(line).is_some_and(|f| f.has(LineFlags::DIRTY)))
     }
 
     /// The state of a line in a core's private caches.
@@ -521,9 +552,9 @@ impl Hierarchy {
             self.tiers[..self.private].iter().filter_map(|t| t.caches.get(core)?.peek(line));
         flags.fold(Mesi::Invalid, |state, f| match state {
             Mesi::Modified => state,
-            _ if f.has(Flags::DIRTY) => Mesi::Modified,
+            _ if f.has(LineFlags::DIRTY) => Mesi::Modified,
             Mesi::Exclusive => state,
-            _ if f.has(Flags::EXCLUSIVE) => Mesi::Exclusive,
+            _ if f.has(LineFlags::EXCLUSIVE) => Mesi::Exclusive,
             _ => Mesi::Shared,
         })
     }

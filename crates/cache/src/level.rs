@@ -20,9 +20,9 @@ pub enum Replacement {
 
 /// What is known of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Flags(u8);
+pub struct LineFlags(u8);
 
-impl Flags {
+impl LineFlags {
     /// Written since it came: it must be written back.
     pub const DIRTY: Self = Self(1);
     /// No other core has it.
@@ -54,17 +54,17 @@ const FLAG_MASK: u64 = (1 << FLAG_BITS) - 1;
 
 /// A line that is in a cache, or was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct CachedLine {
     /// Its number.
     pub line: u64,
     /// What is known of it.
-    pub flags: Flags,
+    pub flags: LineFlags,
 }
 
 /// One cache. An entry is `(line + 1) << 3 | flags`; zero is an empty way. With LRU each set is
 /// kept in order of use.
 #[derive(Debug, Clone)]
-pub struct Level {
+pub struct SetAssociativeCache {
     entries: Vec<u64>,
     ways: usize,
     sets: u64,
@@ -81,7 +81,7 @@ enum Order {
     Random(u64),
 }
 
-impl Level {
+impl SetAssociativeCache {
     /// A cache of `bytes` in sets of `ways` lines of `line_bytes`.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl Level {
     /// Use a line: its flags as they were, `add` set and `clear` taken off. `None` if it is not
     /// here.
     #[inline(always)]
-    pub fn touch(&mut self, line: u64, add: Flags, clear: Flags) -> Option<Flags> {
+    pub fn touch(&mut self, line: u64, add: LineFlags, clear: LineFlags) -> Option<LineFlags> {
         let set = self.set_of(line);
         let first = set * self.ways;
         let way = self.way_of(first, line)?;
@@ -167,17 +167,17 @@ impl Level {
             }
             Order::Random(_) => entries[way] = new,
         }
-        Some(Flags((old & FLAG_MASK) as u8))
+        Some(LineFlags((old & FLAG_MASK) as u8))
     }
 
     /// What is known of a line, if it is here; uses nothing.
     #[must_use]
-    pub fn peek(&self, line: u64) -> Option<Flags> {
-        self.slot_of(line).map(|slot| Flags((self.entries[slot] & FLAG_MASK) as u8))
+    pub fn peek(&self, line: u64) -> Option<LineFlags> {
+        self.slot_of(line).map(|slot| LineFlags((self.entries[slot] & FLAG_MASK) as u8))
     }
 
     /// Changes what is known of a line without using it; `false` if it is not here.
-    pub fn mark(&mut self, line: u64, add: Flags, clear: Flags) -> bool {
+    pub fn mark(&mut self, line: u64, add: LineFlags, clear: LineFlags) -> bool {
         let slot = self.slot_of(line);
         if let Some(slot) = slot {
             self.entries[slot] = (self.entries[slot] | u64::from(add.0)) & !u64::from(clear.0);
@@ -186,7 +186,7 @@ impl Level {
     }
 
     /// Lets a line in, which must not be here; gives the one that left for it.
-    pub fn insert(&mut self, line: u64, flags: Flags) -> Option<Held> {
+    pub fn insert(&mut self, line: u64, flags: LineFlags) -> Option<CachedLine> {
         let number = self.set_of(line);
         let first = number * self.ways;
         let set = self.entries.get_mut(first..first + self.ways)?;
@@ -215,9 +215,9 @@ impl Level {
     }
 
     /// Takes a line out.
-    pub fn remove(&mut self, line: u64) -> Option<Flags> {
+    pub fn remove(&mut self, line: u64) -> Option<LineFlags> {
         let slot = self.slot_of(line)?;
-        let flags = Flags((self.entries[slot] & FLAG_MASK) as u8);
+        let flags = LineFlags((self.entries[slot] & FLAG_MASK) as u8);
         let end = slot - slot % self.ways + self.ways;
         match self.order {
             Order::Lru => {
@@ -230,7 +230,7 @@ impl Level {
     }
 
     /// All lines that are here, set by set.
-    pub fn lines(&self) -> impl Iterator<Item = Held> + '_ {
+    pub fn lines(&self) -> impl Iterator<Item = CachedLine> + '_ {
         self.entries.iter().filter_map(|e| held(*e))
     }
 
@@ -240,9 +240,9 @@ impl Level {
     }
 }
 
-fn held(entry: u64) -> Option<Held> {
+fn held(entry: u64) -> Option<CachedLine> {
     let line = (entry >> FLAG_BITS).checked_sub(1)?;
-    Some(Held { line, flags: Flags((entry & FLAG_MASK) as u8) })
+    Some(CachedLine { line, flags: LineFlags((entry & FLAG_MASK) as u8) })
 }
 
 /// Moves the first `ways` entries back by one, over the one after them. A loop: sets are short.
@@ -284,19 +284,19 @@ fn next(state: &mut u64) -> u64 {
 mod tests {
     use super::*;
 
-    const NONE: Flags = Flags(0);
+    const NONE: LineFlags = LineFlags(0);
 
-    fn level(ways: u32, replacement: Replacement) -> Level {
-        Level::new(u64::from(ways) * 64, ways, 64, replacement).unwrap()
+    fn level(ways: u32, replacement: Replacement) -> SetAssociativeCache {
+        SetAssociativeCache::new(u64::from(ways) * 64, ways, 64, replacement).unwrap()
     }
 
     #[test]
     fn lru_forgets_the_oldest_and_a_removed_line_leaves_room() {
         let mut l = level(2, Replacement::Lru);
         assert_eq!(l.insert(1, NONE), None);
-        assert_eq!(l.insert(2, Flags::DIRTY), None);
+        assert_eq!(l.insert(2, LineFlags::DIRTY), None);
         assert_eq!(l.touch(1, NONE, NONE), Some(NONE));
-        assert_eq!(l.insert(3, NONE), Some(Held { line: 2, flags: Flags::DIRTY }));
+        assert_eq!(l.insert(3, NONE), Some(CachedLine { line: 2, flags: LineFlags::DIRTY }));
         assert_eq!(l.remove(1), Some(NONE));
         assert_eq!((l.insert(4, NONE), l.touch(1, NONE, NONE)), (None, None));
     }
@@ -312,7 +312,7 @@ mod tests {
             assert_eq!(l.lines().count(), ways as usize);
         }
         assert_eq!(
-            Level::new(3 * 64, 3, 64, Replacement::TreePlru).err(),
+            SetAssociativeCache::new(3 * 64, 3, 64, Replacement::TreePlru).err(),
             Some(GeometryError::NoTree)
         );
     }
@@ -345,10 +345,10 @@ mod tests {
     #[test]
     fn flags_are_kept_and_changed() {
         let mut l = level(4, Replacement::Lru);
-        l.insert(9, Flags::EXCLUSIVE);
-        assert_eq!(l.touch(9, Flags::DIRTY, Flags::EXCLUSIVE), Some(Flags::EXCLUSIVE));
-        assert!(l.mark(9, Flags::PREFETCHED, NONE) && !l.mark(8, Flags::DIRTY, NONE));
-        assert_eq!(l.peek(9), Some(Flags::DIRTY.with(Flags::PREFETCHED)));
+        l.insert(9, LineFlags::EXCLUSIVE);
+        assert_eq!(l.touch(9, LineFlags::DIRTY, LineFlags::EXCLUSIVE), Some(LineFlags::EXCLUSIVE));
+        assert!(l.mark(9, LineFlags::PREFETCHED, NONE) && !l.mark(8, LineFlags::DIRTY, NONE));
+        assert_eq!(l.peek(9), Some(LineFlags::DIRTY.with(LineFlags::PREFETCHED)));
         l.clear();
         assert_eq!((l.peek(9), l.lines().count()), (None, 0));
     }

@@ -18,12 +18,12 @@ mod sets;
 mod spec;
 
 pub use ahead::ahead;
-pub use hierarchy::{Hierarchy, LevelCount, Mesi, Traffic};
-pub use level::{Flags, Held, Level, Replacement};
-pub use lru::{Cache, Outcome, Victim};
+pub use hierarchy::{Hierarchy, LevelCount, MemoryTraffic, Mesi};
+pub use level::{CachedLine, LineFlags, Replacement, SetAssociativeCache};
+pub use lru::{Cache, LruOutcome, Victim};
 pub use prefetch::Prefetch;
-pub use sets::{Fetched, Sets, Slot, Used};
-pub use spec::{HierarchySpec, Inclusion, LevelSpec, SpecError, WritePolicy};
+pub use sets::{Fetched, SetSlot, Sets, Used};
+pub use spec::{HierarchyError, HierarchySpec, Inclusion, LevelSpec, WritePolicy};
 
 /// Why a cache cannot be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

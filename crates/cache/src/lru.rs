@@ -17,7 +17,7 @@ pub struct Victim {
 
 /// What an access found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum LruOutcome {
     /// The line was there.
     Hit,
     /// It was not, and is now; `victim` left for it.
@@ -103,11 +103,13 @@ impl Cache {
 
     /// One access: a hit, or a fill. Gives what [`Self::hit`] and [`Self::fill`] would.
     #[inline(always)]
-    pub fn access(&mut self, line: u64, write: bool) -> Outcome {
+    pub fn access(&mut self, line: u64, write: bool) -> LruOutcome {
         let (set, tag) = self.place(line);
         match self.ways.access(set, tag, write) {
-            Used::Again => Outcome::Hit,
-            Used::First(gone) => Outcome::Miss { victim: gone.map(|gone| self.victim(set, gone)) },
+            Used::Again => LruOutcome::Hit,
+            Used::First(gone) => {
+                LruOutcome::Miss { victim: gone.map(|gone| self.victim(set, gone)) }
+            }
         }
     }
 
@@ -160,11 +162,11 @@ mod tests {
     #[test]
     fn least_recently_used_leaves_first() {
         let mut c = Cache::new(2 * 64, 2, 64).unwrap();
-        assert_eq!(c.access(1, false), Outcome::Miss { victim: None });
-        assert_eq!(c.access(2, true), Outcome::Miss { victim: None });
-        assert_eq!(c.access(1, false), Outcome::Hit);
+        assert_eq!(c.access(1, false), LruOutcome::Miss { victim: None });
+        assert_eq!(c.access(2, true), LruOutcome::Miss { victim: None });
+        assert_eq!(c.access(1, false), LruOutcome::Hit);
         let gone = Victim { line: 2, dirty: true };
-        assert_eq!(c.access(3, false), Outcome::Miss { victim: Some(gone) });
+        assert_eq!(c.access(3, false), LruOutcome::Miss { victim: Some(gone) });
         assert!(c.hit(1, false) && !c.hit(2, false));
     }
 
@@ -175,11 +177,11 @@ mod tests {
         assert!(c.mark_dirty(0) && !c.mark_dirty(1));
         assert_eq!(
             c.access(7, false),
-            Outcome::Miss { victim: Some(Victim { line: 0, dirty: true }) }
+            LruOutcome::Miss { victim: Some(Victim { line: 0, dirty: true }) }
         );
         assert_eq!(
             c.access(8, false),
-            Outcome::Miss { victim: Some(Victim { line: 7, dirty: false }) }
+            LruOutcome::Miss { victim: Some(Victim { line: 7, dirty: false }) }
         );
     }
 
@@ -200,18 +202,18 @@ mod tests {
                 let expected = if let Some(at) = list.iter().position(|l| l.0 == line) {
                     let old = list.remove(at);
                     list.insert(0, (line, old.1 | write));
-                    Outcome::Hit
+                    LruOutcome::Hit
                 } else {
                     list.insert(0, (line, write));
                     let over = if list.len() > ways as usize { list.pop() } else { None };
-                    Outcome::Miss { victim: over.map(|(line, dirty)| Victim { line, dirty }) }
+                    LruOutcome::Miss { victim: over.map(|(line, dirty)| Victim { line, dirty }) }
                 };
                 let fetched = twin.fetch(line, write);
                 let dirty = match expected {
-                    Outcome::Miss { victim: Some(Victim { line, dirty: true }) } => Some(line),
+                    LruOutcome::Miss { victim: Some(Victim { line, dirty: true }) } => Some(line),
                     _ => None,
                 };
-                assert_eq!((fetched.hit(), fetched.left()), (expected == Outcome::Hit, dirty));
+                assert_eq!((fetched.hit(), fetched.left()), (expected == LruOutcome::Hit, dirty));
                 assert_eq!(cache.access(line, write), expected);
             }
         }

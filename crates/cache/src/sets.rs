@@ -59,7 +59,7 @@ struct Held {
 
 /// Where a tag is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slot {
+pub struct SetSlot {
     /// The set.
     pub set: usize,
     /// Its way.
@@ -374,14 +374,14 @@ impl Sets {
     /// The slot that holds `tag`; nothing is changed.
     #[inline(always)]
     #[must_use]
-    pub fn peek(&self, set: usize, tag: u64) -> Option<Slot> {
+    pub fn peek(&self, set: usize, tag: u64) -> Option<SetSlot> {
         let way = with!(&self.form, set, s => s.seek(tag), list => seek(list, tag).map(|at| list[at].way as usize))??;
-        Some(Slot { set, way })
+        Some(SetSlot { set, way })
     }
 
     /// The slot that holds `tag`, which becomes the one used last of its set.
     #[inline(always)]
-    pub fn find(&mut self, set: usize, tag: u64) -> Option<Slot> {
+    pub fn find(&mut self, set: usize, tag: u64) -> Option<SetSlot> {
         let way = with!(mut &mut self.form, set, s => {
             let way = s.seek(tag);
             if let Some(way) = way {
@@ -395,7 +395,7 @@ impl Sets {
                 list[0].way as usize
             })
         })??;
-        Some(Slot { set, way })
+        Some(SetSlot { set, way })
     }
 
     /// As [`Sets::find`]: the way, and its flag.
@@ -432,7 +432,7 @@ impl Sets {
         set: usize,
         tag: u64,
         flag: bool,
-    ) -> Option<(Slot, Option<(u64, bool)>)> {
+    ) -> Option<(SetSlot, Option<(u64, bool)>)> {
         let last = self.last;
         // `None` within: the tag does not fit.
         let done = with!(mut &mut self.form, set, s => rest(tag, flag).map(|rest| s.replace(last, tag, rest)), list => {
@@ -443,7 +443,7 @@ impl Sets {
             })
         })?;
         match done {
-            Some((way, old)) => Some((Slot { set, way }, old)),
+            Some((way, old)) => Some((SetSlot { set, way }, old)),
             None => self.replace_in_wider(set, tag, flag),
         }
     }
@@ -498,7 +498,7 @@ impl Sets {
         set: usize,
         tag: u64,
         flag: bool,
-    ) -> Option<(Slot, Option<(u64, bool)>)> {
+    ) -> Option<(SetSlot, Option<(u64, bool)>)> {
         let ways = self.ways;
         self.form = match &self.form {
             Form::One(sets) => Form::Lists(sets.iter().map(|s| s.list(ways)).collect()),
@@ -520,15 +520,15 @@ impl Sets {
 
     /// The slot of a set that was used last; `None` without such a set.
     #[must_use]
-    pub fn latest(&self, set: usize) -> Option<Slot> {
+    pub fn latest(&self, set: usize) -> Option<SetSlot> {
         let way = with!(&self.form, set, s => Some((s.order & 15) as usize), list => list.first().map(|h| h.way as usize))??;
-        Some(Slot { set, way })
+        Some(SetSlot { set, way })
     }
 
     /// The flag of what is in a slot.
     #[inline(always)]
     #[must_use]
-    pub fn flag(&self, slot: Slot) -> bool {
+    pub fn flag(&self, slot: SetSlot) -> bool {
         let held = with!(&self.form, slot.set, s => s.held(slot.way), list => {
             list.iter().find(|h| h.way as usize == slot.way).and_then(|h| h.tag)
         });
@@ -537,18 +537,18 @@ impl Sets {
 
     /// Sets the flag of what is in a slot, if `flag` is.
     #[inline(always)]
-    pub fn mark(&mut self, slot: Slot, flag: bool) {
+    pub fn mark(&mut self, slot: SetSlot, flag: bool) {
         with!(mut &mut self.form, slot.set, s => s.mark(slot.way, flag), list => put_flag(list, slot.way, |old| old | flag));
     }
 
     /// Gives what is in a slot this flag.
-    pub fn put_flag(&mut self, slot: Slot, flag: bool) {
+    pub fn put_flag(&mut self, slot: SetSlot, flag: bool) {
         with!(mut &mut self.form, slot.set, s => s.put_flag(slot.way, flag), list => put_flag(list, slot.way, |_| flag));
     }
 
     /// Empties the slot of `tag`, if it is there. What is left of the set keeps its order.
     pub fn forget(&mut self, set: usize, tag: u64) {
-        let Some(Slot { way, .. }) = self.peek(set, tag) else { return };
+        let Some(SetSlot { way, .. }) = self.peek(set, tag) else { return };
         let last = self.last;
         with!(mut &mut self.form, set, s => s.forget(last, way), list => {
             if let Some(at) = seek(list, tag) {

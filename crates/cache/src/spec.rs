@@ -78,7 +78,7 @@ pub struct HierarchySpec {
 
 /// Why a hierarchy cannot be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SpecError {
+pub enum HierarchyError {
     /// No cores, no levels, or more than 64 cores or 8 levels.
     Size,
     /// Lines that are no power of two.
@@ -103,7 +103,7 @@ pub enum SpecError {
     },
 }
 
-impl std::fmt::Display for SpecError {
+impl std::fmt::Display for HierarchyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Size => f.write_str("a hierarchy needs 1 to 64 cores and 1 to 8 levels"),
@@ -121,23 +121,23 @@ impl std::fmt::Display for SpecError {
     }
 }
 
-impl std::error::Error for SpecError {}
+impl std::error::Error for HierarchyError {}
 
 impl HierarchySpec {
-    pub(crate) fn check(&self) -> Result<(), SpecError> {
+    pub(crate) fn check(&self) -> Result<(), HierarchyError> {
         if !(1..=64).contains(&self.cores) || !(1..=8).contains(&self.levels.len()) {
-            return Err(SpecError::Size);
+            return Err(HierarchyError::Size);
         }
         if !self.line.is_power_of_two() {
-            return Err(SpecError::Line);
+            return Err(HierarchyError::Line);
         }
         for (level, spec) in self.levels.iter().enumerate() {
             if level > 0 && self.levels[level - 1].shared && !spec.shared {
-                return Err(SpecError::PrivateBehindShared { level });
+                return Err(HierarchyError::PrivateBehindShared { level });
             }
             let exclusive = spec.inclusion == Inclusion::Exclusive;
             if level == 0 && spec.inclusion != Inclusion::Neither || exclusive && !spec.write.back {
-                return Err(SpecError::Mixture { level });
+                return Err(HierarchyError::Mixture { level });
             }
         }
         Ok(())

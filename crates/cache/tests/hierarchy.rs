@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 use terrace_cache::{
-    Cache, Hierarchy, HierarchySpec, Inclusion, LevelSpec, Mesi, Outcome, Prefetch, Replacement,
-    SpecError, Traffic, WritePolicy,
+    Cache, Hierarchy, HierarchyError, HierarchySpec, Inclusion, LevelSpec, LruOutcome,
+    MemoryTraffic, Mesi, Prefetch, Replacement, WritePolicy,
 };
 
 const LINE: u64 = 64;
@@ -84,14 +84,14 @@ fn no_change_is_ever_lost_and_no_two_cores_own_a_line() {
                         stale.insert(line);
                         // A store that went through is told of last.
                         assert!(
-                            h.is_dirty(line) || told.last() == Some(&Traffic::Write(line)),
+                            h.is_dirty(line) || told.last() == Some(&MemoryTraffic::Write(line)),
                             "{levels:?}"
                         );
                     }
                 }
             }
             for traffic in told {
-                if let Traffic::Write(line) = traffic {
+                if let MemoryTraffic::Write(line) = traffic {
                     stale.remove(&line);
                 }
             }
@@ -108,7 +108,7 @@ fn no_change_is_ever_lost_and_no_two_cores_own_a_line() {
         }
         for line in h.dirty_lines() {
             h.clwb(line, &mut |t| {
-                if let Traffic::Write(line) = t {
+                if let MemoryTraffic::Write(line) = t {
                     stale.remove(&line);
                 }
             });
@@ -154,14 +154,16 @@ fn two_lru_levels_agree_with_two_plain_caches() {
     let mut rng = Rng(17);
     for _ in 0..200_000 {
         let (line, write) = (rng.below(600) * rng.below(3), rng.below(3) == 0);
-        h.access_line(0, line, write, &mut |t| told += u64::from(matches!(t, Traffic::Write(_))));
+        h.access_line(0, line, write, &mut |t| {
+            told += u64::from(matches!(t, MemoryTraffic::Write(_)))
+        });
         if near.hit(line, write) {
             continue;
         }
         near_misses += 1;
         let victim_of_far = match far.access(line, false) {
-            Outcome::Hit => None,
-            Outcome::Miss { victim } => {
+            LruOutcome::Hit => None,
+            LruOutcome::Miss { victim } => {
                 far_misses += 1;
                 victim.filter(|v| v.dirty)
             }
@@ -197,7 +199,7 @@ fn mesi_in_its_textbook_steps() {
     assert_eq!(states(&h), [I, I, I]);
     // Changes of one core went to the others by the shared level: memory was read once and written
     // once.
-    assert_eq!(traffic, [Traffic::Read(7), Traffic::Write(7)]);
+    assert_eq!(traffic, [MemoryTraffic::Read(7), MemoryTraffic::Write(7)]);
 }
 
 #[test]
@@ -206,10 +208,10 @@ fn stores_go_through_or_around_as_told() {
     let mut h = hierarchy(1, &[LevelSpec { write: through, ..level(4, 2, false) }]);
     let mut traffic = Vec::new();
     h.access_line(0, 3, true, &mut |t| traffic.push(t));
-    assert_eq!((&traffic[..], h.holds(0, 0, 3)), (&[Traffic::Write(3)][..], false));
+    assert_eq!((&traffic[..], h.holds(0, 0, 3)), (&[MemoryTraffic::Write(3)][..], false));
     h.access_line(0, 3, false, &mut |t| traffic.push(t));
     h.access_line(0, 3, true, &mut |t| traffic.push(t));
-    assert_eq!(traffic, [Traffic::Write(3), Traffic::Read(3), Traffic::Write(3)]);
+    assert_eq!(traffic, [MemoryTraffic::Write(3), MemoryTraffic::Read(3), MemoryTraffic::Write(3)]);
     assert_eq!((h.dirty_lines().len(), h.counts()[0].hits, h.counts()[0].misses), (0, 1, 2));
 }
 
@@ -217,8 +219,8 @@ fn stores_go_through_or_around_as_told() {
 fn flushes_do_what_they_are_called() {
     let mut h = hierarchy(2, &[level(4, 2, false), level(8, 4, true)]);
     let mut written = Vec::new();
-    let mut note = |t: Traffic| {
-        if let Traffic::Write(line) = t {
+    let mut note = |t: MemoryTraffic| {
+        if let MemoryTraffic::Write(line) = t {
             written.push(line);
         }
     };
@@ -268,15 +270,15 @@ fn what_cannot_be_built_is_named() {
         Hierarchy::new(&HierarchySpec { cores, line, levels }).err()
     };
     let good = level(4, 2, false);
-    assert_eq!(build(0, 64, vec![good]), Some(SpecError::Size));
-    assert_eq!(build(1, 64, vec![]), Some(SpecError::Size));
-    assert_eq!(build(1, 48, vec![good]), Some(SpecError::Line));
+    assert_eq!(build(0, 64, vec![good]), Some(HierarchyError::Size));
+    assert_eq!(build(1, 64, vec![]), Some(HierarchyError::Size));
+    assert_eq!(build(1, 48, vec![good]), Some(HierarchyError::Line));
     assert_eq!(
         build(1, 64, vec![level(4, 2, true), good]),
-        Some(SpecError::PrivateBehindShared { level: 1 })
+        Some(HierarchyError::PrivateBehindShared { level: 1 })
     );
     let first = LevelSpec { inclusion: Inclusion::Inclusive, ..good };
-    assert_eq!(build(1, 64, vec![first]), Some(SpecError::Mixture { level: 0 }));
+    assert_eq!(build(1, 64, vec![first]), Some(HierarchyError::Mixture { level: 0 }));
     assert!(build(1, 64, vec![LevelSpec { bytes: 100, ..good }])
         .unwrap()
         .to_string()

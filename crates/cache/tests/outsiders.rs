@@ -48,7 +48,7 @@ fn the_textbook_trace_gives_its_numbers() {
         for write in kinds {
             // The textbook counts an access once, by its first byte.
             h.access(0, address, size.min(1), *write, &mut |_| {});
-            hits += u64::from(plain.access(address / 32, *write) == terrace_cache::Outcome::Hit);
+            hits += u64::from(plain.access(address / 32, *write) == terrace_cache::LruOutcome::Hit);
         }
     }
     let count = h.counts()[0];

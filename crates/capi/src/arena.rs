@@ -7,8 +7,8 @@ use std::ffi::{c_char, c_int, c_void, CStr};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 use terrace_alloc::arena::{
-    self, AllocError, Arena, ArenaError, Devices, FreeError, MoveError, MoveReport, Moving,
-    ReallocError, Spec, Strictness,
+    self, Arena, ArenaAllocError, ArenaError, ArenaSpec, Devices, FreeError, MoveError, MoveReport,
+    Moving, ReallocError, Strictness,
 };
 use terrace_alloc::types::{Bytes, NodeId};
 
@@ -100,13 +100,13 @@ fn not_made(error: &ArenaError) -> c_int {
     fail(code, &error.to_string())
 }
 
-fn not_allocated(error: AllocError) -> c_int {
+fn not_allocated(error: ArenaAllocError) -> c_int {
     let code = match error {
-        AllocError::TooLarge => TERRACE_E_TOO_LARGE,
-        AllocError::Alignment => TERRACE_E_INVALID,
-        AllocError::Limit | AllocError::NoAddresses => TERRACE_E_NO_ROOM,
-        AllocError::Destroyed => TERRACE_E_DESTROYED,
-        AllocError::Reentered => TERRACE_E_BUSY,
+        ArenaAllocError::TooLarge => TERRACE_E_TOO_LARGE,
+        ArenaAllocError::Alignment => TERRACE_E_INVALID,
+        ArenaAllocError::Limit | ArenaAllocError::NoAddresses => TERRACE_E_NO_ROOM,
+        ArenaAllocError::Destroyed => TERRACE_E_DESTROYED,
+        ArenaAllocError::Reentered => TERRACE_E_BUSY,
     };
     fail(code, &error.to_string())
 }
@@ -216,12 +216,12 @@ pub unsafe extern "C" fn terrace_arena_create(
             false => unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned(),
         };
         let limit = (limit > 0).then_some(Bytes(limit));
-        let spec = Spec {
+        let spec = ArenaSpec {
             name,
             limit,
             devices,
             huge_pages: flags & TERRACE_ARENA_HUGE != 0,
-            ..Spec::default()
+            ..ArenaSpec::default()
         };
         match Arena::create(&spec) {
             Ok(arena) => {
@@ -250,7 +250,7 @@ pub unsafe extern "C" fn terrace_arena_destroy(arena: *mut terrace_arena) -> c_i
 }
 
 /// The block, or null with the code kept for `terrace_last_error`.
-fn block(got: Result<NonNull<u8>, AllocError>) -> *mut c_void {
+fn block(got: Result<NonNull<u8>, ArenaAllocError>) -> *mut c_void {
     match got {
         Ok(block) => block.as_ptr().cast(),
         Err(error) => {
@@ -264,7 +264,7 @@ fn block(got: Result<NonNull<u8>, AllocError>) -> *mut c_void {
 /// `arena` is null or a handle.
 unsafe fn allocate(
     arena: *mut terrace_arena,
-    call: impl FnOnce(Arena) -> Result<NonNull<u8>, AllocError>,
+    call: impl FnOnce(Arena) -> Result<NonNull<u8>, ArenaAllocError>,
 ) -> *mut c_void {
     // No panic guard: nothing here can panic, and it would cost what an allocation does.
     // SAFETY: a handle or null.

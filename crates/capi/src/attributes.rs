@@ -3,7 +3,7 @@
 use crate::codes::{guard, invalid, TERRACE_OK};
 use std::ffi::{c_char, c_int, CStr};
 use terrace_alloc::attributes::{
-    Attributes, Binding, ClassId, Index, Lifetime, Mismatch, PageSize, Place, Split,
+    Attributes, Binding, ClassId, ClassPlacement, Index, Lifetime, Mismatch, NodeSplit, PageSize,
 };
 
 /// The fastest class of memory.
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn terrace_attr_add_class(
             attr.inner.places.clear();
             attr.named = true;
         }
-        attr.inner.places.push(Place { class: ClassId(class), index });
+        attr.inner.places.push(ClassPlacement { class: ClassId(class), index });
         TERRACE_OK
     };
     // SAFETY: passed on.
@@ -143,9 +143,9 @@ pub unsafe extern "C" fn terrace_attr_add_class(
 pub unsafe extern "C" fn terrace_attr_set_split(attr: *mut terrace_attr, split: c_int) -> c_int {
     let set = |attr: &mut terrace_attr| {
         attr.inner.split = match split {
-            TERRACE_SPLIT_OS => Split::Os,
-            TERRACE_SPLIT_SPILL_OVER => Split::SpillOver,
-            TERRACE_SPLIT_EQUAL => Split::Equal,
+            TERRACE_SPLIT_OS => NodeSplit::Os,
+            TERRACE_SPLIT_SPILL_OVER => NodeSplit::SpillOver,
+            TERRACE_SPLIT_EQUAL => NodeSplit::Equal,
             _ => return invalid("no such split; see TERRACE_SPLIT_*"),
         };
         TERRACE_OK
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn terrace_attr_set_chunk(attr: *mut terrace_attr, pages: 
         if pages == 0 {
             return invalid("a chunk has at least one page");
         }
-        attr.inner.split = Split::Chunk(pages);
+        attr.inner.split = NodeSplit::Chunk(pages);
         TERRACE_OK
     };
     // SAFETY: passed on.
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn terrace_attr_set_weights(
         }
         // SAFETY: not null, and `count` numbers by the caller's promise.
         attr.inner.split =
-            Split::Weighted(unsafe { std::slice::from_raw_parts(weights, count) }.to_vec());
+            NodeSplit::Weighted(unsafe { std::slice::from_raw_parts(weights, count) }.to_vec());
         TERRACE_OK
     };
     // SAFETY: passed on.

@@ -3,7 +3,7 @@
 use crate::codes::{fail, guard, invalid, TERRACE_OK};
 use crate::{TERRACE_E_KERNEL, TERRACE_E_NO_ROOM};
 use ::terrace_far::store::StoreSpec;
-use ::terrace_far::{Access, Advice, FarError, Map, Options};
+use ::terrace_far::{Advice, FarError, FarMap, FarOptions, FileMapMode};
 use std::ffi::{c_char, c_int, c_void, CStr, OsStr};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +24,7 @@ pub const TERRACE_FAR_DISCARD: c_int = 2;
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_far {
-    map: Map,
+    map: FarMap,
 }
 
 /// What a range of far memory did so far.
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn terrace_far_map(
         let name = unsafe { CStr::from_ptr(store) };
         let (bytes, dram) = (Bytes(bytes as u64), Bytes(dram_bytes as u64));
         let store = StoreSpec::parse(OsStr::from_bytes(name.to_bytes())).make(bytes, dram);
-        match store.map_err(FarError::from).and_then(|store| Map::new(bytes, dram, store)) {
+        match store.map_err(FarError::from).and_then(|store| FarMap::new(bytes, dram, store)) {
             Ok(map) => {
                 // SAFETY: not null, and writable by the caller's promise.
                 unsafe { out.write(Box::into_raw(Box::new(terrace_far { map }))) };
@@ -132,8 +132,8 @@ pub unsafe extern "C" fn terrace_far_open(
         // SAFETY: not null, and a text with its end by the caller's promise.
         let path = unsafe { CStr::from_ptr(path) };
         let path = std::path::Path::new(OsStr::from_bytes(path.to_bytes()));
-        let access = if writable == 0 { Access::ReadOnly } else { Access::ReadWrite };
-        match Map::of_file(path, access, Bytes(dram_bytes as u64), &Options::default()) {
+        let access = if writable == 0 { FileMapMode::ReadOnly } else { FileMapMode::ReadWrite };
+        match FarMap::of_file(path, access, Bytes(dram_bytes as u64), &FarOptions::default()) {
             Ok(map) => {
                 if !out_bytes.is_null() {
                     let bytes = map.file_bytes().map_or(map.len(), |b| b.get() as usize);
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn terrace_far_address(far: *const terrace_far) -> *mut c_
 
 /// # Safety
 /// `far` is null or of `terrace_far_map` and not unmapped.
-unsafe fn with(far: *const terrace_far, call: impl FnOnce(&Map) -> c_int) -> c_int {
+unsafe fn with(far: *const terrace_far, call: impl FnOnce(&FarMap) -> c_int) -> c_int {
     guard(|| {
         // SAFETY: null or alive by the caller's promise.
         match unsafe { far.as_ref() } {
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn terrace_far_advise(
     bytes: usize,
     advice: c_int,
 ) -> c_int {
-    let said = |map: &Map| {
+    let said = |map: &FarMap| {
         let advice = match advice {
             TERRACE_FAR_WILL_NEED => Advice::WillNeed,
             TERRACE_FAR_COLD => Advice::Cold,
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn terrace_far_stats(
     far: *const terrace_far,
     out: *mut terrace_far_counts,
 ) -> c_int {
-    let told = |map: &Map| {
+    let told = |map: &FarMap| {
         if out.is_null() {
             return invalid("out is null");
         }

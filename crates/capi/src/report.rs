@@ -2,13 +2,13 @@
 
 use crate::codes::{guard, invalid, TERRACE_OK};
 use std::ffi::{c_char, c_int, c_void, CString};
-use terrace_alloc::commit::{Report, Row};
+use terrace_alloc::commit::{CommitReport, CommitRow};
 
 /// What a commit did. Reading it by several threads is fine.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_report {
-    pub(crate) inner: Report,
+    pub(crate) inner: CommitReport,
     /// Names and reasons as C has them, by row.
     texts: Vec<(CString, CString)>,
 }
@@ -41,14 +41,14 @@ pub struct terrace_row {
 }
 
 impl terrace_report {
-    pub(crate) fn new(inner: Report) -> Self {
+    pub(crate) fn new(inner: CommitReport) -> Self {
         let text = |s: &str| CString::new(s.replace('\0', " ")).unwrap_or_default();
         let texts = inner.rows.iter().map(|r| (text(&r.name), text(&r.why))).collect();
         Self { inner, texts }
     }
 
-    pub(crate) fn of_row(row: Row) -> Self {
-        Self::new(Report { rows: vec![row], ..Report::default() })
+    pub(crate) fn of_row(row: CommitRow) -> Self {
+        Self::new(CommitReport { rows: vec![row], ..CommitReport::default() })
     }
 }
 

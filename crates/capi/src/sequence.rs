@@ -33,7 +33,7 @@ pub unsafe extern "C" fn terrace_stage_set_sequence(
     expected: usize,
     largest_bytes: u64,
 ) -> c_int {
-    let set = |o: &mut terrace_migrate::staging::Options| {
+    let set = |o: &mut terrace_migrate::staging::StagingOptions| {
         let unless_zero = |n: u64| (n > 0).then_some(n);
         o.ahead = if ahead == 0 { 64 } else { ahead };
         o.expected = (expected > 0).then_some(expected);

@@ -7,9 +7,10 @@ use std::ops::Range;
 use std::panic::resume_unwind;
 use terrace_alloc::stage_costs;
 use terrace_migrate::staging::{
-    check_blocks, stage_read, stage_update, Mode, Options, Report, StageError, Threads,
+    check_blocks, stage_read, stage_update, StageError, StagingMode, StagingOptions, StagingReport,
+    Threads,
 };
-use terrace_topology::{load_machine, Source};
+use terrace_topology::{load_machine, MachineSource};
 use terrace_types::{Bytes, CpuId, NodeId};
 
 /// The kernel gave a value other than 0 for a block, or what gives the blocks one below 0;
@@ -27,7 +28,7 @@ pub const TERRACE_STAGE_IN_PLACE: c_int = 2;
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_stage {
-    options: Options,
+    options: StagingOptions,
 }
 
 /// A block: `bytes` from `offset` of the data.
@@ -103,7 +104,7 @@ pub unsafe extern "C" fn terrace_stage_create(
         if out.is_null() {
             return invalid("out is null");
         }
-        let options = Options::new(NodeId(fast), Threads::Auto(2));
+        let options = StagingOptions::new(NodeId(fast), Threads::Auto(2));
         // SAFETY: not null, and writable by the caller's promise.
         unsafe { out.write(Box::into_raw(Box::new(terrace_stage { options }))) };
         TERRACE_OK
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn terrace_stage_destroy(stage: *mut terrace_stage) {
 /// meanwhile.
 pub(crate) unsafe fn change(
     stage: *mut terrace_stage,
-    with: impl FnOnce(&mut Options) -> c_int,
+    with: impl FnOnce(&mut StagingOptions) -> c_int,
 ) -> c_int {
     guard(|| {
         // SAFETY: null or alive and this thread's alone, by the caller's promise.
@@ -151,7 +152,7 @@ pub unsafe extern "C" fn terrace_stage_set_threads(
     workers: u32,
     migrators: u32,
 ) -> c_int {
-    let set = |o: &mut Options| {
+    let set = |o: &mut StagingOptions| {
         o.threads = match (kind, migrators) {
             (TERRACE_STAGE_AUTO, 0) => Threads::Auto(workers),
             (TERRACE_STAGE_IN_PLACE, 0) => Threads::InPlace(workers),
@@ -176,7 +177,7 @@ pub unsafe extern "C" fn terrace_stage_set_cpus(
     cpus: *const u32,
     count: usize,
 ) -> c_int {
-    let set = |o: &mut Options| {
+    let set = |o: &mut StagingOptions| {
         if cpus.is_null() && count > 0 {
             return invalid("cpus is null");
         }
@@ -204,7 +205,7 @@ pub unsafe extern "C" fn terrace_stage_set_buffers(
     room_bytes: u64,
     slots: u32,
 ) -> c_int {
-    let set = |o: &mut Options| {
+    let set = |o: &mut StagingOptions| {
         o.room = if room_bytes == 0 { Bytes::gib(1) } else { Bytes(room_bytes) };
         o.slots = (slots > 0).then_some(slots);
         TERRACE_OK
@@ -224,7 +225,7 @@ pub unsafe extern "C" fn terrace_stage_keep_addresses(
     stage: *mut terrace_stage,
     keep: c_int,
 ) -> c_int {
-    let set = |o: &mut Options| {
+    let set = |o: &mut StagingOptions| {
         o.keep_addresses = keep != 0;
         TERRACE_OK
     };
@@ -243,7 +244,7 @@ pub unsafe extern "C" fn terrace_stage_set_work(
     passes: f64,
     compute_ns_per_byte: f64,
 ) -> c_int {
-    let set = |o: &mut Options| {
+    let set = |o: &mut StagingOptions| {
         let sane = |x: f64| x.is_finite() && x >= 0.0;
         if !sane(passes) || !sane(compute_ns_per_byte) {
             return invalid("passes and compute_ns_per_byte are numbers that are not negative");
@@ -271,11 +272,11 @@ pub unsafe extern "C" fn terrace_stage_set_machine(
     // SAFETY: null, or a text with its end, by the caller's promise.
     let from =
         (!from.is_null()).then(|| unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned());
-    let set = |o: &mut Options| {
+    let set = |o: &mut StagingOptions| {
         let (Ok(initiator), Ok(slow)) = (u16::try_from(initiator), u16::try_from(slow)) else {
             return invalid("initiator or slow is no number of a node");
         };
-        let source = from.map_or(Source::Live, |p| Source::parse(&p));
+        let source = from.map_or(MachineSource::Live, |p| MachineSource::parse(&p));
         let machine = match load_machine(&source) {
             Ok(machine) => machine,
             Err(error) => return fail(TERRACE_E_MACHINE, &error.to_string()),
@@ -431,7 +432,7 @@ pub(crate) unsafe fn called<'a>(
     bytes: usize,
     kernel: terrace_stage_kernel,
     user: *mut c_void,
-) -> Result<(&'a Options, Call), c_int> {
+) -> Result<(&'a StagingOptions, Call), c_int> {
     // SAFETY: null or alive by the caller's promise.
     let Some(stage) = (unsafe { stage.as_ref() }) else {
         return Err(invalid("stage is null; create it with terrace_stage_create"));
@@ -471,7 +472,10 @@ unsafe fn listed(
 
 /// # Safety
 /// `out` is null or writable.
-pub(crate) unsafe fn told(result: Result<Report, StageError>, out: *mut terrace_staged) -> c_int {
+pub(crate) unsafe fn told(
+    result: Result<StagingReport, StageError>,
+    out: *mut terrace_staged,
+) -> c_int {
     let (row, code) = match result {
         Ok(report) => (staged(&report), TERRACE_OK),
         Err(error) => {
@@ -517,9 +521,9 @@ const EMPTY: terrace_staged = terrace_staged {
     stayed_bytes: 0,
 };
 
-fn staged(report: &Report) -> terrace_staged {
+fn staged(report: &StagingReport) -> terrace_staged {
     let mut row = terrace_staged {
-        staged: c_int::from(report.mode == Mode::Staged),
+        staged: c_int::from(report.mode == StagingMode::Staged),
         threads: report.threads,
         migrators: report.migrators,
         slots: report.slots,
@@ -531,7 +535,7 @@ fn staged(report: &Report) -> terrace_staged {
         stayed_bytes: report.stayed.get(),
         ..EMPTY
     };
-    if let Mode::InPlace(why) = report.mode {
+    if let StagingMode::InPlace(why) = report.mode {
         // Reasons are of ASCII; the last byte stays zero.
         let text = why.to_string();
         for (to, from) in row.why.iter_mut().take(159).zip(text.bytes()) {

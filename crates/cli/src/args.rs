@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 mod see;
-pub use see::{renamed, By, DoctorArgs, GatherArgs, ReportArgs, TiersArgs};
+pub use see::{renamed, DoctorArgs, GatherArgs, RankBy, ReportArgs, TiersArgs};
 
 /// See, use, manage and predict machines with more than one kind of memory.
 #[derive(Debug, Parser)]

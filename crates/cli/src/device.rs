@@ -1,6 +1,6 @@
 //! `terrace device`: memory devices from their descriptions.
 
-use crate::output::{print, print_json, Ending, Failure, Live};
+use crate::output::{print, print_json, CommandFailure, Ending, StatusLine};
 use crate::replace::write;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use terrace_terrace::device::hbm::sweep;
 use terrace_terrace::stack::{
     load_stack, stack_machine, study, StackProblem, StackStudy, STACK_BASE,
 };
-use terrace_terrace::topology::{load_machine, Source};
+use terrace_terrace::topology::{load_machine, MachineSource};
 
 /// `terrace device`.
 #[derive(Debug, Subcommand)]
@@ -48,15 +48,15 @@ pub struct HbmArgs {
 
 /// `terrace device hbm`.
 pub fn hbm(args: &HbmArgs) -> Ending {
-    let stack = load_stack(&args.stack).map_err(Failure::usage)?;
+    let stack = load_stack(&args.stack).map_err(CommandFailure::usage)?;
     let keys: Vec<_> = args
         .sweep
         .iter()
         .map(|text| sweep::parse(text))
         .collect::<Result<_, _>>()
-        .map_err(Failure::usage)?;
+        .map_err(CommandFailure::usage)?;
     let started = Instant::now();
-    let live = Mutex::new(Live::new(args.json));
+    let live = Mutex::new(StatusLine::new(args.json));
     let done = |finished: usize, all: usize| {
         let left = started.elapsed().as_secs_f64() / finished as f64 * (all - finished) as f64;
         if let Ok(mut live) = live.lock() {
@@ -65,7 +65,7 @@ pub fn hbm(args: &HbmArgs) -> Ending {
             }
         }
     };
-    let study = study(&stack, &keys, done).map_err(Failure::usage)?;
+    let study = study(&stack, &keys, done).map_err(CommandFailure::usage)?;
     if let Ok(mut live) = live.lock() {
         live.clear();
     }
@@ -73,9 +73,9 @@ pub fn hbm(args: &HbmArgs) -> Ending {
         write_machine(args, &study, path)?;
     }
     if let Some(path) = &args.report {
-        let html = study.html().map_err(Failure::failed)?;
+        let html = study.html().map_err(CommandFailure::failed)?;
         write(path, html.as_bytes())
-            .map_err(|e| Failure::failed(format!("report {}: {e}", path.display())))?;
+            .map_err(|e| CommandFailure::failed(format!("report {}: {e}", path.display())))?;
     }
     if args.json {
         print_json(&study)?;
@@ -90,7 +90,7 @@ pub fn hbm(args: &HbmArgs) -> Ending {
     if let Some(e) = study.designs.iter().filter_map(|d| d.evaluation.as_ref()).find(|e| failed(e))
     {
         let why = e.violations.iter().find(|v| v.starts_with("thermal runaway"));
-        return Err(Failure::failed(format!(
+        return Err(CommandFailure::failed(format!(
             "{}: {}; cool it better or lower its power",
             e.name,
             why.map_or("thermal runaway", String::as_str)
@@ -103,17 +103,18 @@ fn write_machine(
     args: &HbmArgs,
     study: &StackStudy,
     path: &std::path::Path,
-) -> Result<(), Failure> {
-    let base = load_machine(&Source::parse_machine(&args.base)).map_err(Failure::usage)?;
+) -> Result<(), CommandFailure> {
+    let base =
+        load_machine(&MachineSource::parse_machine(&args.base)).map_err(CommandFailure::usage)?;
     let Some((design, evaluation)) =
         study.designs.first().and_then(|d| Some((d.design.as_ref()?, d.evaluation.as_ref()?)))
     else {
         return Ok(());
     };
     let machine = stack_machine(&base, design, evaluation).map_err(|e| match e {
-        StackProblem::Base(_) => Failure::usage(e),
-        _ => Failure::failed(e),
+        StackProblem::Base(_) => CommandFailure::usage(e),
+        _ => CommandFailure::failed(e),
     })?;
     write(path, machine.to_toml().as_bytes())
-        .map_err(|e| Failure::failed(format!("machine file {}: {e}", path.display())))
+        .map_err(|e| CommandFailure::failed(format!("machine file {}: {e}", path.display())))
 }

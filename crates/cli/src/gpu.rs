@@ -1,6 +1,6 @@
 //! `terrace gpu`: which GPU memory for which array.
 
-use crate::output::{print, print_json, say, Ending, Failure};
+use crate::output::{print, print_json, say, CommandFailure, Ending};
 use crate::replace::write;
 use clap::{Args, Subcommand};
 use std::fmt::Write as _;
@@ -78,22 +78,23 @@ pub struct GpuProfileArgs {
 fn numbers<T: std::str::FromStr>(
     option: &str,
     texts: &[String],
-) -> Result<Vec<(String, T)>, Failure> {
+) -> Result<Vec<(String, T)>, CommandFailure> {
     let pair = |text: &String| {
         let (name, value) = text.split_once('=')?;
         Some((name.to_owned(), value.parse().ok()?))
     };
     let read = |text: &String| {
         pair(text).ok_or_else(|| {
-            Failure::usage(format!("--{option} {text}: give NAME=NUMBER, such as n=1000"))
+            CommandFailure::usage(format!("--{option} {text}: give NAME=NUMBER, such as n=1000"))
         })
     };
     texts.iter().map(read).collect()
 }
 
-fn axes(option: &str, text: &str) -> Result<[u32; 3], Failure> {
+fn axes(option: &str, text: &str) -> Result<[u32; 3], CommandFailure> {
     let parsed: Option<Vec<u32>> = text.split(',').map(|n| n.trim().parse().ok()).collect();
-    let wrong = || Failure::usage(format!("--{option} {text}: give one to three numbers from 1"));
+    let wrong =
+        || CommandFailure::usage(format!("--{option} {text}: give one to three numbers from 1"));
     let parsed = parsed.filter(|p| (1..=3).contains(&p.len()) && !p.contains(&0));
     let parsed = parsed.ok_or_else(wrong)?;
     Ok(std::array::from_fn(|axis| parsed.get(axis).copied().unwrap_or(1)))
@@ -102,11 +103,14 @@ fn axes(option: &str, text: &str) -> Result<[u32; 3], Failure> {
 /// The most bytes of a source or model that are read.
 const MOST_BYTES: u64 = 64 << 20;
 
-fn read(path: &PathBuf) -> Result<String, Failure> {
-    let failed = |e: std::io::Error| Failure::failed(format!("{}: {e}", path.display()));
+fn read(path: &PathBuf) -> Result<String, CommandFailure> {
+    let failed = |e: std::io::Error| CommandFailure::failed(format!("{}: {e}", path.display()));
     let length = std::fs::metadata(path).map_err(failed)?.len();
     if length > MOST_BYTES {
-        return Err(Failure::failed(format!("{}: {length} bytes are too many", path.display())));
+        return Err(CommandFailure::failed(format!(
+            "{}: {length} bytes are too many",
+            path.display()
+        )));
     }
     std::fs::read_to_string(path).map_err(failed)
 }
@@ -117,7 +121,7 @@ pub fn advise_kernel(args: &GpuAdviseArgs) -> Ending {
     let threads: u64 = block.iter().map(|b| u64::from(*b)).product();
     if threads > 1024 {
         let line = format!("--block {}: {threads} threads; a block has at most 1024", args.block);
-        return Err(Failure::usage(line));
+        return Err(CommandFailure::usage(line));
     }
     let scalars: Vec<(String, i64)> = numbers("arg", &args.arg)?;
     let request = AdviceRequest {
@@ -134,12 +138,12 @@ pub fn advise_kernel(args: &GpuAdviseArgs) -> Ending {
     };
     let model = match &args.model {
         Some(path) => PlacementModel::read(&read(path)?)
-            .map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?,
-        None => recorded_model().map_err(Failure::failed)?,
+            .map_err(|e| CommandFailure::failed(format!("{}: {e}", path.display())))?,
+        None => recorded_model().map_err(CommandFailure::failed)?,
     };
-    let advice = advise(&request, &model).map_err(Failure::usage)?;
+    let advice = advise(&request, &model).map_err(CommandFailure::usage)?;
     if let Some(output) = args.output.as_ref().filter(|_| args.apply) {
-        let variant = apply_advice(&request, &advice).map_err(Failure::failed)?;
+        let variant = apply_advice(&request, &advice).map_err(CommandFailure::failed)?;
         let mut text = String::new();
         for tile in &variant.tiles {
             let _ = writeln!(text, "#define TILE_{tile}");
@@ -154,9 +158,12 @@ pub fn advise_kernel(args: &GpuAdviseArgs) -> Ending {
         text.push_str(&variant.text);
         let name = args.source.display().to_string();
         if let Some(words) = compiler_objection(&name, &text, &[]) {
-            return Err(Failure::failed(format!("the placed source is not written: {words}")));
+            return Err(CommandFailure::failed(format!(
+                "the placed source is not written: {words}"
+            )));
         }
-        write(output, &text).map_err(|e| Failure::failed(format!("{}: {e}", output.display())))?;
+        write(output, &text)
+            .map_err(|e| CommandFailure::failed(format!("{}: {e}", output.display())))?;
         for (array, variable) in &variant.constants {
             say(&format!("copy {array} to the module's variable {variable} before a launch"));
         }
@@ -189,8 +196,8 @@ pub fn advise_kernel(args: &GpuAdviseArgs) -> Ending {
 /// `terrace gpu profile`.
 pub fn profile(args: &GpuProfileArgs) -> Ending {
     let launches = profile_command(&args.command).map_err(|error| match error.is_lacking() {
-        true => Failure::lacking(error),
-        false => Failure::failed(error),
+        true => CommandFailure::lacking(error),
+        false => CommandFailure::failed(error),
     })?;
     let mut csv = String::from("kernel,block,grid");
     COUNTERS.iter().for_each(|(_, name)| csv.push_str(&format!(",{name}")));
@@ -205,7 +212,8 @@ pub fn profile(args: &GpuProfileArgs) -> Ending {
         csv.push('\n');
     }
     if let Some(output) = &args.output {
-        write(output, &csv).map_err(|e| Failure::failed(format!("{}: {e}", output.display())))?;
+        write(output, &csv)
+            .map_err(|e| CommandFailure::failed(format!("{}: {e}", output.display())))?;
     }
     if args.json {
         let names = COUNTERS.map(|(_, name)| name);

@@ -1,45 +1,47 @@
 //! `terrace lab`.
 
 use crate::args::{LabCompareArgs, LabNeedsArgs, LabRunArgs, LabSetupArgs};
-use crate::output::{print, print_json, say, Ending, Failure, Progress, Work};
+use crate::output::{print, print_json, say, CommandFailure, Ending, ExpectedWork, ProgressLines};
 use crate::replace::write;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use terrace_terrace::lab::wire::Outcome;
+use terrace_terrace::lab::wire::JobOutcome;
 use terrace_terrace::lab::{
-    self, calibrate, policies, shape::Shape, Bench, CompareSpec, HostCommand, Input, Lab, StopFlag,
+    self, calibrate, policies, shape::Shape, CompareInput, CompareSpec, HostCommand, Lab,
+    LabMachine, StopFlag,
 };
 use terrace_terrace::lab_files;
 use terrace_terrace::machine::Machine;
 use terrace_terrace::parts::open_lab;
 use terrace_terrace::report;
-use terrace_terrace::topology::{load_machine, Source};
+use terrace_terrace::topology::{load_machine, MachineSource};
 use terrace_terrace::Interrupt;
 
 /// Booting and calibrating a machine: 20 to 70 s, once.
-const SETUP: Work = Work::Usually(Duration::from_secs(25));
+const SETUP: ExpectedWork = ExpectedWork::Usually(Duration::from_secs(25));
 
-impl lab::Progress for Progress {
+impl lab::ProgressSink for ProgressLines {
     fn step(&self, what: &str) {
         Self::step(self, what);
     }
 }
 
 /// The machine that is meant, and the lab, whose machines end when somebody interrupts.
-fn open(machine: &str, interrupt: &Interrupt) -> Result<(Lab, Machine), Failure> {
-    let machine = load_machine(&Source::parse_machine(machine)).map_err(Failure::usage)?;
-    Shape::of(&machine, None).map_err(Failure::usage)?;
-    let lab = open_lab().map_err(Failure::lacking)?;
+fn open(machine: &str, interrupt: &Interrupt) -> Result<(Lab, Machine), CommandFailure> {
+    let machine =
+        load_machine(&MachineSource::parse_machine(machine)).map_err(CommandFailure::usage)?;
+    Shape::of(&machine, None).map_err(CommandFailure::usage)?;
+    let lab = open_lab().map_err(CommandFailure::lacking)?;
     Ok((lab.stopping(StopFlag::watching(interrupt.flag())), machine))
 }
 
 fn bench(
     lab: &Lab,
     machine: &Machine,
-    progress: &Progress,
+    progress: &ProgressLines,
     interrupt: &Interrupt,
-) -> Result<Bench, Failure> {
+) -> Result<LabMachine, CommandFailure> {
     lab.bench(machine, None, progress).map_err(|e| failed(e, interrupt))
 }
 
@@ -48,8 +50,8 @@ fn calibrated(
     lab: &Lab,
     machine: &Machine,
     interrupt: &Interrupt,
-) -> Result<(Bench, calibrate::Calibration), Failure> {
-    let progress = Progress::new(SETUP);
+) -> Result<(LabMachine, calibrate::Calibration), CommandFailure> {
+    let progress = ProgressLines::new(SETUP);
     let bench = bench(lab, machine, &progress, interrupt)?;
     let calibration = calibrate::ensure(&bench, &progress).map_err(|e| failed(e, interrupt))?;
     Ok((bench, calibration))
@@ -86,7 +88,7 @@ pub fn run(args: &LabRunArgs) -> Ending {
     if !args.needs.no_trace {
         find_files(&mut command, limit, &interrupt)?;
     }
-    let mut spec = command.job().map_err(Failure::usage)?;
+    let mut spec = command.job().map_err(CommandFailure::usage)?;
     spec.limit_wall = limit;
     let fetch: Vec<PathBuf> = args.fetch.iter().map(|path| command.absolute(path)).collect();
     spec.fetch = fetch.iter().map(|path| path.display().to_string()).collect();
@@ -94,7 +96,7 @@ pub fn run(args: &LabRunArgs) -> Ending {
     let bench = if args.json {
         calibrated(&lab, &machine, &interrupt)?.0
     } else {
-        bench(&lab, &machine, &Progress::new(SETUP), &interrupt)?
+        bench(&lab, &machine, &ProgressLines::new(SETUP), &interrupt)?
     };
     let result = bench.run(&spec).map_err(|e| failed(e, &interrupt))?;
     let _ = std::io::stderr().write_all(&result.stderr);
@@ -112,35 +114,36 @@ pub fn run(args: &LabRunArgs) -> Ending {
             "warnings": result.reply.warnings,
         }))?;
     } else {
-        std::io::stdout().write_all(&result.stdout).map_err(Failure::failed)?;
+        std::io::stdout().write_all(&result.stdout).map_err(CommandFailure::failed)?;
         result.reply.warnings.iter().for_each(|warning| say(warning));
     }
     // An exit status speaks for itself.
     if let (Err(how), false) =
-        (result.success(), matches!(result.reply.outcome, Outcome::Exited { .. }))
+        (result.success(), matches!(result.reply.outcome, JobOutcome::Exited { .. }))
     {
         say(&format!("{}: it {how}", args.command.join(" ")));
     }
     for path in &fetch {
         let Some(data) = result.files.get(&path.display().to_string()) else { continue };
         let name = Path::new(path.file_name().unwrap_or_default());
-        write(name, data).map_err(|e| Failure::failed(format!("{}: {e}", name.display())))?;
+        write(name, data)
+            .map_err(|e| CommandFailure::failed(format!("{}: {e}", name.display())))?;
     }
     Ok(code)
 }
 
 /// The command with the files that are named for it. What is named wrongly is found out before the
 /// command runs anywhere.
-fn host_command(needs: &LabNeedsArgs, argv: &[String]) -> Result<HostCommand, Failure> {
+fn host_command(needs: &LabNeedsArgs, argv: &[String]) -> Result<HostCommand, CommandFailure> {
     let env = needs.env.iter().map(|text| {
         let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
-        let wrong = || Failure::usage(format!("--env {text}: give NAME=VALUE"));
+        let wrong = || CommandFailure::usage(format!("--env {text}: give NAME=VALUE"));
         pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(wrong)
     });
     let command = HostCommand {
         argv: argv.to_vec(),
         search: std::env::var("PATH").ok(),
-        cwd: std::env::current_dir().map_err(Failure::failed)?,
+        cwd: std::env::current_dir().map_err(CommandFailure::failed)?,
         env: env.collect::<Result<_, _>>()?,
         carry: needs.carry.clone(),
         files: needs.file.clone(),
@@ -148,7 +151,7 @@ fn host_command(needs: &LabNeedsArgs, argv: &[String]) -> Result<HostCommand, Fa
         stdin: needs.stdin.clone(),
         used: Default::default(),
     };
-    command.job().map_err(Failure::usage)?;
+    command.job().map_err(CommandFailure::usage)?;
     Ok(command)
 }
 
@@ -157,9 +160,9 @@ fn find_files(
     command: &mut HostCommand,
     limit: Duration,
     interrupt: &Interrupt,
-) -> Result<(), Failure> {
-    let job = command.job().map_err(Failure::usage)?;
-    let progress = Progress::new(Work::Usually(limit / lab_files::GUEST_SLOWDOWN));
+) -> Result<(), CommandFailure> {
+    let job = command.job().map_err(CommandFailure::usage)?;
+    let progress = ProgressLines::new(ExpectedWork::Usually(limit / lab_files::GUEST_SLOWDOWN));
     progress.left("looking for the files that the command opens", None);
     let search = lab_files::find(command, &job, limit, interrupt.flag());
     drop(progress);
@@ -172,15 +175,15 @@ fn find_files(
 }
 
 /// Somebody asked to stop: the status of a program that SIGINT ended.
-fn interrupted() -> Failure {
-    Failure { code: 130, line: "lab: interrupted".into() }
+fn interrupted() -> CommandFailure {
+    CommandFailure { code: 130, line: "lab: interrupted".into() }
 }
 
-fn failed(error: lab::LabError, interrupt: &Interrupt) -> Failure {
+fn failed(error: lab::LabError, interrupt: &Interrupt) -> CommandFailure {
     if interrupt.seen() {
         return interrupted();
     }
-    Failure::failed(error)
+    CommandFailure::failed(error)
 }
 
 /// `terrace lab compare`.
@@ -198,7 +201,7 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
     }
     let (bench, calibration) = calibrated(&lab, &machine, &interrupt)?;
     if !calibration.timed {
-        return Err(Failure::failed(
+        return Err(CommandFailure::failed(
             "lab: the timing plugin is switched off (TERRACE_LAB_NO_PLUGIN), so that no figure would mean anything; unset it",
         ));
     }
@@ -206,11 +209,11 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
     let input = match command {
         None => {
             let program = program("terrace-workload").ok_or_else(|| {
-                Failure::lacking("the lab has no terrace-workload; run make demo once")
+                CommandFailure::lacking("the lab has no terrace-workload; run make demo once")
             })?;
-            Input::Workload { spec: args.workload.clone(), program }
+            CompareInput::Workload { spec: args.workload.clone(), program }
         }
-        Some(command) => Input::Command(command),
+        Some(command) => CompareInput::Command(command),
     };
     let spec = CompareSpec {
         policies: args.policy.clone(),
@@ -222,14 +225,14 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
         limit_wall: limit,
         profiles: None,
     };
-    let result = lab::compare(&bench, &spec, &Progress::new(runs(&spec)))
+    let result = lab::compare(&bench, &spec, &ProgressLines::new(runs(&spec)))
         .map_err(|e| failed(e, &interrupt))?;
     if let Some(folder) = &args.keep {
         std::fs::create_dir_all(folder)
-            .map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))?;
-        lab::compare::save_journals(&result, folder).map_err(Failure::failed)?;
+            .map_err(|e| CommandFailure::failed(format!("{}: {e}", folder.display())))?;
+        lab::compare::save_journals(&result, folder).map_err(CommandFailure::failed)?;
     }
-    let json = serde_json::to_vec_pretty(&result).map_err(Failure::failed)?;
+    let json = serde_json::to_vec_pretty(&result).map_err(CommandFailure::failed)?;
     if let Some(path) = &args.report {
         write_report(path, &json)?;
     }
@@ -247,31 +250,33 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
         return Ok(0);
     }
     let (all, names) = (result.runs.len(), without.join(", "));
-    Err(Failure::failed(format!(
+    Err(CommandFailure::failed(format!(
         "lab: {} of {all} policies have no time, each for the reason in its row: {names}",
         without.len()
     )))
 }
 
 /// Found out before a machine is booted.
-fn understood(args: &LabCompareArgs) -> Result<(), Failure> {
-    let machine = load_machine(&Source::parse_machine(&args.machine)).map_err(Failure::usage)?;
-    let shape = Shape::of(&machine, None).map_err(Failure::usage)?;
+fn understood(args: &LabCompareArgs) -> Result<(), CommandFailure> {
+    let machine = load_machine(&MachineSource::parse_machine(&args.machine))
+        .map_err(CommandFailure::usage)?;
+    let shape = Shape::of(&machine, None).map_err(CommandFailure::usage)?;
     for policy in &args.policy {
-        policies::plan(policy, &shape).map_err(Failure::usage)?;
+        policies::plan(policy, &shape).map_err(CommandFailure::usage)?;
     }
     Ok(())
 }
 
 /// The bound is profiled first, in a run of its own.
-fn runs(spec: &CompareSpec) -> Work {
+fn runs(spec: &CompareSpec) -> ExpectedWork {
     let profiled =
         spec.policies.iter().filter(|p| p.starts_with("bound:ideal-move")).count() as u64;
     let all = spec.policies.len() as u64 + profiled;
-    Work::Runs { all, at_once: spec.jobs as u64, unsaid: profiled }
+    ExpectedWork::Runs { all, at_once: spec.jobs as u64, unsaid: profiled }
 }
 
-fn write_report(path: &std::path::Path, json: &[u8]) -> Result<(), Failure> {
-    let document = report::read(json).map_err(Failure::failed)?;
-    write(path, document.to_html()).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))
+fn write_report(path: &std::path::Path, json: &[u8]) -> Result<(), CommandFailure> {
+    let document = report::read(json).map_err(CommandFailure::failed)?;
+    write(path, document.to_html())
+        .map_err(|e| CommandFailure::failed(format!("{}: {e}", path.display())))
 }

@@ -1,7 +1,7 @@
 //! `run` and `attach`.
 
 use crate::args::{renamed, AttachArgs, ManageArgs, RunArgs};
-use crate::output::{json_text, say, Ending, Failure};
+use crate::output::{json_text, say, CommandFailure, Ending};
 use crate::replace::write;
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use terrace_terrace::allocate;
 use terrace_terrace::far_run::{self, FarFinished, FarJournal, FarSpec, LineSchedule, Moment};
 use terrace_terrace::machine::parse_rate;
-use terrace_terrace::manage::{self, ManageError, RunError, Spec};
+use terrace_terrace::manage::{self, CommandStartError, ManageError, ManageSpec};
 use terrace_terrace::output::{RunSummary, Stopped};
 use terrace_terrace::types::{Pid, Seed};
 use terrace_terrace::Interrupt;
 
-fn spec(args: &ManageArgs) -> Result<Spec, String> {
+fn spec(args: &ManageArgs) -> Result<ManageSpec, String> {
     let rate = match &args.rate {
         None => None,
         Some(text) => {
@@ -38,7 +38,7 @@ fn spec(args: &ManageArgs) -> Result<Spec, String> {
     let (tracker, old) =
         renamed(args.trackers.clone(), args.tracker.clone(), ["--trackers", "--tracker"]);
     old.iter().for_each(|note| say(note));
-    Ok(Spec {
+    Ok(ManageSpec {
         policy: args.policy.clone(),
         machine: args.machine.clone(),
         journal: args.journal.clone(),
@@ -87,11 +87,11 @@ pub fn run(args: &RunArgs) -> u8 {
             tell(&args.manage, &finished.summary);
             finished.ended.leave()
         }
-        Err(RunError::Start(e)) => {
+        Err(CommandStartError::Start(e)) => {
             say(&e.to_string());
             e.exit_code() as u8
         }
-        Err(RunError::Before(e)) => {
+        Err(CommandStartError::Before(e)) => {
             say(&e.to_string());
             125
         }
@@ -150,11 +150,11 @@ fn far(args: &RunArgs, dram: &str, store: &OsString) -> u8 {
             }
             finished.ended.leave()
         }
-        Err(RunError::Start(e)) => {
+        Err(CommandStartError::Start(e)) => {
             say(&e.to_string());
             e.exit_code() as u8
         }
-        Err(RunError::Before(e)) => {
+        Err(CommandStartError::Before(e)) => {
             say(&e.to_string());
             125
         }
@@ -183,7 +183,7 @@ fn far_summary(f: &FarFinished) -> String {
 
 /// `terrace attach`.
 pub fn attach(args: &AttachArgs) -> Ending {
-    let spec = spec(&args.manage).map_err(Failure::usage)?;
+    let spec = spec(&args.manage).map_err(CommandFailure::usage)?;
     let until = args.seconds.map(seconds).transpose()?.map(|span| Instant::now() + span);
     // Asked to stop, it lets go of the process and gives its account, as when the time is over.
     let interrupt = Interrupt::catch();
@@ -197,18 +197,18 @@ pub fn attach(args: &AttachArgs) -> Ending {
                 (true, Some(Stopped::Refused)) | (false, _) => 1,
             })
         }
-        Err(e @ ManageError::Usage(_)) => Err(Failure::usage(e)),
-        Err(e @ ManageError::Lacking(_)) => Err(Failure::lacking(e)),
-        Err(e) => Err(Failure::failed(e)),
+        Err(e @ ManageError::Usage(_)) => Err(CommandFailure::usage(e)),
+        Err(e @ ManageError::Lacking(_)) => Err(CommandFailure::lacking(e)),
+        Err(e) => Err(CommandFailure::failed(e)),
     }
 }
 
 /// Longer than anybody waits, and short enough for any clock.
 const LONGEST_SECONDS: f64 = 1e9;
 
-fn seconds(wanted: f64) -> Result<Duration, Failure> {
+fn seconds(wanted: f64) -> Result<Duration, CommandFailure> {
     if !(0.0..=LONGEST_SECONDS).contains(&wanted) {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "--seconds {wanted}: give seconds from 0 to {LONGEST_SECONDS}"
         )));
     }

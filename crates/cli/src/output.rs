@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 /// A command that did not do what was asked: one line and an exit status.
 #[derive(Debug)]
-pub struct Failure {
+pub struct CommandFailure {
     /// 1 failed, 2 wrong usage, 3 the machine lacks what was asked.
     pub code: u8,
     /// What, on which target, why, what to try.
     pub line: String,
 }
 
-impl Failure {
+impl CommandFailure {
     /// The command failed.
     pub fn failed(line: impl ToString) -> Self {
         Self { code: 1, line: line.to_string() }
@@ -33,10 +33,10 @@ impl Failure {
 }
 
 /// Ends a command: an exit status, or why not.
-pub type Ending = Result<u8, Failure>;
+pub type Ending = Result<u8, CommandFailure>;
 
 /// One line on standard error, whatever the text holds.
-pub fn complain(failure: &Failure) {
+pub fn complain(failure: &CommandFailure) {
     say(&failure.line);
 }
 
@@ -47,9 +47,9 @@ pub fn say(line: &str) {
 }
 
 /// One line on a terminal that is written over and over; nothing elsewhere.
-pub struct Live(Option<ProgressBar>);
+pub struct StatusLine(Option<ProgressBar>);
 
-impl Live {
+impl StatusLine {
     /// Nothing is shown yet. `quiet`: ever.
     pub fn new(quiet: bool) -> Self {
         Self((!quiet && std::io::stderr().is_terminal()).then(ProgressBar::new_spinner))
@@ -76,7 +76,7 @@ pub fn print(text: &str) -> Ending {
     match std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush()) {
         Ok(()) => Ok(0),
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(0),
-        Err(e) => Err(Failure::failed(format!("cannot write to standard output: {e}"))),
+        Err(e) => Err(CommandFailure::failed(format!("cannot write to standard output: {e}"))),
     }
 }
 
@@ -85,8 +85,11 @@ pub fn print(text: &str) -> Ending {
 const JSON_VERSION: u64 = 1;
 
 /// A value as JSON, with the version of what is printed and, beside notes of its own, `notes`.
-pub fn json_text<T: serde::Serialize>(value: &T, notes: &[String]) -> Result<String, Failure> {
-    let failed = |e: serde_json::Error| Failure::failed(format!("cannot write JSON: {e}"));
+pub fn json_text<T: serde::Serialize>(
+    value: &T,
+    notes: &[String],
+) -> Result<String, CommandFailure> {
+    let failed = |e: serde_json::Error| CommandFailure::failed(format!("cannot write JSON: {e}"));
     let mut value = serde_json::to_value(value).map_err(failed)?;
     if let Some(object) = value.as_object_mut() {
         object.entry("version").or_insert(JSON_VERSION.into());
@@ -120,10 +123,10 @@ const NARROWEST: usize = 40;
 
 /// What is known beforehand of how long something takes.
 #[derive(Debug, Clone, Copy)]
-pub enum Work {
+pub enum ExpectedWork {
     /// This long when it is done for the first time on a machine like those it was tried on.
     Usually(Duration),
-    /// Its length is told along the way, by [`Progress::left`].
+    /// Its length is told along the way, by [`ProgressLines::left`].
     Told,
     /// So many runs, of which so many at a time; each says when it begins, and all but `unsaid`
     /// when it ends.
@@ -137,7 +140,7 @@ pub enum Work {
     },
 }
 
-impl Work {
+impl ExpectedWork {
     /// What is left after `elapsed`, when `steps` beginnings and ends were told, the last after
     /// `last`.
     fn left(self, elapsed: Duration, steps: u64, last: Duration) -> Option<Duration> {
@@ -171,16 +174,16 @@ impl Work {
 
 /// Lines of what is done, and below them one that says how long it has taken and what is left.
 /// Draws on a terminal only.
-pub struct Progress {
+pub struct ProgressLines {
     bar: ProgressBar,
     started: Instant,
     told: Arc<Mutex<(u64, Duration)>>,
     ahead: Arc<Mutex<Option<Instant>>>,
 }
 
-impl Progress {
+impl ProgressLines {
     /// Begins.
-    pub fn new(work: Work) -> Self {
+    pub fn new(work: ExpectedWork) -> Self {
         let bar = ProgressBar::new_spinner();
         if !std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
@@ -222,7 +225,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLines {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
@@ -235,18 +238,18 @@ mod tests {
     #[test]
     fn time_left_follows_the_runs_that_ended() {
         let s = Duration::from_secs;
-        let work = Work::Runs { all: 4, at_once: 2, unsaid: 0 };
+        let work = ExpectedWork::Runs { all: 4, at_once: 2, unsaid: 0 };
         assert_eq!(work.left(s(5), 2, s(0)), None, "two began, none ended");
         // One ended after 20 s and a third began: three more of 20 s, less what passed since.
         assert_eq!(work.left(s(26), 4, s(20)), Some(s(54)));
         assert_eq!(work.left(s(300), 4, s(20)), Some(s(0)));
-        let work = Work::Runs { all: 2, at_once: 1, unsaid: 1 };
+        let work = ExpectedWork::Runs { all: 2, at_once: 1, unsaid: 1 };
         assert_eq!(work.left(s(9), 1, s(0)), None, "the profile runs");
         assert_eq!(work.left(s(9), 2, s(8)), Some(s(7)), "its end is the next one's beginning");
-        assert_eq!(Work::Runs { all: 0, at_once: 2, unsaid: 0 }.left(s(1), 9, s(1)), None);
-        assert_eq!(Work::Usually(s(75)).left(s(70), 1, s(0)), Some(s(5)));
+        assert_eq!(ExpectedWork::Runs { all: 0, at_once: 2, unsaid: 0 }.left(s(1), 9, s(1)), None);
+        assert_eq!(ExpectedWork::Usually(s(75)).left(s(70), 1, s(0)), Some(s(5)));
         assert_eq!(work.text(Some(s(61))), "about 61 s left");
         assert_eq!(work.text(Some(s(181))), "about 4 min left");
-        assert_eq!(Work::Usually(s(75)).text(Some(s(74))), "up to 74 s left");
+        assert_eq!(ExpectedWork::Usually(s(75)).text(Some(s(74))), "up to 74 s left");
     }
 }

@@ -1,7 +1,7 @@
 //! `probe` and `degrade`.
 
 use crate::args::{DegradeArgs, ProbeArgs};
-use crate::output::{print, print_json, say, Ending, Failure, Progress, Work};
+use crate::output::{print, print_json, say, CommandFailure, Ending, ExpectedWork, ProgressLines};
 use crate::replace::{begin, replace, unbegin, Begun};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub fn probe(args: &ProbeArgs) -> Ending {
         return disk(folder, depth, args);
     }
     if args.output.is_some() && args.output == args.report {
-        return Err(Failure::usage("-o and --report name the same file; give two"));
+        return Err(CommandFailure::usage("-o and --report name the same file; give two"));
     }
     // Found out now, not after a minute.
     let files = [(&args.output, MACHINE_BEGUN), (&args.report, REPORT_BEGUN)];
@@ -54,8 +54,8 @@ pub fn probe(args: &ProbeArgs) -> Ending {
     }
     let interrupt = Interrupt::catch();
     let probed = {
-        let progress = Progress::new(Work::Told);
-        let mut told = |p: &measure::Progress| {
+        let progress = ProgressLines::new(ExpectedWork::Told);
+        let mut told = |p: &measure::ProbeProgress| {
             let what = format!("{} of {}, {}", p.done + 1, p.all, p.what);
             progress.left(&what, p.left.map(|l| Duration::from_nanos(l.get())));
         };
@@ -64,23 +64,23 @@ pub fn probe(args: &ProbeArgs) -> Ending {
     .map_err(|e| {
         none_left(&begun);
         match e {
-            ProbeError::Nothing(_) => Failure::lacking(e),
-            _ => Failure::failed(e),
+            ProbeError::Nothing(_) => CommandFailure::lacking(e),
+            _ => CommandFailure::failed(e),
         }
     })?;
     drop(interrupt);
     if let Some(path) = &args.output {
         replace(path, probed.machine_file()).map_err(|e| cannot_write(path, &e))?;
     }
-    let json = probed.json().map_err(Failure::failed)?;
+    let json = probed.json().map_err(CommandFailure::failed)?;
     if let Some(path) = &args.report {
-        let document = report::read(json.to_string().as_bytes()).map_err(Failure::failed)?;
+        let document = report::read(json.to_string().as_bytes()).map_err(CommandFailure::failed)?;
         replace(path, document.to_html()).map_err(|e| cannot_write(path, &e))?;
     }
     if args.json {
         print_json(&json)?;
     } else {
-        print(&probed.text().map_err(Failure::failed)?)?;
+        print(&probed.text().map_err(CommandFailure::failed)?)?;
     }
     if let Some(why) = &probed.measured.partial {
         say(&format!("probe: {why}; what is written is partial and says so"));
@@ -96,11 +96,12 @@ fn disk(folder: &Path, depth: Depth, args: &ProbeArgs) -> Ending {
         Some(path) => {
             let name = path.display().to_string();
             let text = std::fs::read_to_string(path).map_err(|e| {
-                Failure::failed(format!(
+                CommandFailure::failed(format!(
                     "cannot read {name}: {e}; terrace probe -o {name} makes the machine file first"
                 ))
             })?;
-            measure::check_machine_file(&text, &name, &args.store).map_err(Failure::failed)?;
+            measure::check_machine_file(&text, &name, &args.store)
+                .map_err(CommandFailure::failed)?;
             std::fs::OpenOptions::new()
                 .append(true)
                 .open(path)
@@ -111,11 +112,12 @@ fn disk(folder: &Path, depth: Depth, args: &ProbeArgs) -> Ending {
     };
     let interrupt = Interrupt::catch();
     let probed = {
-        let progress = Progress::new(Work::Told);
-        let mut told = |p: &measure::Progress| {
+        let progress = ProgressLines::new(ExpectedWork::Told);
+        let mut told = |p: &measure::ProbeProgress| {
             progress.left(&format!("{} of {}, {}", p.done + 1, p.all, p.what), None)
         };
-        measure::probe_disk(folder, depth, interrupt.flag(), &mut told).map_err(Failure::failed)?
+        measure::probe_disk(folder, depth, interrupt.flag(), &mut told)
+            .map_err(CommandFailure::failed)?
     };
     if args.json {
         print_json(&probed.json())?;
@@ -128,7 +130,8 @@ fn disk(folder: &Path, depth: Depth, args: &ProbeArgs) -> Ending {
         return Ok(INTERRUPTED);
     }
     if let Some((path, name, text)) = file {
-        let text = probed.machine_file(&text, &name, &args.store).map_err(Failure::failed)?;
+        let text =
+            probed.machine_file(&text, &name, &args.store).map_err(CommandFailure::failed)?;
         replace(path, &text).map_err(|e| cannot_write(path, &e))?;
         say(&format!(
             "probe: far store {} is in {name}; terrace sim --policy far:{} uses it",
@@ -138,35 +141,37 @@ fn disk(folder: &Path, depth: Depth, args: &ProbeArgs) -> Ending {
     Ok(0)
 }
 
-fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::failed(format!("cannot write {}: {error}; give another file", path.display()))
+fn cannot_write(path: &Path, error: &std::io::Error) -> CommandFailure {
+    CommandFailure::failed(format!("cannot write {}: {error}; give another file", path.display()))
 }
 
 /// `terrace degrade`: ends as the command did; 1 to 3, 126 and 127 where it did not start.
 pub fn degrade(args: &DegradeArgs) -> Ending {
-    let wrong = || Failure::usage(format!("--to {}: give bytes a second, such as 20GB/s", args.to));
+    let wrong =
+        || CommandFailure::usage(format!("--to {}: give bytes a second, such as 20GB/s", args.to));
     let per_second =
         if args.to.contains("/s") { args.to.clone() } else { format!("{}B/s", args.to) };
     let to = parse_rate(&per_second).filter(|r| r.get() > 0).ok_or_else(wrong)?;
     let cpus = |list: &String| {
-        parse_list(list, 8191).map_err(|e| Failure::usage(format!("--load-cpus {list}: {e}")))
+        parse_list(list, 8191)
+            .map_err(|e| CommandFailure::usage(format!("--load-cpus {list}: {e}")))
     };
     let load = args.load_cpus.as_ref().map(cpus).transpose()?;
     let load: Option<Vec<CpuId>> = load.map(|list| list.into_iter().map(CpuId).collect());
-    let mut told = |account: &slower::Account| {
+    let mut told = |account: &slower::DegradeAccount| {
         if !args.quiet {
             account.lines().iter().for_each(|line| say(line));
         }
     };
     let ended = slower::degrade(NodeId(args.node), to, load.as_deref(), &args.command, &mut told);
     let (ended, account) = ended.map_err(|e| match e {
-        NotRun::Start(e) => Failure { code: e.exit_code() as u8, line: e.to_string() },
+        NotRun::Start(e) => CommandFailure { code: e.exit_code() as u8, line: e.to_string() },
         NotRun::Degrade(e @ (DegradeError::Trouble(_) | DegradeError::Unsteady { .. })) => {
-            Failure::failed(e)
+            CommandFailure::failed(e)
         }
-        NotRun::Degrade(e @ DegradeError::AboveFree { .. }) => Failure::usage(e),
-        NotRun::Degrade(e) => Failure::lacking(e),
-        NotRun::Topology(e) => Failure::failed(e),
+        NotRun::Degrade(e @ DegradeError::AboveFree { .. }) => CommandFailure::usage(e),
+        NotRun::Degrade(e) => CommandFailure::lacking(e),
+        NotRun::Topology(e) => CommandFailure::failed(e),
     })?;
     if let Some(path) = &args.summary {
         let text = serde_json::to_string_pretty(&account).map_err(|e| e.to_string());

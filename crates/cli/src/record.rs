@@ -1,17 +1,17 @@
 //! `record`.
 
 use crate::args::{RecordArgs, RecordSource};
-use crate::output::{say, Ending, Failure};
+use crate::output::{say, CommandFailure, Ending};
 use std::ops::Range;
-use terrace_terrace::record::{self, RecordError, Source, Spec};
+use terrace_terrace::record::{self, CaptureMethod, RecordError, RecordSpec};
 use terrace_terrace::trace::capture::Filter;
 use terrace_terrace::types::Bytes;
 
 /// `FROM..TO`, decimal or hexadecimal, either of them left out.
-pub fn range(flag: &str, text: Option<&String>) -> Result<Range<u64>, Failure> {
+pub fn range(flag: &str, text: Option<&String>) -> Result<Range<u64>, CommandFailure> {
     let Some(text) = text else { return Ok(0..u64::MAX) };
     let wrong = || {
-        Failure::usage(format!(
+        CommandFailure::usage(format!(
             "{flag} {text}: give FROM..TO with FROM below TO, such as 0x1000..0x2000"
         ))
     };
@@ -31,7 +31,7 @@ pub fn range(flag: &str, text: Option<&String>) -> Result<Range<u64>, Failure> {
 }
 
 /// What the arguments say to keep.
-pub fn filter(args: &RecordArgs) -> Result<Filter, Failure> {
+pub fn filter(args: &RecordArgs) -> Result<Filter, CommandFailure> {
     let sizes = range("--sizes", args.sizes.as_ref())?;
     Ok(Filter {
         period: args.period,
@@ -47,11 +47,11 @@ pub fn filter(args: &RecordArgs) -> Result<Filter, Failure> {
 pub fn record(args: &RecordArgs) -> Ending {
     let source = match args.source {
         RecordSource::Riscv => return crate::riscv::record(args),
-        RecordSource::Auto | RecordSource::Full => Source::Emulator,
-        RecordSource::Translated => Source::Translator,
-        RecordSource::Hooks => Source::Hooks,
+        RecordSource::Auto | RecordSource::Full => CaptureMethod::Emulator,
+        RecordSource::Translated => CaptureMethod::Translator,
+        RecordSource::Hooks => CaptureMethod::Hooks,
     };
-    let spec = Spec {
+    let spec = RecordSpec {
         source,
         objects: args.objects.map(Bytes),
         output: args.output.clone(),
@@ -62,9 +62,9 @@ pub fn record(args: &RecordArgs) -> Ending {
         end_at: args.end_at.clone(),
     };
     let recorded = record::record(&spec, &args.command).map_err(|e| match e {
-        RecordError::Lacking(_) => Failure::lacking(e),
-        RecordError::Start(e) => Failure { code: e.exit_code() as u8, line: e.to_string() },
-        _ => Failure::failed(e),
+        RecordError::Lacking(_) => CommandFailure::lacking(e),
+        RecordError::Start(e) => CommandFailure { code: e.exit_code() as u8, line: e.to_string() },
+        _ => CommandFailure::failed(e),
     })?;
     for note in &recorded.notes {
         say(note);

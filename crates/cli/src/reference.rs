@@ -1,7 +1,7 @@
 //! `list`, and the hidden `completions` and `man`: what there is to name, for people and shells.
 
 use crate::args::Cli;
-use crate::output::{print, print_json, width, Ending, Failure};
+use crate::output::{print, print_json, width, CommandFailure, Ending};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Args, Command, CommandFactory, ValueEnum};
 use std::ffi::OsStr;
@@ -222,14 +222,14 @@ pub fn man(path: &[String]) -> Ending {
     root.build();
     let mut command = &root;
     for name in path {
-        command = command
-            .find_subcommand(name)
-            .ok_or_else(|| Failure::usage(format!("man {}: no such command", path.join(" "))))?;
+        command = command.find_subcommand(name).ok_or_else(|| {
+            CommandFailure::usage(format!("man {}: no such command", path.join(" ")))
+        })?;
     }
     let mut text = Vec::new();
     clap_mangen::Man::new(command.clone())
         .render(&mut text)
-        .map_err(|e| Failure::failed(format!("cannot make the manual page: {e}")))?;
+        .map_err(|e| CommandFailure::failed(format!("cannot make the manual page: {e}")))?;
     let mut text = String::from_utf8_lossy(&text).into_owned();
     text.push_str(".SH \"EXIT STATUS\"\n");
     let runs = ["run", "record", "degrade"].contains(&command.get_name()) && path.len() == 1;

@@ -1,7 +1,7 @@
 //! `terrace riscv`, and `record --source riscv`.
 
 use crate::args::RecordArgs;
-use crate::output::{say, Ending, Failure};
+use crate::output::{say, CommandFailure, Ending};
 use crate::record::filter;
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
@@ -51,16 +51,16 @@ fn program(command: &[OsString], root: Option<PathBuf>, seed: u64) -> RiscvProgr
     }
 }
 
-fn failure(error: RiscvError) -> Failure {
+fn failure(error: RiscvError) -> CommandFailure {
     match error {
-        RiscvError::Program { .. } => Failure::usage(error),
-        _ => Failure::failed(error),
+        RiscvError::Program { .. } => CommandFailure::usage(error),
+        _ => CommandFailure::failed(error),
     }
 }
 
 fn leave(run: &RiscvRun) -> Ending {
     let (status, line) = run.status();
-    line.map_or(Ok(status), |line| Err(Failure { code: status, line }))
+    line.map_or(Ok(status), |line| Err(CommandFailure { code: status, line }))
 }
 
 /// `terrace riscv run`: ends as the program did.
@@ -97,7 +97,7 @@ pub fn record(args: &RecordArgs) -> Ending {
     ] {
         if given {
             let line = format!("{flag} with --source riscv: {why}; leave it out");
-            return Err(Failure::lacking(line));
+            return Err(CommandFailure::lacking(line));
         }
     }
     // A program to be recorded may read what its user may read in this folder.

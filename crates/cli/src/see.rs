@@ -1,13 +1,13 @@
 //! `tiers`, `doctor`, `gather`, `report`.
 
-use crate::args::{renamed, By, DoctorArgs, GatherArgs, ReportArgs, TiersArgs};
-use crate::output::{print, print_json, print_json_with, say, width, Ending, Failure};
+use crate::args::{renamed, DoctorArgs, GatherArgs, RankBy, ReportArgs, TiersArgs};
+use crate::output::{print, print_json, print_json_with, say, width, CommandFailure, Ending};
 use crate::replace::{same, write};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use terrace_terrace::machine::{self, TiersReport};
-use terrace_terrace::topology::{self, DiskTree, Source};
+use terrace_terrace::topology::{self, DiskTree, MachineSource};
 use terrace_terrace::types::NodeId;
 use terrace_terrace::{doctor as examination, latest, report as documents};
 
@@ -15,19 +15,20 @@ use terrace_terrace::{doctor as examination, latest, report as documents};
 pub fn tiers(args: &TiersArgs) -> Ending {
     let (machine, old) = renamed(args.from.clone(), args.machine.clone(), ["--from", "--machine"]);
     old.iter().for_each(|note| say(note));
-    let source = Source::parse_machine(&machine);
+    let source = MachineSource::parse_machine(&machine);
     let found = topology::load_machine(&source).map_err(|e| match source {
-        Source::Live => Failure::failed(e),
-        _ => Failure::usage(e),
+        MachineSource::Live => CommandFailure::failed(e),
+        _ => CommandFailure::usage(e),
     })?;
     let by = match args.by {
-        By::Bandwidth => machine::By::Bandwidth,
-        By::Latency => machine::By::Latency,
-        By::Capacity => machine::By::Capacity,
+        RankBy::Bandwidth => machine::RankAttribute::Bandwidth,
+        RankBy::Latency => machine::RankAttribute::Latency,
+        RankBy::Capacity => machine::RankAttribute::Capacity,
     };
-    let ranking = machine::rank(&found, by, args.initiator.map(NodeId)).map_err(Failure::usage)?;
+    let ranking =
+        machine::rank(&found, by, args.initiator.map(NodeId)).map_err(CommandFailure::usage)?;
     // GPUs are of this machine; a file says nothing of them.
-    let gpus = matches!(source, Source::Live).then(examination::gpus_note);
+    let gpus = matches!(source, MachineSource::Live).then(examination::gpus_note);
     if args.json {
         let notes = found.notes.iter().chain(&ranking.notes).chain(&gpus).chain(&old);
         let report = TiersReport::new(&found, &ranking, &source.label());
@@ -56,9 +57,9 @@ pub fn gather(args: &GatherArgs) -> Ending {
     // A tree is some megabytes at most: written once it is whole.
     let mut tree = Vec::new();
     let done = topology::gather(&DiskTree::live(), terrace_terrace::machine_page_size(), &mut tree)
-        .map_err(Failure::failed)?;
+        .map_err(CommandFailure::failed)?;
     write(&args.output, &tree)
-        .map_err(|e| Failure::failed(format!("gather {}: {e}", args.output.display())))?;
+        .map_err(|e| CommandFailure::failed(format!("gather {}: {e}", args.output.display())))?;
     if args.json {
         let skipped: Vec<String> = done.skipped.iter().map(ToString::to_string).collect();
         return print_json(
@@ -78,10 +79,10 @@ pub fn report(args: &ReportArgs) -> Ending {
         None => latest_here()?,
     };
     let name = path.display();
-    let failed = |e: &dyn std::fmt::Display| Failure::failed(format!("report {name}: {e}"));
+    let failed = |e: &dyn std::fmt::Display| CommandFailure::failed(format!("report {name}: {e}"));
     let out = args.output.clone().unwrap_or_else(|| path.with_extension("html"));
     if !args.json && same(&path, &out) {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "report {name}: the report would take its place; name another file with -o FILE"
         )));
     }
@@ -100,18 +101,18 @@ pub fn report(args: &ReportArgs) -> Ending {
     }
     write(&out, document.to_html()).map_err(|e| {
         let other = if args.output.is_none() { "; name another with -o FILE" } else { "" };
-        Failure::failed(format!("report {}: {e}{other}", out.display()))
+        CommandFailure::failed(format!("report {}: {e}{other}", out.display()))
     })?;
     print(&document.to_text())?;
     print(&format!("{}\n", out.display()))
 }
 
 /// The journal or recording in this folder that was written last; its name is said.
-fn latest_here() -> Result<PathBuf, Failure> {
+fn latest_here() -> Result<PathBuf, CommandFailure> {
     let found = latest::latest(Path::new("."))
-        .map_err(|e| Failure::failed(format!("report: this folder cannot be read: {e}")))?;
+        .map_err(|e| CommandFailure::failed(format!("report: this folder cannot be read: {e}")))?;
     let path = found.ok_or_else(|| {
-        Failure::usage(
+        CommandFailure::usage(
             "report: no journal and no recording in this folder; name one, or make one with \
              terrace run --journal run.jsonl CMD",
         )

@@ -1,7 +1,7 @@
 //! `terrace sim`.
 
 use crate::args::SimArgs;
-use crate::output::{print, print_json, Ending, Failure};
+use crate::output::{print, print_json, CommandFailure, Ending};
 use std::path::{Path, PathBuf};
 use terrace_terrace::device::hbm::sweep;
 use terrace_terrace::predict::{parse_sweep, parse_tracker, predict, PredictError, Question};
@@ -9,7 +9,7 @@ use terrace_terrace::sim::SimError;
 use terrace_terrace::stack::{
     load_stack, simulate_stacks, stack_input, StackProblem, STACK_BASE, STACK_PREFIX,
 };
-use terrace_terrace::topology::{load_machine, Source};
+use terrace_terrace::topology::{load_machine, MachineSource};
 use terrace_terrace::types::Seed;
 
 /// `terrace sim`.
@@ -18,15 +18,18 @@ pub fn sim(args: &SimArgs) -> Ending {
         return crate::system::simulate_hosts(args, system);
     }
     if args.input.len() > 1 {
-        return Err(Failure::usage("several inputs: give one, or --system for several hosts"));
+        return Err(CommandFailure::usage(
+            "several inputs: give one, or --system for several hosts",
+        ));
     }
     let machine = args.machine.as_deref().unwrap_or_default();
     if let Some(stack) = machine.strip_prefix(STACK_PREFIX) {
         return stacks(args, stack);
     }
-    let machine = load_machine(&Source::parse_machine(machine)).map_err(Failure::usage)?;
+    let machine =
+        load_machine(&MachineSource::parse_machine(machine)).map_err(CommandFailure::usage)?;
     let sweep = match &args.sweep {
-        Some(text) => parse_sweep(text).map_err(Failure::usage)?,
+        Some(text) => parse_sweep(text).map_err(CommandFailure::usage)?,
         None => Vec::new(),
     };
     let question = Question {
@@ -35,19 +38,19 @@ pub fn sim(args: &SimArgs) -> Ending {
         input: input(args),
         sweep,
         seed: Seed(args.seed),
-        tracker: parse_tracker(&args.tracker).map_err(Failure::usage)?,
+        tracker: parse_tracker(&args.tracker).map_err(CommandFailure::usage)?,
         journals: args.report.is_some() || args.journal.is_some(),
         custom: None,
     };
     let answer = predict(&question).map_err(|e| match e {
         PredictError::Usage(_)
         | PredictError::Sim(SimError::Workload(_) | SimError::Policy(_) | SimError::Needs(_)) => {
-            Failure::usage(e)
+            CommandFailure::usage(e)
         }
-        PredictError::Sim(_) => Failure::failed(e),
+        PredictError::Sim(_) => CommandFailure::failed(e),
     })?;
     if let Some(path) = &args.report {
-        write_each(path, "report", &answer.reports().map_err(Failure::failed)?)?;
+        write_each(path, "report", &answer.reports().map_err(CommandFailure::failed)?)?;
     }
     if let Some(path) = &args.journal {
         write_each(path, "journal", &answer.journals().collect::<Vec<_>>())?;
@@ -62,32 +65,33 @@ pub fn sim(args: &SimArgs) -> Ending {
 /// `terrace sim --machine stack:NAME`: stacks of memory in place of the HBM of `xeon-max`.
 fn stacks(args: &SimArgs, stack: &str) -> Ending {
     if args.report.is_some() || args.journal.is_some() {
-        return Err(Failure::usage(
+        return Err(CommandFailure::usage(
             "--report and --journal with --machine stack:...: write a machine file with terrace \
              device hbm -o FILE and simulate that",
         ));
     }
-    let design = load_stack(stack).map_err(Failure::usage)?;
+    let design = load_stack(stack).map_err(CommandFailure::usage)?;
     let keys: Vec<_> = args
         .sweep
         .iter()
         .map(|text| sweep::parse(text))
         .collect::<Result<_, _>>()
-        .map_err(Failure::usage)?;
-    let base = load_machine(&Source::parse_machine(STACK_BASE)).map_err(Failure::usage)?;
+        .map_err(CommandFailure::usage)?;
+    let base =
+        load_machine(&MachineSource::parse_machine(STACK_BASE)).map_err(CommandFailure::usage)?;
     let question = Question {
         machine: base.clone(),
         policies: args.policy.clone(),
         input: stack_input(&input(args)),
         sweep: Vec::new(),
         seed: Seed(args.seed),
-        tracker: parse_tracker(&args.tracker).map_err(Failure::usage)?,
+        tracker: parse_tracker(&args.tracker).map_err(CommandFailure::usage)?,
         journals: false,
         custom: None,
     };
     let answer = simulate_stacks(&base, &design, &keys, &question).map_err(|e| match e {
-        StackProblem::Predict(PredictError::Sim(_)) => Failure::failed(e),
-        _ => Failure::usage(e),
+        StackProblem::Predict(PredictError::Sim(_)) => CommandFailure::failed(e),
+        _ => CommandFailure::usage(e),
     })?;
     if args.json {
         print_json(&answer)
@@ -110,9 +114,9 @@ fn write_each<S: AsRef<str>>(
     path: &Path,
     option: &str,
     all: &[(String, S)],
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     if all.is_empty() {
-        return Err(Failure::failed(format!(
+        return Err(CommandFailure::failed(format!(
             "cannot write {}: none of the policies runs under the engine, so there is no journal to show; add one such as \
              terrace to --policy",
             path.display()
@@ -121,7 +125,7 @@ fn write_each<S: AsRef<str>>(
     for (policy, text) in all {
         let file = if all.len() > 1 { named(path, policy) } else { path.to_owned() };
         std::fs::write(&file, text.as_ref()).map_err(|e| {
-            Failure::failed(format!(
+            CommandFailure::failed(format!(
                 "cannot write {}: {e}; give another --{option}",
                 file.display()
             ))

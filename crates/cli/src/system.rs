@@ -1,7 +1,7 @@
 //! `terrace sim --system`.
 
 use crate::args::SimArgs;
-use crate::output::{print, print_json, Ending, Failure};
+use crate::output::{print, print_json, CommandFailure, Ending};
 use terrace_terrace::pool::PoolError;
 use terrace_terrace::system::{simulate_inputs, SystemProblem, SystemQuestion};
 use terrace_terrace::types::Seed;
@@ -20,8 +20,10 @@ pub fn simulate_hosts(args: &SimArgs, system: &str) -> Ending {
         seed: Seed(args.seed),
     };
     let answer = simulate_inputs(&question).map_err(|e| match e {
-        SystemProblem::Pool(PoolError::Host { .. } | PoolError::ThreadLost) => Failure::failed(e),
-        _ => Failure::usage(e),
+        SystemProblem::Pool(PoolError::Host { .. } | PoolError::ThreadLost) => {
+            CommandFailure::failed(e)
+        }
+        _ => CommandFailure::usage(e),
     })?;
     if args.json {
         print_json(&answer)

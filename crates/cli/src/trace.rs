@@ -1,7 +1,7 @@
 //! `trace info`, `trace cat` and `trace import`.
 
 use crate::args::{renamed, ImportFormat, TraceCatArgs, TraceImportArgs, TraceInfoArgs};
-use crate::output::{print, print_json, say, Ending, Failure};
+use crate::output::{print, print_json, say, CommandFailure, Ending};
 use crate::record::range;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -12,16 +12,18 @@ use terrace_terrace::trace::{
 
 type Reader = TraceReader<BufReader<File>>;
 
-fn open(path: &Path) -> Result<Reader, Failure> {
-    let failed =
-        |why: &dyn std::fmt::Display| Failure::failed(format!("trace {}: {why}", path.display()));
+fn open(path: &Path) -> Result<Reader, CommandFailure> {
+    let failed = |why: &dyn std::fmt::Display| {
+        CommandFailure::failed(format!("trace {}: {why}", path.display()))
+    };
     let file = File::open(path).map_err(|e| failed(&e))?;
     TraceReader::open(BufReader::new(file)).map_err(|e| failed(&e))
 }
 
 /// `terrace trace info`.
 pub fn info(args: &TraceInfoArgs) -> Ending {
-    let failed = |e: TraceError| Failure::failed(format!("trace {}: {e}", args.file.display()));
+    let failed =
+        |e: TraceError| CommandFailure::failed(format!("trace {}: {e}", args.file.display()));
     let info = Info::of(&mut open(&args.file)?).map_err(failed)?;
     for damage in &info.damage {
         say(&format!("{}: {damage}", args.file.display()));
@@ -35,8 +37,9 @@ pub fn info(args: &TraceInfoArgs) -> Ending {
 
 /// `terrace trace cat`.
 pub fn cat(args: &TraceCatArgs) -> Ending {
-    let failed =
-        |e: &dyn std::fmt::Display| Failure::failed(format!("trace {}: {e}", args.file.display()));
+    let failed = |e: &dyn std::fmt::Display| {
+        CommandFailure::failed(format!("trace {}: {e}", args.file.display()))
+    };
     let times = range("--times", args.times.as_ref())?;
     let mut reader = open(&args.file)?;
     let every = args.thread.is_none() && args.times.is_none();
@@ -81,12 +84,15 @@ pub fn cat(args: &TraceCatArgs) -> Ending {
 
 /// `terrace trace import`.
 pub fn import(args: &TraceImportArgs) -> Ending {
-    let failed =
-        |e: &dyn std::fmt::Display| Failure::failed(format!("import {}: {e}", args.file.display()));
+    let failed = |e: &dyn std::fmt::Display| {
+        CommandFailure::failed(format!("import {}: {e}", args.file.display()))
+    };
     let from_pipe = args.file.as_os_str() == "-";
     let output = match &args.output {
         Some(output) => output.clone(),
-        None if from_pipe => return Err(Failure::usage("import -: say with -o where to write")),
+        None if from_pipe => {
+            return Err(CommandFailure::usage("import -: say with -o where to write"))
+        }
         None => args.file.with_extension("trace"),
     };
     let input: Box<dyn BufRead> = if from_pipe {
@@ -95,12 +101,12 @@ pub fn import(args: &TraceImportArgs) -> Ending {
         Box::new(BufReader::new(File::open(&args.file).map_err(|e| failed(&e))?))
     };
     let format = match args.from {
-        ImportFormat::Lackey => importers::Format::Lackey,
-        ImportFormat::Perf => importers::Format::Perf,
-        ImportFormat::Damo => importers::Format::Damo,
+        ImportFormat::Lackey => importers::RecordingFormat::Lackey,
+        ImportFormat::Perf => importers::RecordingFormat::Perf,
+        ImportFormat::Damo => importers::RecordingFormat::Damo,
     };
     let file = File::create(&output)
-        .map_err(|e| Failure::failed(format!("import: {}: {e}", output.display())))?;
+        .map_err(|e| CommandFailure::failed(format!("import: {}: {e}", output.display())))?;
     let read = importers::import(format, input, BufWriter::new(file)).map_err(|e| {
         // What there is of it is no recording; a device or pipe is nobody's to remove.
         if output.is_file() {

@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
-use terrace_terrace::trace::{Block, BlockKind, Kind, TraceReader, What};
+use terrace_terrace::trace::{AccessDescriptor, Block, BlockKind, TraceReader, What};
 
 /// The folder with the plugin and the programs, or why there is none. Made once.
 fn parts() -> Option<&'static Path> {
@@ -73,7 +73,7 @@ struct Seen {
     thread: u32,
     address: u64,
     size: u32,
-    kind: Kind,
+    kind: AccessDescriptor,
     pc: u64,
     value: Vec<u8>,
 }

@@ -4,7 +4,7 @@
 
 use terrace_device::hbm::design::{Bonding, Placement, RefreshMode, StackDesign, TsvStructure};
 use terrace_device::hbm::error::StackError;
-use terrace_device::hbm::evaluate::{evaluate_with, mixed, sustained, Detail, Traffic};
+use terrace_device::hbm::evaluate::{evaluate_with, mixed, sustained, Detail, StackLoad};
 use terrace_device::hbm::{banks, heat, height, presets, reliability, tsv, StackEvaluation};
 
 fn main() -> Result<(), StackError> {
@@ -26,7 +26,7 @@ fn row(statement: &str, number: &str, agrees: bool) {
 }
 
 fn evaluation(design: &StackDesign) -> StackEvaluation {
-    evaluate_with(design, Traffic::Saturated, Detail::Sweep)
+    evaluate_with(design, StackLoad::Saturated, Detail::Sweep)
 }
 
 fn preset_table() -> Result<(), StackError> {

@@ -4,9 +4,9 @@
 use proptest::prelude::*;
 use terrace_device::hbm::design::{RefreshRate, StackDesign};
 use terrace_device::hbm::energy::StackTraffic;
-use terrace_device::hbm::evaluate::{evaluate, evaluate_with, Detail, ThermalState, Traffic};
+use terrace_device::hbm::evaluate::{evaluate, evaluate_with, Detail, StackLoad, ThermalState};
 use terrace_device::hbm::{file, node, presets};
-use terrace_machine::{Kind, Machine};
+use terrace_machine::{Machine, MemoryKind};
 use terrace_types::NodeId;
 
 const SMALL: &str = "generation = \"hbm2\"\n[stack]\ndies = 8\ndie_gbit = 8\n\
@@ -126,7 +126,7 @@ fn less_traffic_is_cooler() {
             write_bytes_per_s: 0.0,
             activations_per_burst: 0.1,
         };
-        evaluate_with(&design, Traffic::Demand(traffic), Detail::Sweep).temperatures.hottest_c()
+        evaluate_with(&design, StackLoad::Demand(traffic), Detail::Sweep).temperatures.hottest_c()
     };
     assert!(at(0.0) < at(0.5) && at(0.5) < at(1.0));
 }
@@ -137,7 +137,7 @@ fn a_machine_has_the_stacks_in_place_of_its_hbm_and_reads_back() {
     let design = presets::preset("hbm3").unwrap();
     let e = evaluate(&design);
     let machine = node::machine(&base, &design, &e).unwrap();
-    let hbm: Vec<_> = machine.nodes.iter().filter(|n| n.kind == Kind::Hbm).collect();
+    let hbm: Vec<_> = machine.nodes.iter().filter(|n| n.kind == MemoryKind::Hbm).collect();
     let [hbm] = hbm[..] else { panic!("one node of HBM") };
     assert_eq!(hbm.capacity.get(), (4 * 24) << 30);
     let link = machine.link(NodeId(0), hbm.id).unwrap();
@@ -177,7 +177,7 @@ proptest! {
                 design = changed;
             }
         }
-        let e = evaluate_with(&design, Traffic::Saturated, Detail::Sweep);
+        let e = evaluate_with(&design, StackLoad::Saturated, Detail::Sweep);
         let s = e.sustained_bytes_per_s;
         for figure in [s.mixed, s.random_read, e.power.total_w(), e.height_um, e.idle_latency_ns] {
             prop_assert!(figure.is_finite() && figure >= 0.0, "{:?}", design);

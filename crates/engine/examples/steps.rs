@@ -11,8 +11,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use terrace_engine::{
-    Ask, Clock, Config, Engine, Mapping, MappingKind, MoveLimits, MoveOutcome, Mover, Observation,
-    PageLooks, Parts, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
+    Ask, Clock, Config, Engine, EngineParts, Mapping, MappingKind, MoveLimits, MoveOutcome, Mover,
+    Observation, PageLooks, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
 };
 use terrace_machine::Machine;
 use terrace_policy::place::Placement;
@@ -116,7 +116,7 @@ fn main() {
     let machine: Machine = terrace_machine::preset("lab-cxl").unwrap();
     let range = VpnRange::new(Vpn(0), Vpn(pages));
     let mapping = Mapping { pid: Pid(1), range, kind: MappingKind::Anonymous, writable: true };
-    let parts = Parts {
+    let parts = EngineParts {
         clock: Box::new(Time(Rc::new(Cell::new(0)))),
         trackers: vec![Box::new(Looks { pages, seed: 7 })],
         target: Box::new(All { mappings: vec![mapping], fast: pages * 3 / 4 }),

@@ -1,6 +1,6 @@
 //! The account of a run: what was moved, what it cost, what it was worth.
 
-use crate::journal::{FailureCount, OutcomeEntry, Summary};
+use crate::journal::{FailureCount, JournalSummary, OutcomeEntry};
 use crate::{MoveFailure, MoveOutcome};
 use std::collections::BTreeMap;
 use terrace_types::{Bytes, Move, Nanos, Snapshot};
@@ -11,7 +11,7 @@ const TELLING: u64 = 512;
 /// Sums over all steps.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
-    summary: Summary,
+    summary: JournalSummary,
     failed: BTreeMap<MoveFailure, u64>,
     share_time: f64,
     share_sum: f64,
@@ -73,10 +73,10 @@ impl Account {
     }
 
     /// The account so far.
-    pub fn summary(&self, at: Nanos) -> Summary {
+    pub fn summary(&self, at: Nanos) -> JournalSummary {
         let share = (self.share_time > 0.0).then(|| self.share_sum / self.share_time);
         let failed = self.failed.iter().map(|(r, n)| FailureCount { reason: *r, pages: *n });
-        Summary {
+        JournalSummary {
             at_ns: at.get(),
             failed: failed.collect(),
             fast_access_share: share,

@@ -66,7 +66,7 @@ pub struct Group {
 
 /// What a group of looks found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Found {
+pub struct GroupObservation {
     /// Pages present, counted in each look.
     pub present: u64,
     /// Pages accessed, counted in each look.
@@ -82,9 +82,9 @@ pub struct Found {
 /// What the looks of one group found of one page: how often it was present, and how often accessed.
 /// In one byte, for there is one for every page watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally(u8);
+pub struct PageSampleCount(u8);
 
-impl Tally {
+impl PageSampleCount {
     /// Looks that are counted at most; a group has fewer.
     pub const MOST: u8 = 15;
 
@@ -120,9 +120,9 @@ impl Tally {
     }
 }
 
-impl Found {
+impl GroupObservation {
     /// Counts the pages present in all of a group's looks.
-    pub fn tally<'a>(&mut self, looks: u8, tallies: impl Iterator<Item = &'a Tally>) {
+    pub fn tally<'a>(&mut self, looks: u8, tallies: impl Iterator<Item = &'a PageSampleCount>) {
         for tally in tallies.filter(|t| t.present() == looks) {
             self.throughout += 1;
             self.always += u64::from(tally.hits() == looks);
@@ -208,7 +208,7 @@ impl Aim {
     }
 
     /// Learns from a group, or from one look over a whole window.
-    pub fn learn(&mut self, group: Group, found: Found, ask: &Ask) {
+    pub fn learn(&mut self, group: Group, found: GroupObservation, ask: &Ask) {
         let share = found.accessed * 1000 / found.present.max(1);
         if group.sharp {
             self.aim_sharply(group.length, share);
@@ -256,24 +256,33 @@ mod tests {
         Ask { window, fine: Vec::new(), reads: true, writes: false, relaxed, glance }
     }
 
-    fn found(share: u64, always: u64) -> Found {
-        Found { present: 8_000, accessed: 8 * share, throughout: 1_000, always, nearly: 10 }
+    fn found(share: u64, always: u64) -> GroupObservation {
+        GroupObservation {
+            present: 8_000,
+            accessed: 8 * share,
+            throughout: 1_000,
+            always,
+            nearly: 10,
+        }
     }
 
     #[test]
     fn a_tally_tells_both_counts_and_a_page_that_came_midway() {
-        let mut tally = Tally::default();
+        let mut tally = PageSampleCount::default();
         for look in 0..8 {
             tally.add(look % 4 == 0);
         }
         assert_eq!((tally.present(), tally.hits(), tally.reported(8)), (8, 2, 2));
         assert_eq!(tally.reported(7), PageLooks::NOT_LOOKED);
-        let mut always = Tally::default();
+        let mut always = PageSampleCount::default();
         (0..40).for_each(|_| always.add(true));
-        assert_eq!((always.present(), always.hits()), (Tally::MOST, Tally::MOST));
-        assert!(LOOKS.0 < Tally::MOST);
-        let mut found = Found::default();
-        found.tally(8, [tally, always, Tally::default()].iter());
+        assert_eq!(
+            (always.present(), always.hits()),
+            (PageSampleCount::MOST, PageSampleCount::MOST)
+        );
+        assert!(LOOKS.0 < PageSampleCount::MOST);
+        let mut found = GroupObservation::default();
+        found.tally(8, [tally, always, PageSampleCount::default()].iter());
         assert_eq!((found.throughout, found.always, found.nearly), (1, 0, 0));
     }
 
@@ -334,7 +343,7 @@ mod tests {
         let (mut aim, full) = (Aim::default(), ask(Nanos::millis(100), false, false));
         let group = Group { length: FIRST, looks: 8, sharp: false };
         // A third of the pages, each touched in a look with a chance of 0.75.
-        aim.learn(group, Found { nearly: 89, ..found(250, 33) }, &full);
+        aim.learn(group, GroupObservation { nearly: 89, ..found(250, 33) }, &full);
         assert_eq!(aim.groups(&full), [group]);
     }
 

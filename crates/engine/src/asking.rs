@@ -43,11 +43,11 @@ impl Writes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_policy::heat::Told;
+    use terrace_policy::heat::PageEvidence;
     use terrace_types::{Pid, Vpn};
 
     fn window(dirty: usize, clean: usize) -> PageWrites {
-        let told = |dirty| Told { per_second: 1.0, over: Nanos::millis(25), dirty };
+        let told = |dirty| PageEvidence { per_second: 1.0, over: Nanos::millis(25), dirty };
         let found = [vec![1; dirty], vec![0; clean]].concat();
         PageWrites {
             pid: Pid(1),

@@ -7,7 +7,7 @@ use terrace_policy::place::Placement;
 use terrace_types::{Nanos, Seed};
 
 /// The parts: five ports, a policy and the machine it runs on.
-pub struct Parts {
+pub struct EngineParts {
     /// Gives time.
     pub clock: Box<dyn Clock>,
     /// See accesses; all that work are used together.

@@ -1,7 +1,7 @@
 //! A snapshot, condensed for the journal.
 
 use crate::journal::{HeatRow, SnapshotEntry, TierHeader, TierSummary, MAX_HEAT_ROWS};
-use terrace_machine::{Evidence, Kind, Machine};
+use terrace_machine::{Evidence, Machine, MemoryKind};
 use terrace_types::{
     buckets, Area, BytesPerSec, Nanos, PageFlags, PageStat, Snapshot, TierState, Vpn,
 };
@@ -187,7 +187,7 @@ fn row_sizes(snap: &Snapshot) -> Vec<Option<usize>> {
 /// A tier as the journal's header describes it.
 pub(crate) fn tier_header(machine: &Machine, rank: usize, tier: &TierState) -> TierHeader {
     let nodes = || tier.nodes.iter().filter_map(|n| machine.node(*n));
-    let kind = nodes().map(|n| n.kind).find(|k| *k != Kind::Unknown);
+    let kind = nodes().map(|n| n.kind).find(|k| *k != MemoryKind::Unknown);
     let links = || machine.links.iter().filter(|l| tier.nodes.contains(&l.target));
     let latency = links().filter_map(|l| l.read_latency).min_by_key(|f| f.value);
     let read = links().filter_map(|l| l.read_bandwidth).max_by_key(|f| f.value);

@@ -12,9 +12,11 @@ mod window;
 use crate::account::Account;
 use crate::asking::Writes;
 use crate::glance::{Glances, Wont};
-use crate::journal::{Entry, NoteEntry, OutcomeEntry, Summary};
+use crate::journal::{JournalEntry, JournalSummary, NoteEntry, OutcomeEntry};
 use crate::watch::{Watch, Watched};
-use crate::{Clock, Config, Journal, Mapping, MappingKind, Mover, Parts, Target, TargetError};
+use crate::{
+    Clock, Config, EngineParts, Journal, Mapping, MappingKind, Mover, Target, TargetError,
+};
 use skim::Skims;
 use terrace_machine::Machine;
 use terrace_policy::heat::{HeatMap, NodeTally, PageLooks};
@@ -150,7 +152,7 @@ pub struct Engine {
 impl Engine {
     /// Puts the parts together; touches nothing yet.
     #[must_use]
-    pub fn new(parts: Parts, config: Config) -> Self {
+    pub fn new(parts: EngineParts, config: Config) -> Self {
         let started = parts.clock.now();
         let rate = config.limits.rate.map(|r| Bucket::new(r.get() as f64, Nanos::secs(1)));
         let doze = parts.placement.needs().dozes;
@@ -205,7 +207,10 @@ impl Engine {
     }
 
     /// Steps until the target ends, the loop cannot go on, or `until` says so. Gives the account.
-    pub fn run(&mut self, mut until: impl FnMut(&StepReport) -> bool) -> (Summary, Option<Stop>) {
+    pub fn run(
+        &mut self,
+        mut until: impl FnMut(&StepReport) -> bool,
+    ) -> (JournalSummary, Option<Stop>) {
         loop {
             let report = self.run_step();
             let enough = until(&report);
@@ -216,16 +221,16 @@ impl Engine {
     }
 
     /// Writes the summary to the journal and gives it.
-    pub fn finish(&mut self) -> Summary {
+    pub fn finish(&mut self) -> JournalSummary {
         let summary = self.summary();
         let mut notes = Vec::new();
-        self.write(&Entry::End(summary.clone()), &mut notes);
+        self.write(&JournalEntry::End(summary.clone()), &mut notes);
         summary
     }
 
     /// The account so far.
     #[must_use]
-    pub fn summary(&self) -> Summary {
+    pub fn summary(&self) -> JournalSummary {
         self.account.summary(self.at())
     }
 
@@ -255,7 +260,7 @@ impl Engine {
         for note in &report.notes {
             let note = NoteEntry { at_ns: report.at.get(), text: note.clone() };
             let mut unsaid = Vec::new();
-            self.write(&Entry::Note(note), &mut unsaid);
+            self.write(&JournalEntry::Note(note), &mut unsaid);
         }
         report
     }

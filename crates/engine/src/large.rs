@@ -12,7 +12,7 @@
 //! are accesses taken to be at random, a 512th of them for each base page
 //! ([`PageLooks::at_random`]).
 
-use crate::aim::{Aim, Group, Tally};
+use crate::aim::{Aim, Group, PageSampleCount};
 use terrace_policy::heat::PageLooks;
 use terrace_types::{Nanos, Pid, Vpn};
 
@@ -47,7 +47,7 @@ impl LargeAim {
 
     /// Learns from a group of ordinary looks what huge pages are: on from four fifths of those
     /// touched that always were, off below half of them.
-    pub fn consider(&mut self, group: Group, entries: impl Iterator<Item = Tally>) {
+    pub fn consider(&mut self, group: Group, entries: impl Iterator<Item = PageSampleCount>) {
         if group.looks < 2 || group.length > LONGEST_TELLING {
             return;
         }
@@ -90,7 +90,7 @@ pub fn order(pages: usize, look: u8) -> Vec<usize> {
 pub fn together(
     pid: Pid,
     heads: &[Vpn],
-    tallies: &[Tally],
+    tallies: &[PageSampleCount],
     looks: u8,
     window: Nanos,
 ) -> Vec<PageLooks> {
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_told_together_and_one_that_went_is_not_looked_at() {
-        let (mut seen, mut gone) = (Tally::default(), Tally::default());
+        let (mut seen, mut gone) = (PageSampleCount::default(), PageSampleCount::default());
         (0..4).for_each(|look| seen.add(look < 3));
         gone.add(true);
         let told =
@@ -238,9 +238,9 @@ mod tests {
         assert!(order(0, 3).is_empty());
     }
 
-    fn tallies(touched: usize, always: usize) -> Vec<Tally> {
+    fn tallies(touched: usize, always: usize) -> Vec<PageSampleCount> {
         let tally = |hits: u8| {
-            let mut tally = Tally::default();
+            let mut tally = PageSampleCount::default();
             (0..8).for_each(|look| tally.add(look < hits));
             tally
         };

@@ -16,7 +16,7 @@ mod ports;
 mod watch;
 pub mod written;
 
-pub use config::{Config, Parts};
+pub use config::{Config, EngineParts};
 pub use engine::{Engine, StepReport, Stop};
 pub use terrace_policy::heat::{Evenness, PageLooks, PageWrites, Sighting, Skim};
 

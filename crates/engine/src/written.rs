@@ -7,7 +7,7 @@
 //! second apart, where one look at 50 ms tells twenty at most. A target that writes many pages
 //! spends the first milliseconds in faults, not in writing; the time that its faults took by
 //! [`FAULT`] is left out of what the looks count as watched, and a window that went in faults is
-//! left open ([`Window::ripe`]): pages not come to by then would seem unwritten. What a page is
+//! left open ([`WriteSamples::ripe`]): pages not come to by then would seem unwritten. What a page is
 //! told by when it was found, the others of its window decide with it
 //! ([`terrace_policy::heat::waits`]).
 
@@ -35,7 +35,7 @@ const LEFT_OUT: u8 = u8::MAX;
 /// What looks into a window under way found, a byte a page: a list of the runs that are dirty would
 /// take sixteen where writes are scattered, three times over.
 #[derive(Debug)]
-pub struct Window {
+pub struct WriteSamples {
     ranges: Vec<VpnRange>,
     /// By range and page: the first look that found it dirty, counted from one; zero for none so
     /// far; or [`LEFT_OUT`].
@@ -52,7 +52,7 @@ struct Look {
     pages: u64,
 }
 
-impl Window {
+impl WriteSamples {
     /// Over these ranges.
     #[must_use]
     pub fn new(ranges: Vec<VpnRange>) -> Self {
@@ -113,7 +113,7 @@ impl Window {
         Ok(())
     }
 
-    /// [`Window::look`] where looking cannot fail.
+    /// [`WriteSamples::look`] where looking cannot fail.
     pub fn surely_look(
         &mut self,
         mut dirty: impl FnMut(VpnRange, &mut dyn FnMut(VpnRange)),
@@ -228,8 +228,8 @@ mod tests {
         VpnRange::new(Vpn(start), Vpn(end))
     }
 
-    fn window(all: VpnRange, looks: &[(u64, &[VpnRange])]) -> Window {
-        let mut window = Window::new(vec![all]);
+    fn window(all: VpnRange, looks: &[(u64, &[VpnRange])]) -> WriteSamples {
+        let mut window = WriteSamples::new(vec![all]);
         for (ms, runs) in looks {
             window.surely_look(
                 |_, tell| runs.iter().for_each(|run| tell(*run)),
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn what_fills_a_page_is_no_sign_of_how_often_it_is_written() {
-        let mut window = Window::new(vec![range(10, 16)]);
+        let mut window = WriteSamples::new(vec![range(10, 16)]);
         let Ok(()) = window.leave_out_absent::<Infallible>(|_, tell| {
             tell(range(8, 12));
             tell(range(14, 15));
@@ -328,8 +328,8 @@ mod tests {
 
     #[test]
     fn a_mapping_that_counts_as_dirty_as_a_whole_is_left_out() {
-        let mut window = Window::new(vec![range(0, 1000), range(2000, 3000)]);
-        let look = |window: &mut Window, runs: &[VpnRange], ms| {
+        let mut window = WriteSamples::new(vec![range(0, 1000), range(2000, 3000)]);
+        let look = |window: &mut WriteSamples, runs: &[VpnRange], ms| {
             window.surely_look(
                 |_, tell| runs.iter().for_each(|run| tell(*run)),
                 || Nanos::millis(ms),

@@ -9,13 +9,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use terrace_engine::journal;
 use terrace_engine::{
-    Ask, Clock, Config, Engine, Mapping, Observation, Parts, Stop, TrackError, Tracker, TrackerInfo,
+    Ask, Clock, Config, Engine, EngineParts, Mapping, Observation, Stop, TrackError, Tracker,
+    TrackerInfo,
 };
-use terrace_policy::heat::{PageWrites, Told};
+use terrace_policy::heat::{PageEvidence, PageWrites};
 use terrace_policy::place::Placement;
 use terrace_testkit::{
-    cxl, dcpmm, Access, BitTracker, PageTracker, RegionTracker, World, WorldClock, WorldMover,
-    WorldSpec, WorldTarget, WriteTracker,
+    cxl, dcpmm, BitTracker, ClosedLoopWorld, PageAccessRate, PageTracker, RegionTracker,
+    WorldClock, WorldMover, WorldSpec, WorldTarget, WriteTracker,
 };
 use terrace_types::{BitSource, Bytes, Nanos, NodeId, Pid, Request, Sees, Tick};
 
@@ -40,7 +41,7 @@ fn skew_stays_sorted_and_tracking_settles() {
     assert!(share < 0.03, "{share}");
     let reading = journal::read(text.as_bytes()).unwrap();
     assert_eq!(reading.problem, None);
-    assert!(matches!(reading.entries.last(), Some(journal::Entry::End(s)) if *s == summary));
+    assert!(matches!(reading.entries.last(), Some(journal::JournalEntry::End(s)) if *s == summary));
     assert!(text.lines().map(str::len).max().unwrap() < 64 << 10);
 }
 
@@ -200,7 +201,7 @@ impl Tracker for Windows {
     }
 
     fn finish(&mut self, _: Tick) -> Result<Observation, TrackError> {
-        let told = |dirty| Told {
+        let told = |dirty| PageEvidence {
             per_second: if dirty { 80.0 } else { 0.0 },
             over: Nanos::millis(25),
             dirty,
@@ -286,7 +287,7 @@ fn nothing_is_waited_for_once_the_target_has_ended() {
         let after = Rc::new(RefCell::new(0));
         let clock = Ending { world: w.clone(), end, after: after.clone() };
         let machine = world_machine(&w);
-        let parts = Parts {
+        let parts = EngineParts {
             clock: Box::new(clock),
             trackers: pages(&w),
             target: Box::new(WorldTarget::new(w.clone())),
@@ -338,9 +339,13 @@ fn hot_sets_of_five_to_ninety_five_per_cent_fit() {
 
 /// A read-hot set on the fast tier and a write-hot set on the slow one; only one of them fits.
 fn rwsplit() -> Rate {
-    Box::new(
-        |i, _| if i < FAST as usize { read(600.0) } else { Access { reads: 60.0, writes: 540.0 } },
-    )
+    Box::new(|i, _| {
+        if i < FAST as usize {
+            read(600.0)
+        } else {
+            PageAccessRate { reads: 60.0, writes: 540.0 }
+        }
+    })
 }
 
 fn written_share_fast(world: &Shared) -> f64 {
@@ -406,7 +411,7 @@ fn the_labs_size_is_decided_in_milliseconds() {
     const USABLE: usize = 34_304;
     let (cold, hot) = (49_152, 16_384);
     let access = move |i: usize, _| if i >= cold { write(2_000.0) } else { read(160.0) };
-    let world = World::new(WorldSpec {
+    let world = ClosedLoopWorld::new(WorldSpec {
         machine: cxl(Bytes::mib(192), Bytes::gib(1)),
         tiers: vec![vec![NodeId(0)], vec![NodeId(1)]],
         node_pages: vec![USABLE as u64, 262_144],

@@ -4,24 +4,24 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use terrace_engine::journal::{self, Entry, Problem};
-use terrace_engine::{Config, Engine, Observation, Parts, Sighting, Stop, Tracker};
+use terrace_engine::journal::{self, JournalEntry, JournalProblem};
+use terrace_engine::{Config, Engine, EngineParts, Observation, Sighting, Stop, Tracker};
 use terrace_policy::place::Placement;
 use terrace_testkit::{
-    cxl, numa, Access, FailingJournal, MemoryJournal, PageTracker, ScriptedTracker,
-    StoppingTracker, World, WorldClock, WorldMover, WorldSpec, WorldTarget, WriteTracker, PID,
-    START,
+    cxl, numa, ClosedLoopWorld, FailingJournal, MemoryJournal, PageAccessRate, PageTracker,
+    ScriptedTracker, StoppingTracker, WorldClock, WorldMover, WorldSpec, WorldTarget, WriteTracker,
+    PID, START,
 };
 use terrace_types::{Bytes, BytesPerSec, CellCount, Nanos, NodeId, Pid, Sees, Tick, Vpn, VpnRange};
 
-type Shared = Rc<RefCell<World>>;
+type Shared = Rc<RefCell<ClosedLoopWorld>>;
 
 fn world() -> Shared {
     let hot = |i: usize, _: Tick| {
         let rate = if i >= 1_000 { 2_000.0 } else { 100.0 };
-        Access { reads: rate / 2.0, writes: rate / 2.0 }
+        PageAccessRate { reads: rate / 2.0, writes: rate / 2.0 }
     };
-    let world = World::new(WorldSpec {
+    let world = ClosedLoopWorld::new(WorldSpec {
         machine: cxl(Bytes::mib(4), Bytes::mib(64)),
         tiers: vec![vec![NodeId(0)], vec![NodeId(1)]],
         node_pages: vec![1_000, 10_000],
@@ -33,9 +33,9 @@ fn world() -> Shared {
     world
 }
 
-fn parts(world: &Shared, policy: &str, trackers: Vec<Box<dyn Tracker>>) -> Parts {
+fn parts(world: &Shared, policy: &str, trackers: Vec<Box<dyn Tracker>>) -> EngineParts {
     let machine = world.borrow().machine().clone();
-    Parts {
+    EngineParts {
         clock: Box::new(WorldClock(world.clone())),
         trackers,
         target: Box::new(WorldTarget::new(world.clone())),
@@ -113,12 +113,12 @@ fn access_count_follows_cells_where_they_are_told() {
         reads: 3,
         writes: 0,
     };
-    let world = World::new(WorldSpec {
+    let world = ClosedLoopWorld::new(WorldSpec {
         machine: numa(2, false),
         tiers: vec![vec![NodeId(0), NodeId(1)]],
         node_pages: vec![1_000, 1_000],
         first_touch: vec![NodeId(0); 10],
-        access: Box::new(|_, _| Access::default()),
+        access: Box::new(|_, _| PageAccessRate::default()),
         seed: 1,
     });
     world.borrow_mut().end_at(Tick(2_000_000_000));
@@ -152,7 +152,7 @@ fn failures_are_counted_by_reason_and_tried_again() {
     assert!(world.borrow().fast_share_now() > 0.75, "{}", world.borrow().fast_share_now());
     let reading = journal::read(journal.text().as_bytes()).unwrap();
     let outcomes = reading.entries.iter().filter_map(|e| match e {
-        Entry::Outcome(o) => Some(o),
+        JournalEntry::Outcome(o) => Some(o),
         _ => None,
     });
     for o in outcomes {
@@ -238,7 +238,7 @@ fn the_header_says_where_each_figure_comes_from() {
     }
     let journal = MemoryJournal::default();
     let trackers: Vec<Box<dyn Tracker>> = vec![Box::new(PageTracker::new(world.clone()))];
-    let parts = Parts {
+    let parts = EngineParts {
         machine,
         journal: Some(Box::new(journal.clone())),
         ..parts(&world, "first-touch", trackers)
@@ -261,7 +261,7 @@ fn fixtures_of_the_journal_are_read_for_ever() {
     let file = |name: &str| std::fs::read(dir.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
     let whole = journal::read(&file("v1/journal.jsonl")).unwrap();
     assert_eq!((whole.problem, whole.skipped), (None, 0));
-    assert!(matches!(whole.entries.last(), Some(Entry::End(_))));
+    assert!(matches!(whole.entries.last(), Some(JournalEntry::End(_))));
     assert!(whole.entries.len() > 10);
     assert!(
         whole.header.tiers.iter().all(|t| t.evidence.is_empty()),
@@ -273,14 +273,24 @@ fn fixtures_of_the_journal_are_read_for_ever() {
         sources.header.tiers.iter().map(|t| t.evidence.get("read_latency_ns").map(String::as_str));
     assert_eq!(given.collect::<Vec<_>>(), [Some("config"); 2]);
     let cut = journal::read(&file("corrupt/journal-cut-off.jsonl")).unwrap();
-    assert!(matches!(cut.problem, Some(Problem::CutOff { .. })), "{:?}", cut.problem);
+    assert!(matches!(cut.problem, Some(JournalProblem::CutOff { .. })), "{:?}", cut.problem);
     assert!(!cut.entries.is_empty());
     let damaged = journal::read(&file("corrupt/journal-damaged.jsonl")).unwrap();
-    assert!(matches!(damaged.problem, Some(Problem::Damaged { .. })), "{:?}", damaged.problem);
-    assert!(matches!(journal::read(&file("corrupt/journal-v99.jsonl")), Err(Problem::Version(99))));
+    assert!(
+        matches!(damaged.problem, Some(JournalProblem::Damaged { .. })),
+        "{:?}",
+        damaged.problem
+    );
+    assert!(matches!(
+        journal::read(&file("corrupt/journal-v99.jsonl")),
+        Err(JournalProblem::Version(99))
+    ));
     assert!(matches!(
         journal::read(&file("corrupt/journal-not-one.jsonl")),
-        Err(Problem::NotAJournal(_))
+        Err(JournalProblem::NotAJournal(_))
     ));
-    assert!(matches!(journal::read(&file("corrupt/journal-empty.jsonl")), Err(Problem::Empty)));
+    assert!(matches!(
+        journal::read(&file("corrupt/journal-empty.jsonl")),
+        Err(JournalProblem::Empty)
+    ));
 }

@@ -11,7 +11,7 @@
 //! ground   [ heap: arenas of terrace-preload ............ | large mappings: ranges, calls ........... ]
 //! ```
 //! Until a process holds [`plain_limit`] bytes there, the ground is ordinary memory and nothing
-//! else is running: most processes of a run end before. Then a [`Map`] takes the ground over with
+//! else is running: most processes of a run end before. Then a [`FarMap`] takes the ground over with
 //! what lies there.
 //!
 //! Every call that changes the address space is followed ([`space`]): what it changes of far memory
@@ -40,9 +40,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicU8, AtomicUsize, Ordering::*
 use std::sync::{Arc, OnceLock};
 use terrace_alloc::arena;
 use terrace_far::store::StoreSpec;
-use terrace_far::{tally, Counts, FarError, InUse, Map, Options, Takeover};
+use terrace_far::{tally, Counts, FarError, FarMap, FarOptions, InUse, Takeover};
 use terrace_preload::far as threads;
-use terrace_sys::{Ground, Lock, SharedTable};
+use terrace_sys::{ForkSafeLock, ReservedMemory, SharedTable};
 use terrace_types::{Bytes, Nanos};
 
 /// What is tried for the ground, largest first: the kernel may not have so many addresses.
@@ -70,17 +70,17 @@ const ORDINARY: u8 = 4;
 
 static STATE: AtomicU8 = AtomicU8::new(OFF);
 static RUN: OnceLock<Run> = OnceLock::new();
-static MAP: AtomicPtr<Map> = AtomicPtr::new(null_mut());
+static MAP: AtomicPtr<FarMap> = AtomicPtr::new(null_mut());
 /// Ends of what is in use of the heap's and the mappings' part.
 static HEAP_TOP: AtomicUsize = AtomicUsize::new(0);
 static MAPS_TOP: AtomicUsize = AtomicUsize::new(0);
 /// Threads that are changing pages of the ground by themselves.
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
-static FORKING: Lock = Lock::new();
+static FORKING: ForkSafeLock = ForkSafeLock::new();
 
 /// What was asked for.
 struct Run {
-    ground: Ground,
+    ground: ReservedMemory,
     /// Where the heap's part ends and that of mappings begins.
     middle: usize,
     dram: Bytes,
@@ -97,7 +97,7 @@ impl Run {
         let most = terrace_sys::address_limit().map_or(u64::MAX, |limit| limit.0 / GROUND_SHARE);
         let most = most / (2 * SEGMENT) * (2 * SEGMENT);
         for len in GROUNDS.map(|len| len.min(most)) {
-            match Ground::map(len as usize) {
+            match ReservedMemory::map(len as usize) {
                 Ok(ground) => {
                     // A child of a process that has no far memory yet is as any child.
                     let whole = ground.start()..ground.start() + ground.len();
@@ -192,7 +192,7 @@ pub extern "C" fn terrace_far_begin() {
         return say(&format!("{error}; the program runs in ordinary memory"));
     }
     if RUN.set(run).is_err()
-        || !arena::stand_on(arena::Ground { start, len: middle - start, opened, discard })
+        || !arena::stand_on(arena::ArenaBacking { start, len: middle - start, opened, discard })
     {
         return;
     }
@@ -226,7 +226,7 @@ fn consider() {
 }
 
 /// The map, where there is one.
-fn map() -> Option<&'static Map> {
+fn map() -> Option<&'static FarMap> {
     if STATE.load(Acquire) != ON {
         return None;
     }
@@ -235,7 +235,7 @@ fn map() -> Option<&'static Map> {
 }
 
 /// Runs `plain` while no map takes the ground over, or `far` with the map that has it.
-fn either<T>(plain: impl FnOnce() -> T, far: impl FnOnce(&'static Map) -> T) -> T {
+fn either<T>(plain: impl FnOnce() -> T, far: impl FnOnce(&'static FarMap) -> T) -> T {
     loop {
         AT_WORK.fetch_add(1, SeqCst);
         let state = STATE.load(SeqCst);
@@ -306,7 +306,7 @@ fn start() {
     }
 }
 
-fn take_over(run: &'static Run) -> Result<&'static Map, FarError> {
+fn take_over(run: &'static Run) -> Result<&'static FarMap, FarError> {
     let table = run
         .tally
         .as_deref()
@@ -316,10 +316,10 @@ fn take_over(run: &'static Run) -> Result<&'static Map, FarError> {
     let among = table.as_ref().map_or(1, |t| tally::sharers(t)).max(1);
     let least = Bytes(32 * (64 << 10));
     let dram = Bytes(run.dram.0 / among).max(least);
-    let options = Options {
+    let options = FarOptions {
         on_counts: table.zip(row).map(|(t, row)| counted(t, row, run.dram, dram)),
         stalls: terrace_far::stalls(),
-        ..Options::default()
+        ..FarOptions::default()
     };
     let bytes = Bytes(run.ground.len() as u64);
     let takeover = Takeover {
@@ -329,18 +329,18 @@ fn take_over(run: &'static Run) -> Result<&'static Map, FarError> {
         dram,
         store: Box::new(move || Ok(run.store.make(bytes, run.dram)?)),
     };
-    Map::over(takeover, &options)
+    FarMap::over(takeover, &options)
 }
 
 /// Writes the counts where they are read, and divides memory among those who have far memory.
 fn counted(
     table: Arc<SharedTable>,
-    row: tally::Row,
+    row: tally::ProcessTally,
     all: Bytes,
     first: Bytes,
 ) -> terrace_far::OnCounts {
     let (looked, share) = (AtomicU64::new(0), AtomicU64::new(first.0));
-    let least = Map::least(first, Options::default().unit_for(first));
+    let least = FarMap::least(first, FarOptions::default().unit_for(first));
     Arc::new(move |counts: &Counts, _stored: Bytes| {
         row.tell(&table, counts);
         let now = terrace_sys::now().0;

@@ -11,7 +11,7 @@ use crate::space::{
 use crate::{either, offsets};
 use libc::{c_int, c_void, size_t};
 use std::ops::Range;
-use terrace_far::{Contents, Map, Occupancy};
+use terrace_far::{Contents, FarMap, Occupancy};
 use terrace_preload::far as threads;
 
 /// What is in memory at a time while far memory moves: little beside what a pager has at least
@@ -211,7 +211,7 @@ fn move_far(wanted: &Move, target: &Range<usize>) -> isize {
         // SAFETY: the program's own call; what was at the target is given up.
         unsafe { one.perform() != -1 }
     };
-    let in_pieces = |map: &Map| {
+    let in_pieces = |map: &FarMap| {
         for at in (0..old.len()).step_by(PIECE) {
             let piece = at..(at + PIECE).min(old.len());
             if !move_piece(map, wanted, target.start, &piece) {
@@ -245,7 +245,7 @@ fn move_far(wanted: &Move, target: &Range<usize>) -> isize {
 }
 
 /// Moves a piece (offsets in what moves) with the pager's knowledge.
-fn move_piece(map: &Map, wanted: &Move, target: usize, piece: &Range<usize>) -> bool {
+fn move_piece(map: &FarMap, wanted: &Move, target: usize, piece: &Range<usize>) -> bool {
     let old = wanted.old.start + piece.start..wanted.old.start + piece.end;
     let new = target + piece.start..target + piece.end;
     let _within_the_ground = map.detach(offsets(old.start, old.len()), Contents::Keep);

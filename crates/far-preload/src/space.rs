@@ -15,9 +15,9 @@ use libc::c_int;
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use terrace_far::{Advice, Contents, Map, Occupancy};
+use terrace_far::{Advice, Contents, FarMap, Occupancy};
 use terrace_preload::far as threads;
-use terrace_sys::Lock;
+use terrace_sys::ForkSafeLock;
 use terrace_types::Nanos;
 
 pub(crate) const PAGE: usize = 4096;
@@ -25,14 +25,15 @@ const FRESH: c_int =
     libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
 
 struct Account {
-    lock: Lock,
+    lock: ForkSafeLock,
     layout: UnsafeCell<Layout>,
 }
 
 // SAFETY: `layout` is reached under `lock` alone.
 unsafe impl Sync for Account {}
 
-static ACCOUNT: Account = Account { lock: Lock::new(), layout: UnsafeCell::new(Layout::new()) };
+static ACCOUNT: Account =
+    Account { lock: ForkSafeLock::new(), layout: UnsafeCell::new(Layout::new()) };
 /// Threads that are changing the ground.
 static CHANGES: AtomicUsize = AtomicUsize::new(0);
 /// The thread that forks, which alone may change the ground meanwhile; 0: nobody forks.
@@ -174,7 +175,7 @@ pub(crate) fn open(part: &Range<usize>, rights: c_int) -> bool {
         }
         done
     };
-    let attached = |map: &Map| {
+    let attached = |map: &FarMap| {
         if !fresh() {
             return false;
         }
@@ -191,7 +192,7 @@ pub(crate) fn inherit_part(part: &Range<usize>, yes: bool) {
 }
 
 /// Has the pager take over memory of the ground; where it cannot, that is ordinary.
-pub(crate) fn take_in(map: &Map, part: &Range<usize>, occupancy: Occupancy) {
+pub(crate) fn take_in(map: &FarMap, part: &Range<usize>, occupancy: Occupancy) {
     inherit_part(part, false);
     let kind = if map.attach(offsets(part.start, part.len()), occupancy).is_ok() {
         Kind::Far

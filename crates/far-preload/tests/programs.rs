@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use terrace_far::tally::{Tally, Teller, WORDS};
+use terrace_far::tally::{FarTotals, Teller, WORDS};
 use terrace_sys::{SharedTable, Uffd};
 
 /// The library, built for this profile.
@@ -47,7 +47,7 @@ fn plain(folder: &Path, script: &str) -> Output {
 }
 
 /// With so many MiB of memory; what the pagers did.
-fn far(folder: &Path, script: &str, mib: u64, store: &str) -> (Output, Tally) {
+fn far(folder: &Path, script: &str, mib: u64, store: &str) -> (Output, FarTotals) {
     let table = SharedTable::create(WORDS).unwrap();
     let mut command = Command::new("sh");
     command
@@ -73,7 +73,7 @@ fn refused() -> Option<String> {
 }
 
 /// The same output and status, and nothing said, with data in the file and compressed.
-fn same(name: &str, needs: &[&str], mib: u64, script: &str) -> Option<Tally> {
+fn same(name: &str, needs: &[&str], mib: u64, script: &str) -> Option<FarTotals> {
     if let Some(why) = refused() {
         println!("skipped: {why}");
         return None;

@@ -3,12 +3,12 @@
 use crate::geometry::{Mask, UnitNo};
 use crate::service::Service;
 use crate::store::StoreError;
-use terrace_sys::Slot;
+use terrace_sys::ChunkFrame;
 use terrace_types::Bytes;
 
 impl Service {
     /// Each grain of a mask with its bytes in the slot.
-    fn each<'a>(&self, unit: UnitNo, mask: Mask, slot: &'a Slot) -> Vec<(u32, &'a [u8])> {
+    fn each<'a>(&self, unit: UnitNo, mask: Mask, slot: &'a ChunkFrame) -> Vec<(u32, &'a [u8])> {
         let g = self.pager.geometry();
         let size = g.grain_bytes();
         let bits = (0..g.grains_per_unit()).filter(|b| mask >> b & 1 == 1);
@@ -22,7 +22,7 @@ impl Service {
     }
 
     /// Grains of a mask that are zeros, where those need not be stored.
-    pub(crate) fn zeros(&self, unit: UnitNo, mask: Mask, slot: &Slot) -> Mask {
+    pub(crate) fn zeros(&self, unit: UnitNo, mask: Mask, slot: &ChunkFrame) -> Mask {
         if self.store.holds() > Bytes::ZERO {
             return 0;
         }
@@ -31,7 +31,7 @@ impl Service {
     }
 
     /// Notes the checksums of what is about to be written.
-    pub(crate) fn sum_up(&mut self, unit: UnitNo, mask: Mask, slot: &Slot) {
+    pub(crate) fn sum_up(&mut self, unit: UnitNo, mask: Mask, slot: &ChunkFrame) {
         let grains = self.each(unit, mask, slot);
         let first = self.pager.geometry().grain_at(unit, 0) as usize;
         if let Some(sums) = &mut self.sums {
@@ -42,7 +42,12 @@ impl Service {
     }
 
     /// Whether what was read is what was written.
-    pub(crate) fn verify(&self, unit: UnitNo, mask: Mask, slot: &Slot) -> Result<(), StoreError> {
+    pub(crate) fn verify(
+        &self,
+        unit: UnitNo,
+        mask: Mask,
+        slot: &ChunkFrame,
+    ) -> Result<(), StoreError> {
         let Some(sums) = &self.sums else {
             return Ok(());
         };

@@ -1,6 +1,6 @@
 //! Far memory: a range larger than the memory given to it, the rest of it compressed or on an SSD.
 //!
-//! [`Map`] is what programs use. Behind it are a pager that is pure ([`pager`], of
+//! [`FarMap`] is what programs use. Behind it are a pager that is pure ([`pager`], of
 //! `terrace-policy`, so that the simulator has the same), the fault loop that does what the pager
 //! decides, over `userfaultfd`, and the stores ([`store`]). The machinery that touches memory and
 //! kernel is in `terrace-sys`.
@@ -28,7 +28,7 @@ mod takeover;
 pub mod tally;
 
 pub use error::FarError;
-pub use map::{stalls, Access, Map, Options, Statistics};
+pub use map::{stalls, FarMap, FarOptions, FileMapMode, Statistics};
 pub use pager::{Advice, Contents};
 pub use service::{Lost, OnCounts, OnLost, Stalls};
 pub use takeover::{InUse, Occupancy, Takeover};

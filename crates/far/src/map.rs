@@ -2,9 +2,9 @@
 
 use crate::error::FarError;
 use crate::geometry::Geometry;
-use crate::pager::{Advice, Pager, Settings};
+use crate::pager::{Advice, Pager, PagerSettings};
 use crate::service::{Command, Lost, OnCounts, OnLost, Service, Shared, Stalls, State, Told};
-use crate::store::{ExistingFile, Store};
+use crate::store::{BackingStore, ExistingFile};
 use crate::Counts;
 use std::ops::Range;
 use std::path::Path;
@@ -12,14 +12,16 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{channel, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use terrace_sys::{Ahead, Answer, Bell, FarArea, SignalsBlocked, SysError, Uffd, UffdFeatures};
+use terrace_sys::{
+    Bell, FarArea, OneShotReply, PriorityBoost, SignalsBlocked, SysError, Uffd, UffdFeatures,
+};
 use terrace_types::Bytes;
 
 /// Settings that few need to change.
 #[derive(Clone)]
-pub struct Options {
+pub struct FarOptions {
     /// What goes out and comes in as one: a power of two from the page to 2 MiB. Zero, as it is
-    /// unless set: chosen by the memory ([`Options::unit_for`]).
+    /// unless set: chosen by the memory ([`FarOptions::unit_for`]).
     pub unit: Bytes,
     /// The most that is fetched ahead of one walk, within a 16th of the memory; zero: nothing. 16
     /// MiB.
@@ -54,7 +56,7 @@ pub fn stalls() -> Option<Stalls> {
     Some(Arc::new(|| terrace_sys::memory_stalls(&terrace_sys::Root::live()).ok()))
 }
 
-impl Default for Options {
+impl Default for FarOptions {
     fn default() -> Self {
         Self {
             unit: Bytes::ZERO,
@@ -70,7 +72,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl FarOptions {
     /// The unit of a map with `dram` of memory: as set, or the largest from 64 to 256 KiB that
     /// leaves 32 buffers of a unit within a 32nd of the memory. Pages are fetched singly within any
     /// of them; larger ones have grains of several pages.
@@ -79,11 +81,11 @@ impl Options {
         if self.unit.0 > 0 {
             return self.unit;
         }
-        Settings::unit_for(dram)
+        PagerSettings::unit_for(dram)
     }
 }
 
-impl std::fmt::Debug for Options {
+impl std::fmt::Debug for FarOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Options")
             .field("unit", &self.unit)
@@ -116,9 +118,9 @@ pub struct Statistics {
 /// on.
 ///
 /// Dropping it gives everything back and forgets the data, unless it is a file's
-/// ([`Map::of_file`]).
+/// ([`FarMap::of_file`]).
 #[derive(Debug)]
-pub struct Map {
+pub struct FarMap {
     shared: Arc<Shared>,
     commands: Sender<Command>,
     thread: Option<JoinHandle<()>>,
@@ -134,33 +136,33 @@ pub struct Map {
 
 /// How a file is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum FileMapMode {
     /// Writing to the memory is a SIGSEGV.
     ReadOnly,
-    /// What is written to the memory is written to the file when it goes out, by [`Map::flush`],
+    /// What is written to the memory is written to the file when it goes out, by [`FarMap::flush`],
     /// and when the map is dropped.
     ReadWrite,
 }
 
-impl Map {
+impl FarMap {
     /// Makes one with the usual options.
     ///
     /// # Errors
     /// [`FarError::Kernel`] where this user may not use userfaultfd, with what to set; sizes that
     /// do not fit together.
-    pub fn new(bytes: Bytes, dram: Bytes, store: Box<dyn Store>) -> Result<Self, FarError> {
-        Self::with(bytes, dram, store, &Options::default())
+    pub fn new(bytes: Bytes, dram: Bytes, store: Box<dyn BackingStore>) -> Result<Self, FarError> {
+        Self::with(bytes, dram, store, &FarOptions::default())
     }
 
     /// Makes one.
     ///
     /// # Errors
-    /// As [`Map::new`].
+    /// As [`FarMap::new`].
     pub fn with(
         bytes: Bytes,
         dram: Bytes,
-        store: Box<dyn Store>,
-        options: &Options,
+        store: Box<dyn BackingStore>,
+        options: &FarOptions,
     ) -> Result<Self, FarError> {
         let made = assemble(bytes, dram, store, options, Bell::new()?, |uffd, geometry| {
             FarArea::map(uffd, geometry.bytes() as usize, geometry.unit_bytes())
@@ -169,7 +171,7 @@ impl Map {
         let ahead = options.ahead;
         let quiet = SignalsBlocked::new();
         let thread = std::thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
-            let _ahead = ahead.then(Ahead::of_ordinary_work);
+            let _ahead = ahead.then(PriorityBoost::of_ordinary_work);
             serve(service);
         });
         drop(quiet);
@@ -184,18 +186,18 @@ impl Map {
     /// Unlike a mapping of the kernel's, what was written and not flushed is lost with the process.
     ///
     /// # Errors
-    /// As [`Map::new`]; no such file, no permission, an empty file, or one that is no ordinary
+    /// As [`FarMap::new`]; no such file, no permission, an empty file, or one that is no ordinary
     /// file.
     pub fn of_file(
         path: &Path,
-        access: Access,
+        access: FileMapMode,
         dram: Bytes,
-        options: &Options,
+        options: &FarOptions,
     ) -> Result<Self, FarError> {
-        let store = ExistingFile::open(path, access == Access::ReadWrite)?;
+        let store = ExistingFile::open(path, access == FileMapMode::ReadWrite)?;
         let bytes = store.holds();
         let mut map = Self::with(bytes, dram, Box::new(store), options)?;
-        if access == Access::ReadOnly {
+        if access == FileMapMode::ReadOnly {
             map.shared.area.write_protected_for_good()?;
         }
         map.file_bytes = Some(bytes);
@@ -211,11 +213,11 @@ impl Map {
     /// The least memory that a map made with `dram` and units of `unit` can later be given.
     #[must_use]
     pub const fn least(dram: Bytes, unit: Bytes) -> Bytes {
-        Settings::least(dram, unit)
+        PagerSettings::least(dram, unit)
     }
 
     /// Brings everything into memory, beyond what it may use, and evicts nothing until
-    /// [`Map::let_go`]: before a fork, whose child finds in memory whatever was there.
+    /// [`FarMap::let_go`]: before a fork, whose child finds in memory whatever was there.
     ///
     /// # Errors
     /// [`FarError::Partly`] when something could not be read back.
@@ -227,7 +229,7 @@ impl Map {
         }
     }
 
-    /// Ends [`Map::gather`].
+    /// Ends [`FarMap::gather`].
     pub fn let_go(&self) {
         self.send(Command::Budget(self.dram() - self.slots));
     }
@@ -354,14 +356,14 @@ impl Map {
         self.shared.bell.ring();
     }
 
-    pub(crate) fn ask(&self, command: impl FnOnce(Arc<Answer>) -> Command) -> bool {
-        let answer = Arc::new(Answer::default());
+    pub(crate) fn ask(&self, command: impl FnOnce(Arc<OneShotReply>) -> Command) -> bool {
+        let answer = Arc::new(OneShotReply::default());
         self.send(command(Arc::clone(&answer)));
         answer.wait()
     }
 }
 
-impl Drop for Map {
+impl Drop for FarMap {
     fn drop(&mut self) {
         if self.keeps {
             // Who wants to know whether that works calls `flush`.
@@ -398,21 +400,21 @@ pub(crate) fn no_thread(error: &std::io::Error) -> SysError {
 pub(crate) fn assemble(
     bytes: Bytes,
     dram: Bytes,
-    store: Box<dyn Store>,
-    options: &Options,
+    store: Box<dyn BackingStore>,
+    options: &FarOptions,
     bell: Bell,
     area: impl FnOnce(Uffd, Geometry) -> Result<FarArea, SysError>,
-) -> Result<(Map, Service), FarError> {
+) -> Result<(FarMap, Service), FarError> {
     let unit = options.unit_for(dram);
     let page_shift = terrace_sys::page_size().0.trailing_zeros();
     let geometry = Geometry::new(bytes, unit, page_shift).ok_or(FarError::Shape { bytes, unit })?;
-    let settings = Settings {
+    let settings = PagerSettings {
         window: options.window,
         tries: options.tries,
         stored: store.holds(),
-        ..Settings::of(dram, unit)
+        ..PagerSettings::of(dram, unit)
     };
-    let least = Map::least(dram, unit);
+    let least = FarMap::least(dram, unit);
     if dram < least {
         return Err(FarError::TooLittle { dram, unit, least });
     }
@@ -443,7 +445,7 @@ pub(crate) fn assemble(
         sums: (options.checksum && !keeps).then(|| vec![0; geometry.grains() as usize]),
         state: State::of(options.beside),
     };
-    let map = Map {
+    let map = FarMap {
         shared,
         commands,
         thread: None,

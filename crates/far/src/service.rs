@@ -3,9 +3,9 @@
 
 use crate::company::Company;
 use crate::geometry::{Mask, UnitNo};
-use crate::pager::{Action, Advice, Contents, Outcome, Pager, ReadOutcome, Touch};
+use crate::pager::{Advice, Contents, Pager, PagerAction, ReadOutcome, Touch, WriteOutcome};
 use crate::relief::{Relief, EVERY};
-use crate::store::{Buffer, Done, Job, Piece, Store, StoreError};
+use crate::store::{BackingStore, CompletedJob, JobPiece, StoreBuffer, StoreError, StoreJob};
 use crate::takeover::Occupancy;
 use crate::Counts;
 use std::collections::{HashMap, HashSet};
@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_sys::{now, Answer, Bell, FarArea, Slot, SysError};
+use terrace_sys::{now, Bell, ChunkFrame, FarArea, OneShotReply, SysError};
 use terrace_types::{Bytes, Nanos, Tid};
 
 /// Jobs that a store without a descriptor does before faults are looked for again.
@@ -59,15 +59,15 @@ pub type Stalls = Arc<dyn Fn() -> Option<Nanos> + Send + Sync>;
 /// What the program asks of the thread.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Flush(Arc<Answer>),
-    Advise(Range<u64>, Advice, Arc<Answer>),
-    Pin(Range<u64>, bool, Arc<Answer>),
-    Detach(Range<u64>, Contents, Arc<Answer>),
+    Flush(Arc<OneShotReply>),
+    Advise(Range<u64>, Advice, Arc<OneShotReply>),
+    Pin(Range<u64>, bool, Arc<OneShotReply>),
+    Detach(Range<u64>, Contents, Arc<OneShotReply>),
     /// The pages that are there are taken over too, where there may be some.
-    Attach(Range<u64>, Occupancy, Arc<Answer>),
+    Attach(Range<u64>, Occupancy, Arc<OneShotReply>),
     Budget(Bytes),
     /// Everything into memory, and no eviction until the next `Budget`.
-    Gather(Arc<Answer>),
+    Gather(Arc<OneShotReply>),
     Stop,
 }
 
@@ -90,11 +90,11 @@ pub(crate) struct Told {
 
 #[derive(Debug)]
 enum Held {
-    Mine(Slot),
+    Mine(ChunkFrame),
     /// Pages were moved into it that were protected against writing, and still are: not to be
     /// written to.
-    Protected(Slot),
-    Shared(Arc<Slot>),
+    Protected(ChunkFrame),
+    Shared(Arc<ChunkFrame>),
     /// A store fills it.
     Away,
 }
@@ -102,10 +102,10 @@ enum Held {
 pub(crate) struct Service {
     pub shared: Arc<Shared>,
     pub pager: Pager,
-    pub store: Box<dyn Store>,
+    pub store: Box<dyn BackingStore>,
     /// Free slots that keep their memory, and those that have none.
-    pub free: Vec<Slot>,
-    pub bare: Vec<Slot>,
+    pub free: Vec<ChunkFrame>,
+    pub bare: Vec<ChunkFrame>,
     pub commands: Receiver<Command>,
     pub on_lost: OnLost,
     pub on_counts: Option<OnCounts>,
@@ -125,15 +125,15 @@ pub(crate) struct State {
     held: HashMap<UnitNo, Held>,
     /// Grains of the jobs under way.
     under_way: HashMap<UnitNo, Mask>,
-    reads: Vec<Job>,
+    reads: Vec<StoreJob>,
     /// Jobs were begun of which some may have ended already, without a word on the store's
     /// descriptor.
     begun: bool,
-    writes: Vec<Job>,
+    writes: Vec<StoreJob>,
     dropped: Vec<Range<usize>>,
     /// Units whose slot was [`Held::Protected`] before a store got it.
     protected: HashSet<UnitNo>,
-    answers: HashMap<u64, Arc<Answer>>,
+    answers: HashMap<u64, Arc<OneShotReply>>,
     number: u64,
     why: HashMap<UnitNo, String>,
     /// Everything is in memory, whatever the budget.
@@ -212,7 +212,7 @@ impl Service {
     }
 
     /// Gives the store its jobs, those that somebody waits for first, and takes in what has ended.
-    fn move_data(&mut self, done: &mut Vec<Done>) -> Result<(), SysError> {
+    fn move_data(&mut self, done: &mut Vec<CompletedJob>) -> Result<(), SysError> {
         let sync = !self.store.tells();
         if !self.state.reads.is_empty() {
             self.store.begin(&mut self.state.reads);
@@ -226,7 +226,7 @@ impl Service {
             self.state.writes.len()
         };
         if count > 0 {
-            let mut some: Vec<Job> = self.state.writes.drain(..count).collect();
+            let mut some: Vec<StoreJob> = self.state.writes.drain(..count).collect();
             self.store.begin(&mut some);
             self.store.finished(done);
             self.take_in(done)?;
@@ -237,7 +237,7 @@ impl Service {
     /// Takes in jobs that have ended. Of several, who waits is woken when all are there: it costs
     /// to wake a CPU, and the first thread that goes on there would be done before the next is
     /// woken.
-    fn take_in(&mut self, done: &mut Vec<Done>) -> Result<(), SysError> {
+    fn take_in(&mut self, done: &mut Vec<CompletedJob>) -> Result<(), SysError> {
         self.state.together = done.len() > 1;
         let result = self.take_in_all(done);
         self.state.together = false;
@@ -247,14 +247,14 @@ impl Service {
         result
     }
 
-    fn take_in_all(&mut self, done: &mut Vec<Done>) -> Result<(), SysError> {
+    fn take_in_all(&mut self, done: &mut Vec<CompletedJob>) -> Result<(), SysError> {
         for d in done.drain(..) {
             let unit = d.job.tag as UnitNo;
             let Some(mask) = self.state.under_way.remove(&unit) else {
                 continue;
             };
             match d.job.buffer {
-                Buffer::Fill(slot) => {
+                StoreBuffer::Fill(slot) => {
                     let result = d.result.and_then(|()| self.verify(unit, mask, &slot));
                     self.state.held.insert(unit, Held::Mine(slot));
                     let outcome = match &result {
@@ -267,9 +267,10 @@ impl Service {
                     }
                     self.pager.read_done(unit, outcome, now());
                 }
-                Buffer::Send(slot) => {
+                StoreBuffer::Send(slot) => {
                     drop(slot);
-                    let outcome = if d.result.is_ok() { Outcome::Done } else { Outcome::Failed };
+                    let outcome =
+                        if d.result.is_ok() { WriteOutcome::Done } else { WriteOutcome::Failed };
                     self.pager.write_done(unit, outcome, now());
                 }
             }
@@ -359,20 +360,20 @@ impl Service {
     /// way before anything else that takes time.
     fn act(&mut self) -> Result<(), SysError> {
         while let Some(action) = self.pager.next_action() {
-            if !matches!(action, Action::Read { .. } | Action::Release { .. })
+            if !matches!(action, PagerAction::Read { .. } | PagerAction::Release { .. })
                 && !self.state.reads.is_empty()
             {
                 self.store.begin(&mut self.state.reads);
                 self.state.begun = true;
             }
-            if let Action::Drop { unit, mask } = action {
+            if let PagerAction::Drop { unit, mask } = action {
                 self.state.dropped.extend(self.pager.geometry().parts(unit, mask));
                 continue;
             }
             // Only those that change what is mapped must come after the drops before them.
             if !matches!(
                 action,
-                Action::Read { .. } | Action::Write { .. } | Action::Release { .. }
+                PagerAction::Read { .. } | PagerAction::Write { .. } | PagerAction::Release { .. }
             ) {
                 self.drop_gathered();
             }
@@ -390,7 +391,7 @@ impl Service {
     }
 
     /// Does what lets threads go on that wait for these grains.
-    fn let_go_on(&mut self, action: Action, unit: UnitNo, mask: Mask) -> Result<(), SysError> {
+    fn let_go_on(&mut self, action: PagerAction, unit: UnitNo, mask: Mask) -> Result<(), SysError> {
         let g = self.pager.geometry();
         let mut company = std::mem::take(&mut self.state.company);
         // Who is to go on here is woken within `waking`.
@@ -401,11 +402,13 @@ impl Service {
             its_unit == unit && mask & bit != 0
         };
         let result = company.waking(waits_here, || match action {
-            Action::Install { protect, .. } => self.install(unit, mask, protect, later.as_mut()),
-            Action::Zeros { protect, .. } => g
+            PagerAction::Install { protect, .. } => {
+                self.install(unit, mask, protect, later.as_mut())
+            }
+            PagerAction::Zeros { protect, .. } => g
                 .parts(unit, mask)
                 .try_for_each(|part| patiently(|| self.shared.area.install_zeros(&part, protect))),
-            Action::Unprotect { .. } => {
+            PagerAction::Unprotect { .. } => {
                 g.parts(unit, mask).try_for_each(|part| self.shared.area.protect(&part, false))
             }
             _ => g.parts(unit, mask).try_for_each(|part| self.shared.area.wake(&part)),
@@ -417,41 +420,43 @@ impl Service {
         result
     }
 
-    fn perform(&mut self, action: Action) -> Result<(), SysError> {
+    fn perform(&mut self, action: PagerAction) -> Result<(), SysError> {
         let g = self.pager.geometry();
         match action {
-            Action::Read { unit, mask } => self.begin_read(unit, mask),
-            Action::Write { unit, mask } => self.begin_write(unit, mask),
-            Action::Install { unit, mask, .. }
-            | Action::Zeros { unit, mask, .. }
-            | Action::Unprotect { unit, mask } => self.let_go_on(action, unit, mask)?,
-            Action::Wake { unit, mask, tid } => {
+            PagerAction::Read { unit, mask } => self.begin_read(unit, mask),
+            PagerAction::Write { unit, mask } => self.begin_write(unit, mask),
+            PagerAction::Install { unit, mask, .. }
+            | PagerAction::Zeros { unit, mask, .. }
+            | PagerAction::Unprotect { unit, mask } => self.let_go_on(action, unit, mask)?,
+            PagerAction::Wake { unit, mask, tid } => {
                 self.look_after(unit, mask, tid);
                 self.let_go_on(action, unit, mask)?;
             }
-            Action::Release { unit } => self.release(unit),
-            Action::Extract { unit, mask, dirty } => self.extract(unit, mask, dirty),
-            Action::CopyOut { unit, mask } => self.copy_out(unit, mask)?,
-            Action::Poison { unit, mask, tid, first } => self.poison(unit, mask, tid, first)?,
-            Action::Forget { unit, mask } => {
+            PagerAction::Release { unit } => self.release(unit),
+            PagerAction::Extract { unit, mask, dirty } => self.extract(unit, mask, dirty),
+            PagerAction::CopyOut { unit, mask } => self.copy_out(unit, mask)?,
+            PagerAction::Poison { unit, mask, tid, first } => {
+                self.poison(unit, mask, tid, first)?
+            }
+            PagerAction::Forget { unit, mask } => {
                 for part in g.parts(unit, mask) {
                     self.store.forget(part.start as u64, part.len());
                 }
             }
-            Action::Cure { unit, mask } => {
+            PagerAction::Cure { unit, mask } => {
                 for part in g.parts(unit, mask) {
                     self.shared.area.cure(&part);
                 }
             }
-            Action::Detach { unit, mask } => {
+            PagerAction::Detach { unit, mask } => {
                 g.parts(unit, mask).for_each(|part| self.shared.area.detach(&part));
             }
-            Action::Answer { command, ok } => {
+            PagerAction::Answer { command, ok } => {
                 if let Some(reply) = self.state.answers.remove(&command) {
                     reply.give(ok);
                 }
             }
-            Action::Drop { .. } => {}
+            PagerAction::Drop { .. } => {}
         }
         Ok(())
     }
@@ -471,7 +476,7 @@ impl Service {
         }
     }
 
-    fn take_slot(&mut self, unit: UnitNo) -> Option<Slot> {
+    fn take_slot(&mut self, unit: UnitNo) -> Option<ChunkFrame> {
         match self.state.held.remove(&unit) {
             Some(Held::Mine(slot)) => Some(slot),
             Some(Held::Protected(mut slot)) => {
@@ -482,10 +487,10 @@ impl Service {
         }
     }
 
-    fn pieces(&self, unit: UnitNo, mask: Mask) -> Vec<Piece> {
+    fn pieces(&self, unit: UnitNo, mask: Mask) -> Vec<JobPiece> {
         let g = self.pager.geometry();
         let base = u64::from(unit) * g.unit_bytes() as u64;
-        let piece = |p: Range<usize>| Piece {
+        let piece = |p: Range<usize>| JobPiece {
             at: p.start as u64,
             start: p.start - base as usize,
             len: p.len(),
@@ -510,7 +515,11 @@ impl Service {
         });
         self.state.held.insert(unit, Held::Away);
         self.state.under_way.insert(unit, mask);
-        self.state.reads.push(Job { tag: u64::from(unit), buffer: Buffer::Fill(slot), pieces });
+        self.state.reads.push(StoreJob {
+            tag: u64::from(unit),
+            buffer: StoreBuffer::Fill(slot),
+            pieces,
+        });
     }
 
     fn begin_write(&mut self, unit: UnitNo, mask: Mask) {
@@ -535,7 +544,11 @@ impl Service {
         }
         self.state.held.insert(unit, Held::Shared(Arc::clone(&slot)));
         self.state.under_way.insert(unit, mask);
-        self.state.writes.push(Job { tag: u64::from(unit), buffer: Buffer::Send(slot), pieces });
+        self.state.writes.push(StoreJob {
+            tag: u64::from(unit),
+            buffer: StoreBuffer::Send(slot),
+            pieces,
+        });
     }
 
     fn release(&mut self, unit: UnitNo) {
@@ -568,7 +581,7 @@ impl Service {
         protect: bool,
         mut later: Option<&mut Vec<Range<usize>>>,
     ) -> Result<(), SysError> {
-        let slot: &Slot = match self.state.held.get(&unit) {
+        let slot: &ChunkFrame = match self.state.held.get(&unit) {
             Some(Held::Mine(slot) | Held::Protected(slot)) => slot,
             Some(Held::Shared(slot)) => slot,
             Some(Held::Away) | None => return Ok(()),

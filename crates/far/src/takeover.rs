@@ -2,13 +2,13 @@
 //! program's mappings.
 
 use crate::error::FarError;
-use crate::map::{assemble, no_thread, serve, Map, Options, THREAD};
+use crate::map::{assemble, no_thread, serve, FarMap, FarOptions, THREAD};
 use crate::pager::Contents;
 use crate::service::{Command, Service};
-use crate::store::Store;
+use crate::store::BackingStore;
 use std::ops::Range;
 use std::sync::mpsc::channel;
-use terrace_sys::{now, Ahead, Bell, FarArea, Ground, SignalsBlocked, SysError};
+use terrace_sys::{now, Bell, FarArea, PriorityBoost, ReservedMemory, SignalsBlocked, SysError};
 use terrace_types::Bytes;
 
 /// Whether memory that is attached may have pages.
@@ -20,10 +20,10 @@ pub enum Occupancy {
     Pages,
 }
 
-/// What [`Map::over`] takes over, each part asked for on the pager's thread.
+/// What [`FarMap::over`] takes over, each part asked for on the pager's thread.
 pub struct Takeover {
     /// The addresses.
-    pub ground: Ground,
+    pub ground: ReservedMemory,
     /// What the thread does before anything else: before it can allocate.
     pub first: fn(),
     /// What lies there.
@@ -31,7 +31,7 @@ pub struct Takeover {
     /// Memory that it may use.
     pub dram: Bytes,
     /// Makes the store.
-    pub store: Box<dyn FnOnce() -> Result<Box<dyn Store>, FarError> + Send>,
+    pub store: Box<dyn FnOnce() -> Result<Box<dyn BackingStore>, FarError> + Send>,
 }
 
 /// What lies in memory that a map takes over. Offsets.
@@ -47,7 +47,7 @@ pub struct InUse {
     pub unused: Range<usize>,
 }
 
-fn take_over(takeover: Takeover, options: &Options) -> Result<(Map, Service), FarError> {
+fn take_over(takeover: Takeover, options: &FarOptions) -> Result<(FarMap, Service), FarError> {
     terrace_sys::own_descriptors()?;
     let bell = Bell::of_this_thread()?;
     let store = (takeover.store)()?;
@@ -72,15 +72,15 @@ fn take_over(takeover: Takeover, options: &Options) -> Result<(Map, Service), Fa
     Ok((map, service))
 }
 
-impl Map {
+impl FarMap {
     /// Makes one over memory that is there and in use, for a whole program that knows nothing of
     /// it. The pager's thread has descriptors of its own: the program can neither close them nor
     /// see them. It stays for the rest of the program: its descriptors are that thread's numbers,
     /// which nobody else may close.
     ///
     /// # Errors
-    /// As [`Map::new`], and what making the store returns.
-    pub fn over(takeover: Takeover, options: &Options) -> Result<&'static Self, FarError> {
+    /// As [`FarMap::new`], and what making the store returns.
+    pub fn over(takeover: Takeover, options: &FarOptions) -> Result<&'static Self, FarError> {
         let (tell, told) = channel();
         let (ahead, options) = (options.ahead, options.clone());
         let quiet = SignalsBlocked::new();
@@ -96,7 +96,7 @@ impl Map {
                     return;
                 }
             };
-            let _ahead = ahead.then(Ahead::of_ordinary_work);
+            let _ahead = ahead.then(PriorityBoost::of_ordinary_work);
             serve(service);
         });
         drop(quiet);

@@ -7,7 +7,7 @@ use terrace_sys::{is_running, SharedTable};
 use terrace_types::{Bytes, Pid};
 
 /// Words of a row: whose it is, what is in memory, the most that was, and the sums in the order of
-/// [`Tally::sums`].
+/// [`FarTotals::sums`].
 pub const WORDS: usize = 16;
 const OWNER: usize = 0;
 const RESIDENT: usize = 1;
@@ -16,7 +16,7 @@ const SUMS: usize = 3;
 
 /// Sums over processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
+pub struct FarTotals {
     /// Faults told by the kernel.
     pub faults: u64,
     /// Of them, those that waited for the store.
@@ -39,7 +39,7 @@ pub struct Tally {
     pub processes: u64,
 }
 
-impl Tally {
+impl FarTotals {
     fn of(counts: &Counts) -> [u64; 9] {
         let c = counts;
         [
@@ -81,20 +81,20 @@ impl Tally {
 
 /// A row of this process's.
 #[derive(Debug)]
-pub struct Row {
+pub struct ProcessTally {
     number: usize,
     /// What this process did before it executed another program.
     before: [u64; 9],
 }
 
 /// Takes a row for this process. `None`: all are taken, and nothing is told.
-pub fn claim(table: &SharedTable) -> Option<Row> {
+pub fn claim(table: &SharedTable) -> Option<ProcessTally> {
     let me = u64::from(std::process::id());
     let rows = || 0..SharedTable::ROWS;
     let mine = rows().find(|n| table.row(*n)[OWNER].load(Acquire) == me);
     let free = |n: &usize| table.row(*n)[OWNER].compare_exchange(0, me, AcqRel, Relaxed).is_ok();
     let number = mine.or_else(|| rows().find(free))?;
-    Some(Row { number, before: sums(table.row(number)) })
+    Some(ProcessTally { number, before: sums(table.row(number)) })
 }
 
 fn sums(row: &[AtomicU64]) -> [u64; 9] {
@@ -103,13 +103,14 @@ fn sums(row: &[AtomicU64]) -> [u64; 9] {
     sums
 }
 
-impl Row {
+impl ProcessTally {
     /// Writes the counts.
     pub fn tell(&self, table: &SharedTable, counts: &Counts) {
         let row = table.row(self.number);
         row[RESIDENT].store(counts.mapped_bytes, Relaxed);
         row[MOST].fetch_max(counts.mapped_bytes, Relaxed);
-        for ((word, sum), before) in row[SUMS..].iter().zip(Tally::of(counts)).zip(self.before) {
+        for ((word, sum), before) in row[SUMS..].iter().zip(FarTotals::of(counts)).zip(self.before)
+        {
             word.store(before + sum, Relaxed);
         }
     }
@@ -125,7 +126,7 @@ pub fn sharers(table: &SharedTable) -> u64 {
 #[derive(Debug)]
 pub struct Teller {
     table: SharedTable,
-    ended: Tally,
+    ended: FarTotals,
     most: Bytes,
 }
 
@@ -133,7 +134,7 @@ impl Teller {
     /// Reads this table, and is the only one who does.
     #[must_use]
     pub fn new(table: SharedTable) -> Self {
-        Self { table, ended: Tally::default(), most: Bytes::ZERO }
+        Self { table, ended: FarTotals::default(), most: Bytes::ZERO }
     }
 
     /// The table.
@@ -143,8 +144,8 @@ impl Teller {
     }
 
     /// Sums so far, and bytes in memory now. Rows of processes that have ended are freed.
-    pub fn read(&mut self) -> (Tally, Bytes) {
-        let mut all = Tally::default();
+    pub fn read(&mut self) -> (FarTotals, Bytes) {
+        let mut all = FarTotals::default();
         let (mut resident, mut one) = (0, 0);
         for number in 0..SharedTable::ROWS {
             let row = self.table.row(number);
@@ -212,7 +213,7 @@ mod tests {
             (all.faults, all.processes, resident, teller.most()),
             (7, 1, Bytes(20), Bytes(50))
         );
-        assert_eq!((all.accuracy(), Tally::default().accuracy()), (Some(0.75), None));
+        assert_eq!((all.accuracy(), FarTotals::default().accuracy()), (Some(0.75), None));
         // As after an exec: the same row, and nothing of what was before is lost.
         let row = claim(teller.table()).unwrap();
         row.tell(teller.table(), &of(20));

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_far::{Access, Advice, FarError, Map, Options};
+use terrace_far::{Advice, FarError, FarMap, FarOptions, FileMapMode};
 use terrace_types::Bytes;
 
 const WORDS: usize = 3 << 20;
@@ -34,8 +34,8 @@ fn content() -> Vec<u8> {
     all
 }
 
-fn map(path: &Path, access: Access) -> Option<Map> {
-    match Map::of_file(path, access, Bytes::mib(6), &Options::default()) {
+fn map(path: &Path, access: FileMapMode) -> Option<FarMap> {
+    match FarMap::of_file(path, access, Bytes::mib(6), &FarOptions::default()) {
         Ok(map) => Some(map),
         Err(FarError::Kernel(error)) => {
             println!("skipped: {error}");
@@ -59,7 +59,7 @@ fn a_file_four_times_the_memory_is_read_and_changed() {
     let path = folder.0.join("data");
     let mut expected = content();
     std::fs::write(&path, &expected).unwrap();
-    let Some(map) = map(&path, Access::ReadWrite) else {
+    let Some(map) = map(&path, FileMapMode::ReadWrite) else {
         return;
     };
     assert_eq!(
@@ -101,7 +101,7 @@ fn what_is_read_only_can_be_read_only() {
     let mut rights = std::fs::metadata(&path).unwrap().permissions();
     rights.set_readonly(true);
     std::fs::set_permissions(&path, rights).unwrap();
-    let Some(map) = map(&path, Access::ReadOnly) else {
+    let Some(map) = map(&path, FileMapMode::ReadOnly) else {
         return;
     };
     for (n, w) in map.words().iter().enumerate().step_by(97) {
@@ -125,13 +125,14 @@ fn what_is_no_file_is_refused_and_says_so() {
     for (path, says) in
         [(&empty, "not empty"), (&folder.0, "file"), (&folder.0.join("none"), "file")]
     {
-        let error = Map::of_file(path, Access::ReadWrite, Bytes::mib(6), &Options::default())
-            .unwrap_err()
-            .to_string();
+        let error =
+            FarMap::of_file(path, FileMapMode::ReadWrite, Bytes::mib(6), &FarOptions::default())
+                .unwrap_err()
+                .to_string();
         assert!(error.contains(says) && error.contains(path.to_str().unwrap()), "{error}");
     }
     std::fs::write(&cut, content()).unwrap();
-    if let Some(map) = map(&cut, Access::ReadWrite) {
+    if let Some(map) = map(&cut, FileMapMode::ReadWrite) {
         let error = map.advise(0..map.len(), Advice::Discard).unwrap_err();
         assert!(matches!(error, FarError::Kept { .. }), "{error}");
     }

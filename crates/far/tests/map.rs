@@ -5,15 +5,20 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
-use terrace_far::store::{Compressed, Faults, Faulty, FileStore, Mem, Store, Tiered};
-use terrace_far::{Advice, FarError, Map, Options};
+use terrace_far::store::{BackingStore, Compressed, Faults, Faulty, FileStore, Mem, Tiered};
+use terrace_far::{Advice, FarError, FarMap, FarOptions};
 use terrace_types::{Bytes, Nanos, Seed};
 
 const PAGE_WORDS: usize = 512;
 
 /// Or says why not.
-fn map(bytes: Bytes, dram: Bytes, store: Box<dyn Store>, options: &Options) -> Option<Map> {
-    match Map::with(bytes, dram, store, options) {
+fn map(
+    bytes: Bytes,
+    dram: Bytes,
+    store: Box<dyn BackingStore>,
+    options: &FarOptions,
+) -> Option<FarMap> {
+    match FarMap::with(bytes, dram, store, options) {
         Ok(map) => Some(map),
         Err(FarError::Kernel(error)) => {
             println!("skipped: {error}");
@@ -28,7 +33,7 @@ fn file_store(bytes: Bytes) -> FileStore {
     FileStore::create(&[folder.as_path(), folder.as_path()], bytes).unwrap()
 }
 
-fn stores(bytes: Bytes) -> Vec<Box<dyn Store>> {
+fn stores(bytes: Bytes) -> Vec<Box<dyn BackingStore>> {
     vec![
         Box::new(Mem::new()),
         Box::new(file_store(bytes)),
@@ -41,7 +46,7 @@ fn stores(bytes: Bytes) -> Vec<Box<dyn Store>> {
 fn four_times_the_memory_through_each_store() {
     for store in stores(Bytes::mib(24)) {
         let name = store.name();
-        let Some(map) = map(Bytes::mib(24), Bytes::mib(6), store, &Options::default()) else {
+        let Some(map) = map(Bytes::mib(24), Bytes::mib(6), store, &FarOptions::default()) else {
             return;
         };
         let words = map.words();
@@ -76,7 +81,7 @@ fn four_times_the_memory_through_each_store() {
 #[test]
 fn each_size_of_unit() {
     for (shift, dram) in [(12, 1), (14, 2), (18, 9), (21, 72)] {
-        let options = Options { unit: Bytes(1 << shift), ..Options::default() };
+        let options = FarOptions { unit: Bytes(1 << shift), ..FarOptions::default() };
         // A map that ends within a unit, and within a grain of several pages.
         let bytes = Bytes((80 << 20) + 4096);
         let Some(map) = map(bytes, Bytes::mib(dram), Box::new(Mem::new()), &options) else {
@@ -97,7 +102,8 @@ fn each_size_of_unit() {
 
 #[test]
 fn commands_do_what_they_say() {
-    let Some(map) = map(Bytes::mib(32), Bytes::mib(8), Box::new(Mem::new()), &Options::default())
+    let Some(map) =
+        map(Bytes::mib(32), Bytes::mib(8), Box::new(Mem::new()), &FarOptions::default())
     else {
         return;
     };
@@ -142,14 +148,14 @@ fn commands_do_what_they_say() {
 #[test]
 fn shapes_that_cannot_be_are_refused_with_what_to_do() {
     let small =
-        Map::new(Bytes::mib(64), Bytes(4096), Box::new(Mem::new())).unwrap_err().to_string();
+        FarMap::new(Bytes::mib(64), Bytes(4096), Box::new(Mem::new())).unwrap_err().to_string();
     assert!(small.contains("give at least 2 MiB"), "{small}");
-    let odd = Options { unit: Bytes(5000), ..Options::default() };
+    let odd = FarOptions { unit: Bytes(5000), ..FarOptions::default() };
     assert!(matches!(
-        Map::with(Bytes(1), Bytes::mib(9), Box::new(Mem::new()), &odd),
+        FarMap::with(Bytes(1), Bytes::mib(9), Box::new(Mem::new()), &odd),
         Err(FarError::Shape { .. })
     ));
-    assert!(Map::new(Bytes(0), Bytes::mib(9), Box::new(Mem::new())).is_err());
+    assert!(FarMap::new(Bytes(0), Bytes::mib(9), Box::new(Mem::new())).is_err());
     let nowhere =
         FileStore::create(&[Path::new("/nowhere/at/all")], Bytes::mib(1)).unwrap_err().to_string();
     assert!(nowhere.contains("name a folder"), "{nowhere}");
@@ -172,7 +178,8 @@ fn no_file_is_left_to_be_seen() {
 /// System calls fill and read absent pages as well.
 #[test]
 fn the_kernel_reads_and_writes_far_memory() {
-    let Some(map) = map(Bytes::mib(16), Bytes::mib(4), Box::new(Mem::new()), &Options::default())
+    let Some(map) =
+        map(Bytes::mib(16), Bytes::mib(4), Box::new(Mem::new()), &FarOptions::default())
     else {
         return;
     };
@@ -230,7 +237,8 @@ fn ends_by_signal(case: &str) -> Option<Ended> {
 fn lose(altered: u32, reads: u32) {
     let faults = Arc::new(Faults::default());
     let store = Faulty::new(Box::new(Mem::new()), Arc::clone(&faults), Seed(1));
-    let Some(map) = map(Bytes::mib(16), Bytes::mib(4), Box::new(store), &Options::default()) else {
+    let Some(map) = map(Bytes::mib(16), Bytes::mib(4), Box::new(store), &FarOptions::default())
+    else {
         return;
     };
     let words = map.words();
@@ -272,7 +280,7 @@ fn unreadable_bytes_are_a_signal_and_one_line_never_data() {
 }
 
 /// Unmaps a page of the map as a program may that asks the kernel itself.
-fn unmap_behind_its_back(map: &Map, page: usize) {
+fn unmap_behind_its_back(map: &FarMap, page: usize) {
     let at = map.as_mut_ptr().wrapping_add(page * PAGE_WORDS * 8);
     // SAFETY: the page lies in the map, which is live; what becomes of its bytes is what is tested.
     let status = unsafe { libc::madvise(at.cast(), PAGE_WORDS * 8, libc::MADV_DONTNEED) };
@@ -282,7 +290,7 @@ fn unmap_behind_its_back(map: &Map, page: usize) {
 /// Pages of which the store has a copy and those of which it has none, unmapped by somebody else.
 fn unmapped_by_somebody_else() {
     let store = Box::new(Mem::new());
-    let Some(map) = map(Bytes::mib(16), Bytes::mib(4), store, &Options::default()) else {
+    let Some(map) = map(Bytes::mib(16), Bytes::mib(4), store, &FarOptions::default()) else {
         return;
     };
     let words = map.words();
@@ -318,7 +326,7 @@ fn unmapped_bytes_are_fetched_again_or_a_signal_and_one_line() {
 
 #[test]
 fn a_forked_child_faults_rather_than_reads_zeros() {
-    let Some(map) = map(Bytes::mib(8), Bytes::mib(3), Box::new(Mem::new()), &Options::default())
+    let Some(map) = map(Bytes::mib(8), Bytes::mib(3), Box::new(Mem::new()), &FarOptions::default())
     else {
         return;
     };
@@ -376,7 +384,7 @@ fn may_run_on(cpus: usize) -> bool {
 
 #[test]
 fn who_waits_alone_goes_on_beside_the_pager_and_may_run_where_it_might_before() {
-    let options = Options { unit: Bytes(64 << 10), beside: true, ..Options::default() };
+    let options = FarOptions { unit: Bytes(64 << 10), beside: true, ..FarOptions::default() };
     let Some(map) =
         map(Bytes::mib(16), Bytes::mib(4), Box::new(Compressed::new(Bytes::mib(16))), &options)
     else {
@@ -427,7 +435,7 @@ fn who_waits_alone_goes_on_beside_the_pager_and_may_run_where_it_might_before() 
 
 #[test]
 fn a_signal_handler_may_fault() {
-    let Some(map) = map(Bytes::mib(8), Bytes::mib(3), Box::new(Mem::new()), &Options::default())
+    let Some(map) = map(Bytes::mib(8), Bytes::mib(3), Box::new(Mem::new()), &FarOptions::default())
     else {
         return;
     };
@@ -452,7 +460,7 @@ fn memory_is_given_back_while_programs_stall() {
     let told = Arc::clone(&stalled);
     let stalls: terrace_far::Stalls =
         Arc::new(move || Some(terrace_types::Nanos(told.load(Relaxed))));
-    let options = Options { stalls: Some(stalls), ..Options::default() };
+    let options = FarOptions { stalls: Some(stalls), ..FarOptions::default() };
     let Some(map) = map(Bytes::mib(32), Bytes::mib(16), Box::new(Mem::new()), &options) else {
         return;
     };

@@ -10,8 +10,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use terrace_far::store::{Compressed, Faults, Faulty, FileStore, Mem, Store, Tiered};
-use terrace_far::{Advice, FarError, Map, Options};
+use terrace_far::store::{BackingStore, Compressed, Faults, Faulty, FileStore, Mem, Tiered};
+use terrace_far::{Advice, FarError, FarMap, FarOptions};
 use terrace_types::{Bytes, Seed};
 
 /// Words between those used: eight a page, so that threads share pages and never words.
@@ -113,7 +113,7 @@ fn work(words: &[AtomicU64], me: usize, seed: Seed, filled: Filled, stop: &Atomi
 
 /// Clears the accessed bits of some pages again and again, as reclaim and DAMON do: the kernel
 /// finds page tables changed while it moves pages.
-fn age(map: &Map, over: &AtomicBool, seed: Seed) {
+fn age(map: &FarMap, over: &AtomicBool, seed: Seed) {
     let mut chance = Chance(seed);
     while !over.load(Relaxed) {
         let from = chance.below(map.len() as u64) as usize / 4096 * 4096;
@@ -124,7 +124,7 @@ fn age(map: &Map, over: &AtomicBool, seed: Seed) {
     }
 }
 
-fn store(chance: &mut Chance, bytes: Bytes) -> Box<dyn Store> {
+fn store(chance: &mut Chance, bytes: Bytes) -> Box<dyn BackingStore> {
     let folder = std::env::temp_dir();
     let file = || Box::new(FileStore::create(&[folder.as_path()], bytes).unwrap());
     match chance.below(4) {
@@ -150,11 +150,16 @@ fn round(seed: u64, length: Duration) -> Option<u64> {
         inner = Box::new(Faulty::new(inner, Arc::clone(&faults), Seed(seed)));
     }
     let window = if chance.below(4) == 0 { Bytes::ZERO } else { Bytes::mib(1) };
-    let options =
-        Options { unit, window, checksum: chance.below(2) == 0, tries: 12, ..Options::default() };
+    let options = FarOptions {
+        unit,
+        window,
+        checksum: chance.below(2) == 0,
+        tries: 12,
+        ..FarOptions::default()
+    };
     let filled = if chance.below(2) == 0 { Filled::Numbers } else { Filled::Not };
     println!("seed {seed}: {bytes} in {dram}, units of {unit}, {name}, filled: {filled:?}");
-    let map = match Map::with(bytes, dram, inner, &options) {
+    let map = match FarMap::with(bytes, dram, inner, &options) {
         Ok(map) => map,
         Err(FarError::Kernel(error)) => {
             println!("skipped: {error}");

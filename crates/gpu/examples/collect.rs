@@ -10,7 +10,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 use terrace_gpu::benchmark::{Benchmark, ScalarValue, BENCHMARKS};
 use terrace_gpu::measure::{
-    hopper_limits, measure_profile, profile_units, run_counters, run_problem, CodeCache,
+    hopper_limits, measure_profile, profile_units, run_counters, run_problem, CompileCache,
     CompileUnit, PreparedProblem, TimingProtocol,
 };
 use terrace_sys::compute::ComputeGpu;
@@ -61,7 +61,7 @@ fn compile(folder: &Path, kernels: usize, sizes: usize) -> Result<(), Box<dyn Er
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                let cache = CodeCache::new(Some(folder), ARCHITECTURE);
+                let cache = CompileCache::new(Some(folder), ARCHITECTURE);
                 while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if let Err(error) = cache.code(unit) {
                         println!("{error}");
@@ -103,7 +103,7 @@ fn shapes(file: &str) -> Result<(), Box<dyn Error>> {
 
 fn time(folder: &str, out: &str, seconds: u64) -> Result<(), Box<dyn Error>> {
     let gpu = ComputeGpu::open(0)?;
-    let cache = CodeCache::new(Some(Path::new(folder)), ARCHITECTURE);
+    let cache = CompileCache::new(Some(Path::new(folder)), ARCHITECTURE);
     let device = gpu.limits().name.clone();
     let end = Instant::now() + Duration::from_secs(seconds);
     // The least sizes of all kernels first: if time runs out, each kernel has some.
@@ -181,7 +181,7 @@ fn time(folder: &str, out: &str, seconds: u64) -> Result<(), Box<dyn Error>> {
 fn profile(folder: &str, out: &str) -> Result<(), Box<dyn Error>> {
     let gpu = ComputeGpu::open(0)?;
     println!("{:?}", gpu.limits());
-    let cache = CodeCache::new(Some(Path::new(folder)), ARCHITECTURE);
+    let cache = CompileCache::new(Some(Path::new(folder)), ARCHITECTURE);
     let (rows, failures) = measure_profile(&gpu, &cache, &TimingProtocol::default());
     let mut csv = fs::File::create(PathBuf::from(out).join("profile.csv"))?;
     writeln!(csv, "device,name,value")?;
@@ -196,7 +196,7 @@ fn profile(folder: &str, out: &str) -> Result<(), Box<dyn Error>> {
 /// One launch for each kernel, size and two block shapes, in the order that it writes.
 fn counters(folder: &str, out: &str) -> Result<(), Box<dyn Error>> {
     let gpu = ComputeGpu::open(0)?;
-    let cache = CodeCache::new(Some(Path::new(folder)), ARCHITECTURE);
+    let cache = CompileCache::new(Some(Path::new(folder)), ARCHITECTURE);
     let mut csv = fs::File::create(PathBuf::from(out).join("launches.csv"))?;
     writeln!(csv, "launch,kernel,size,block_x,block_y")?;
     let mut launch = 0;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use terrace_gpu::dataset::{read_dataset, recorded_devices, PlacementSample};
 use terrace_gpu::evaluate::{
-    always_global, analytic, cross_validate, launch_speed, score, Choice, Division, FeatureSet,
-    PlacementScore, THRESHOLD,
+    always_global, analytic, cross_validate, launch_speed, score, FeatureSet, PlacementScore,
+    SampleChoice, SampleDivision, THRESHOLD,
 };
 use terrace_gpu::features::LEARNED;
 use terrace_gpu::learn::LearnerKind;
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if std::env::args().nth(1).as_deref() == Some("quick") {
         for kind in [LearnerKind::Forest, LearnerKind::Boosted] {
             let (choices, models) =
-                cross_validate(samples, Division::Benchmark, kind, FeatureSet::Source, SEED);
+                cross_validate(samples, SampleDivision::Benchmark, kind, FeatureSet::Source, SEED);
             show(kind.name(), &score(samples, &choices));
             by_family(samples, &choices);
             let speed =
@@ -53,12 +53,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         return Ok(());
     }
-    for division in Division::ALL {
+    for division in SampleDivision::ALL {
         for kind in LearnerKind::ALL {
             let (choices, models) =
                 cross_validate(samples, division, kind, FeatureSet::Source, SEED);
             show(&format!("{}, {}", division.name(), kind.name()), &score(samples, &choices));
-            if division == Division::Benchmark {
+            if division == SampleDivision::Benchmark {
                 let speed =
                     launch_speed(&dataset, &|s, p| models[s.family].predict_gain(&s.features, p));
                 println!("    launches: {speed:.3} of the fastest variant's speed");
@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for set in [FeatureSet::Source, FeatureSet::Counters, FeatureSet::Both] {
         let counted: Vec<PlacementSample> =
             samples.iter().filter(|s| s.counters.is_some()).cloned().collect();
-        for division in [Division::TenFold, Division::Benchmark] {
+        for division in [SampleDivision::TenFold, SampleDivision::Benchmark] {
             let (choices, _) = cross_validate(&counted, division, LearnerKind::Forest, set, SEED);
             show(&format!("{set:?}, {}", division.name()), &score(&counted, &choices));
         }
@@ -90,7 +90,7 @@ fn write_model(samples: &[PlacementSample], path: &str) -> Result<(), Box<dyn Er
 
 /// Errors of the gains on benchmarks that were left out, by placement.
 fn errors(samples: &[PlacementSample]) -> BTreeMap<ArrayPlacement, f64> {
-    let (division, set) = (Division::Benchmark, FeatureSet::Source);
+    let (division, set) = (SampleDivision::Benchmark, FeatureSet::Source);
     let (_, models) = cross_validate(samples, division, LearnerKind::Boosted, set, SEED);
     let mut sums: BTreeMap<ArrayPlacement, (f64, f64)> = BTreeMap::new();
     for sample in samples {
@@ -104,12 +104,12 @@ fn errors(samples: &[PlacementSample]) -> BTreeMap<ArrayPlacement, f64> {
     sums.into_iter().map(|(p, (sum, n))| (p, (sum / n).sqrt())).collect()
 }
 
-fn by_family(samples: &[PlacementSample], choices: &[Choice]) {
+fn by_family(samples: &[PlacementSample], choices: &[SampleChoice]) {
     let mut families: Vec<&str> = samples.iter().map(|s| s.family).collect();
     families.sort_unstable();
     families.dedup();
     for family in families {
-        let own: Vec<Choice> =
+        let own: Vec<SampleChoice> =
             choices.iter().filter(|c| samples[c.sample].family == family).copied().collect();
         show(&format!("    {family}"), &score(samples, &own));
     }

@@ -5,7 +5,7 @@ use crate::analysis::{analyze_kernel, analyze_tiles, LaunchNumbers};
 use crate::data::{read_profile, DataError, DeviceFigures};
 use crate::dataset::recorded_devices;
 use crate::features::{array_features, LaunchFacts, LEARNED};
-use crate::model::{ModelError, PlacementModel};
+use crate::model::{LearnedModelError, PlacementModel};
 use crate::placement::{check_placement, ArrayPlacement, PlacementLimits};
 use crate::source::VariantSource;
 use crate::source::{find_kernels, rewrite_kernel, KernelSignature, PlacedArray, SourceError};
@@ -66,7 +66,7 @@ pub enum AdviceError {
     Source(#[from] SourceError),
     /// The model.
     #[error(transparent)]
-    Model(#[from] ModelError),
+    Model(#[from] LearnedModelError),
     /// The measurements.
     #[error(transparent)]
     Data(#[from] DataError),
@@ -90,7 +90,7 @@ pub enum AdviceError {
 ///
 /// # Errors
 /// A model of another version, which a test excludes.
-pub fn recorded_model() -> Result<PlacementModel, ModelError> {
+pub fn recorded_model() -> Result<PlacementModel, LearnedModelError> {
     PlacementModel::read(include_str!("../data/model.json"))
 }
 

@@ -15,7 +15,7 @@ pub const THRESHOLD: f64 = 0.085;
 
 /// How samples are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Division {
+pub enum SampleDivision {
     /// Ten parts at random, as in the paper.
     TenFold,
     /// One benchmark is left out at a time.
@@ -26,7 +26,7 @@ pub enum Division {
     Device,
 }
 
-impl Division {
+impl SampleDivision {
     /// All.
     pub const ALL: [Self; 4] = [Self::TenFold, Self::Benchmark, Self::Size, Self::Device];
 
@@ -79,7 +79,7 @@ impl FeatureSet {
 
 /// A sample's choice.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Choice {
+pub struct SampleChoice {
     /// The sample's position.
     pub sample: usize,
     /// The placement.
@@ -101,7 +101,7 @@ pub struct PlacementScore {
 
 /// Scores choices.
 #[must_use]
-pub fn score(samples: &[PlacementSample], choices: &[Choice]) -> PlacementScore {
+pub fn score(samples: &[PlacementSample], choices: &[SampleChoice]) -> PlacementScore {
     let mut total = PlacementScore { samples: choices.len(), ..PlacementScore::default() };
     for choice in choices {
         let sample = &samples[choice.sample];
@@ -121,11 +121,11 @@ pub fn score(samples: &[PlacementSample], choices: &[Choice]) -> PlacementScore 
 #[must_use]
 pub fn cross_validate(
     samples: &[PlacementSample],
-    division: Division,
+    division: SampleDivision,
     kind: LearnerKind,
     set: FeatureSet,
     seed: u64,
-) -> (Vec<Choice>, BTreeMap<String, PlacementModel>) {
+) -> (Vec<SampleChoice>, BTreeMap<String, PlacementModel>) {
     let usable: Vec<usize> = (0..samples.len())
         .filter(|at| set == FeatureSet::Source || samples[*at].counters.is_some())
         .collect();
@@ -144,7 +144,7 @@ pub fn cross_validate(
         for at in left_out {
             let legal: Vec<ArrayPlacement> = samples[*at].gains.keys().copied().collect();
             let chosen = model.choose(&set.row(&samples[*at]), &legal);
-            choices.push(Choice { sample: *at, placement: chosen.placement });
+            choices.push(SampleChoice { sample: *at, placement: chosen.placement });
         }
         models.insert(part.clone(), model);
     }
@@ -153,8 +153,10 @@ pub fn cross_validate(
 
 /// Always global memory.
 #[must_use]
-pub fn always_global(samples: &[PlacementSample]) -> Vec<Choice> {
-    (0..samples.len()).map(|sample| Choice { sample, placement: ArrayPlacement::Global }).collect()
+pub fn always_global(samples: &[PlacementSample]) -> Vec<SampleChoice> {
+    (0..samples.len())
+        .map(|sample| SampleChoice { sample, placement: ArrayPlacement::Global })
+        .collect()
 }
 
 /// An analytic model after PORPLE (Chen et al., MICRO 2014): accesses times the latency of the
@@ -164,7 +166,7 @@ pub fn always_global(samples: &[PlacementSample]) -> Vec<Choice> {
 pub fn analytic(
     samples: &[PlacementSample],
     devices: &BTreeMap<String, DeviceFigures>,
-) -> Vec<Choice> {
+) -> Vec<SampleChoice> {
     let choose = |sample: &PlacementSample| {
         let figures = devices.get(&sample.key.device);
         let figure = |name: &str, otherwise: f64| {
@@ -213,7 +215,7 @@ pub fn analytic(
         })
     };
     let choices = samples.iter().enumerate();
-    choices.map(|(at, s)| Choice { sample: at, placement: choose(s) }).collect()
+    choices.map(|(at, s)| SampleChoice { sample: at, placement: choose(s) }).collect()
 }
 
 /// Mean share of the fastest measured variant's speed, over launches, when each launch takes the

@@ -42,7 +42,7 @@ pub struct PlacementModel {
 
 /// Why a model's file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ModelError {
+pub enum LearnedModelError {
     /// Too long.
     #[error("the model has {bytes} bytes; up to {MOST_BYTES} are read")]
     TooLong {
@@ -125,11 +125,11 @@ impl PlacementModel {
     ///
     /// # Errors
     /// A file that is malformed, or of another version.
-    pub fn read(text: &str) -> Result<Self, ModelError> {
+    pub fn read(text: &str) -> Result<Self, LearnedModelError> {
         if text.len() > MOST_BYTES {
-            return Err(ModelError::TooLong { bytes: text.len() });
+            return Err(LearnedModelError::TooLong { bytes: text.len() });
         }
-        let malformed = |reason: String| ModelError::Malformed { reason };
+        let malformed = |reason: String| LearnedModelError::Malformed { reason };
         // The version first: an older file may lack what this one has.
         #[derive(Deserialize)]
         struct Versions {
@@ -139,7 +139,7 @@ impl PlacementModel {
         let versions: Versions =
             serde_json::from_str(text).map_err(|e| malformed(e.to_string()))?;
         if (versions.version, versions.feature_version) != (FILE_VERSION, FEATURE_VERSION) {
-            return Err(ModelError::Version {
+            return Err(LearnedModelError::Version {
                 found: versions.version,
                 features: versions.feature_version,
             });

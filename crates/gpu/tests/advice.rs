@@ -6,7 +6,7 @@ use terrace_gpu::analysis::LaunchNumbers;
 use terrace_gpu::benchmark::Benchmark;
 use terrace_gpu::counters::{read_profiler_page, CountersError};
 use terrace_gpu::data::{read_timings, DataError};
-use terrace_gpu::model::{ModelError, PlacementModel};
+use terrace_gpu::model::{LearnedModelError, PlacementModel};
 use terrace_gpu::placement::ArrayPlacement;
 
 fn request(kernel: &str, elements: &[(&str, u64)], scalars: &[(&str, i64)]) -> AdviceRequest {
@@ -68,8 +68,11 @@ fn models_of_other_versions_and_broken_ones_are_refused() {
     let text = recorded_model().unwrap().write();
     assert_eq!(PlacementModel::read(&text).unwrap(), recorded_model().unwrap());
     let older = text.replacen("\"feature_version\":1", "\"feature_version\":0", 1);
-    assert!(matches!(PlacementModel::read(&older), Err(ModelError::Version { features: 0, .. })));
-    assert!(matches!(PlacementModel::read(&text[..999]), Err(ModelError::Malformed { .. })));
+    assert!(matches!(
+        PlacementModel::read(&older),
+        Err(LearnedModelError::Version { features: 0, .. })
+    ));
+    assert!(matches!(PlacementModel::read(&text[..999]), Err(LearnedModelError::Malformed { .. })));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The two programs by which the lab proves its clock: a pointer chase for latency, a sweep for
 //! bandwidth.
 
-use crate::kernel::{self, Mapping};
+use crate::kernel::{self, GuestMapping};
 use std::io;
 use std::sync::Barrier;
 
@@ -23,7 +23,7 @@ impl Rng {
 pub fn chase(node: u32, bytes: usize, steps: u64, cpu: usize) -> io::Result<f64> {
     kernel::pin_to_cpu(cpu)?;
     let lines = bytes / LINE;
-    let map = Mapping::anonymous(bytes)?;
+    let map = GuestMapping::anonymous(bytes)?;
     map.bind_to_node(node)?;
     let mut order: Vec<u32> = (0..lines as u32).collect();
     let mut rng = Rng(0x9e37_79b9_7f4a_7c15);
@@ -54,18 +54,18 @@ pub fn chase(node: u32, bytes: usize, steps: u64, cpu: usize) -> io::Result<f64>
 
 /// What a sweep does to each cache line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sweep {
+pub enum LineSweep {
     /// One load a line: bytes on the bus are the bytes read.
     Read,
     /// a = b + s * c, one word a line: three lines in (one of them to be written), one out.
     Triad,
 }
 
-impl Sweep {
+impl LineSweep {
     fn lines_on_bus(self) -> u64 {
         match self {
-            Sweep::Read => 1,
-            Sweep::Triad => 4,
+            LineSweep::Read => 1,
+            LineSweep::Triad => 4,
         }
     }
 }
@@ -77,9 +77,16 @@ const WINDOWS: usize = 3;
 
 /// Bytes a second on the bus, all threads together, each on its own CPU of `cpus` and its own
 /// memory on `node`: the median of [`WINDOWS`] measurements of `rounds` passes each.
-pub fn sweep(kind: Sweep, node: u32, bytes: usize, rounds: u32, cpus: &[usize]) -> io::Result<f64> {
+pub fn sweep(
+    kind: LineSweep,
+    node: u32,
+    bytes: usize,
+    rounds: u32,
+    cpus: &[usize],
+) -> io::Result<f64> {
     let each = (bytes / cpus.len() / LINE / 24 * 24) * LINE;
-    let maps = cpus.iter().map(|_| Mapping::anonymous(each)).collect::<io::Result<Vec<_>>>()?;
+    let maps =
+        cpus.iter().map(|_| GuestMapping::anonymous(each)).collect::<io::Result<Vec<_>>>()?;
     for map in &maps {
         map.bind_to_node(node)?;
         for offset in (0..each).step_by(4096) {
@@ -118,8 +125,8 @@ pub fn sweep(kind: Sweep, node: u32, bytes: usize, rounds: u32, cpus: &[usize]) 
         joined.collect::<io::Result<Vec<_>>>()
     })?;
     let lines = match kind {
-        Sweep::Read => each / LINE,
-        Sweep::Triad => each / LINE / 3,
+        LineSweep::Read => each / LINE,
+        LineSweep::Triad => each / LINE / 3,
     };
     let moved = (lines * LINE) as u64 * kind.lines_on_bus() * u64::from(rounds) * cpus.len() as u64;
     let nanos = std::array::from_fn(|window| {
@@ -136,10 +143,10 @@ fn median(mut of: [u64; WINDOWS]) -> u64 {
 }
 
 /// One pass over `bytes` (a multiple of 24 lines) from `base`.
-fn sweep_once(kind: Sweep, base: *mut u64, bytes: usize) {
+fn sweep_once(kind: LineSweep, base: *mut u64, bytes: usize) {
     const WORDS: usize = LINE / 8;
     match kind {
-        Sweep::Read => {
+        LineSweep::Read => {
             // Eight loads a turn, so that the loop's own instructions stay below what the bus
             // allows.
             for turn in 0..bytes / LINE / 8 {
@@ -151,7 +158,7 @@ fn sweep_once(kind: Sweep, base: *mut u64, bytes: usize) {
                 }
             }
         }
-        Sweep::Triad => {
+        LineSweep::Triad => {
             let third = bytes / LINE / 3;
             for line in 0..third {
                 // SAFETY: the three arrays are thirds of the caller's mapping; `line` is below a
@@ -185,7 +192,7 @@ mod tests {
     fn a_sweep_of_this_machines_memory_moves_bytes() {
         let cpu = (0..1024).find(|&cpu| kernel::pin_to_cpu(cpu).is_ok()).unwrap();
         let rate = |kind| sweep(kind, 0, 1 << 20, 1, &[cpu]).unwrap();
-        for kind in [Sweep::Read, Sweep::Triad] {
+        for kind in [LineSweep::Read, LineSweep::Triad] {
             assert!((1e6..1e13).contains(&rate(kind)), "{kind:?}: {}", rate(kind));
         }
     }
@@ -194,7 +201,7 @@ mod tests {
     fn sweeps_stay_inside_their_memory() {
         let mut words = vec![0u64; 24 * 8 * 2];
         words[16 * 8] = 5;
-        for kind in [Sweep::Read, Sweep::Triad] {
+        for kind in [LineSweep::Read, LineSweep::Triad] {
             sweep_once(kind, words.as_mut_ptr(), words.len() * 8);
         }
         assert_eq!(words[16 * 8], 5);

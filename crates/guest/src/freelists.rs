@@ -6,7 +6,7 @@
 //! whether a program gets them depends on which CPU it happens to run on: beside a tool it is
 //! another one than alone. With nothing on any list every job finds the same room.
 
-use crate::kernel::{self, Mapping};
+use crate::kernel::{self, GuestMapping};
 use std::fs;
 use std::io;
 
@@ -38,7 +38,7 @@ pub fn empty(nodes: &[u32]) -> io::Result<()> {
 
 /// Takes pages of a node and frees them.
 fn free_some(node: u32) -> io::Result<()> {
-    let map = Mapping::anonymous(FREED * PAGE)?;
+    let map = GuestMapping::anonymous(FREED * PAGE)?;
     map.bind_to_node(node)?;
     for page in 0..FREED {
         map.copy_in(page * PAGE, &[1]);

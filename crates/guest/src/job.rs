@@ -1,14 +1,14 @@
 //! One job: unpack, set up, run, count, answer.
 
 use crate::freelists;
-use crate::kernel::{self, Ended};
+use crate::kernel::{self, ChildExit};
 use crate::place;
 use crate::reclaim::Reclaimer;
 use crate::span::{ProgramSpan, ProgramWatch};
 use crate::stats;
 use crate::wire::{
-    self, ArchiveWriter, AtMark, Entry, Job, Outcome, PlaceReport, ReclaimReport, Reply, Setting,
-    WireError,
+    self, ArchiveEntry, ArchiveWriter, AtMark, GuestJob, JobOutcome, PlaceReport, ReclaimReport,
+    Reply, Setting, WireError,
 };
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, OpenOptions};
@@ -30,7 +30,7 @@ const REPLY_FIFO: &str = "/run/terrace/mark-reply";
 /// Run what the archive asks for and return the archive of the answer, of at most `room` bytes.
 pub fn run(archive: Vec<u8>, room: usize) -> Result<Vec<u8>, WireError> {
     let entries = wire::read_archive(&archive)?;
-    let job: Job = wire::from_json(wire::find(&entries, wire::JOB_NAME)?)?;
+    let job: GuestJob = wire::from_json(wire::find(&entries, wire::JOB_NAME)?)?;
     let ranking = match wire::find(&entries, wire::PAGES_NAME) {
         Ok(bytes) => wire::decode_pages(bytes)?,
         Err(_) => Vec::new(),
@@ -45,7 +45,7 @@ pub fn run(archive: Vec<u8>, room: usize) -> Result<Vec<u8>, WireError> {
     answer(&job, &mut reply, room)
 }
 
-fn unpack(entries: &[Entry<'_>]) -> Result<(), String> {
+fn unpack(entries: &[ArchiveEntry<'_>]) -> Result<(), String> {
     for entry in entries.iter().filter(|e| !e.name.starts_with('@')) {
         let path = Path::new(entry.name);
         if !path.is_absolute() || path.components().any(|c| c == Component::ParentDir) {
@@ -56,7 +56,7 @@ fn unpack(entries: &[Entry<'_>]) -> Result<(), String> {
     Ok(())
 }
 
-fn unpack_entry(path: &Path, entry: &Entry<'_>) -> io::Result<()> {
+fn unpack_entry(path: &Path, entry: &ArchiveEntry<'_>) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;
     }
@@ -99,13 +99,13 @@ fn apply(settings: &[Setting], warnings: &mut Vec<String>) -> Result<(), String>
 }
 
 struct Runner<'a> {
-    job: &'a Job,
+    job: &'a GuestJob,
     ranking: &'a [u64],
 }
 
 /// What waiting for the command gave.
 struct Waited {
-    outcome: Outcome,
+    outcome: JobOutcome,
     user_nanos: u64,
     system_nanos: u64,
     placed: Option<PlaceReport>,
@@ -122,7 +122,7 @@ impl Runner<'_> {
             reply.warnings.push(format!("emptying the lists of free pages of each processor: {e}"));
         }
         if let Err(why) = apply(&self.job.before, &mut reply.warnings) {
-            reply.outcome = Outcome::NotStarted { why };
+            reply.outcome = JobOutcome::NotStarted { why };
             return reply;
         }
         let procfs = Path::new("/proc");
@@ -151,7 +151,7 @@ impl Runner<'_> {
             }
             Err(e) => {
                 reply.outcome =
-                    Outcome::NotStarted { why: format!("{}: {e}", self.job.argv.join(" ")) }
+                    JobOutcome::NotStarted { why: format!("{}: {e}", self.job.argv.join(" ")) }
             }
         }
         if let Err(why) = apply(&self.job.after, &mut reply.warnings) {
@@ -276,8 +276,8 @@ impl Runner<'_> {
 }
 
 impl Waited {
-    fn new(ended: &Ended, outcome: Outcome) -> Self {
-        let Ended { user_nanos, system_nanos, .. } = *ended;
+    fn new(ended: &ChildExit, outcome: JobOutcome) -> Self {
+        let ChildExit { user_nanos, system_nanos, .. } = *ended;
         Waited { outcome, user_nanos, system_nanos, placed: None, reclaimed: None }
     }
 }
@@ -289,7 +289,7 @@ fn give_up(pid: i32) -> io::Result<Waited> {
     let _ = kernel::kill(pid, libc::SIGKILL);
     loop {
         if let Some(ended) = reap_all(pid)? {
-            return Ok(Waited::new(&ended, Outcome::TimedOut));
+            return Ok(Waited::new(&ended, JobOutcome::TimedOut));
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
@@ -335,7 +335,7 @@ fn parse_begins(text: &str) -> Vec<i32> {
 
 /// Reap everything that has ended (as init we inherit orphans); give back `pid` if it is among
 /// them.
-fn reap_all(pid: i32) -> io::Result<Option<Ended>> {
+fn reap_all(pid: i32) -> io::Result<Option<ChildExit>> {
     loop {
         match kernel::reap() {
             Ok(Some(ended)) if ended.pid == pid => return Ok(Some(ended)),
@@ -346,16 +346,16 @@ fn reap_all(pid: i32) -> io::Result<Option<Ended>> {
     }
 }
 
-fn outcome_of(status: i32) -> Outcome {
+fn outcome_of(status: i32) -> JobOutcome {
     if libc::WIFSIGNALED(status) {
-        Outcome::Signalled { signal: libc::WTERMSIG(status) }
+        JobOutcome::Signalled { signal: libc::WTERMSIG(status) }
     } else {
-        Outcome::Exited { status: libc::WEXITSTATUS(status) }
+        JobOutcome::Exited { status: libc::WEXITSTATUS(status) }
     }
 }
 
 /// Pack the reply; files that do not fit are left out with a warning rather than cut.
-fn answer(job: &Job, reply: &mut Reply, room: usize) -> Result<Vec<u8>, WireError> {
+fn answer(job: &GuestJob, reply: &mut Reply, room: usize) -> Result<Vec<u8>, WireError> {
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
     let mut used = 1 << 20;
     let names = [(wire::STDOUT_NAME, STDOUT), (wire::STDERR_NAME, STDERR)];
@@ -392,15 +392,15 @@ mod tests {
 
     #[test]
     fn wait_statuses() {
-        assert_eq!(outcome_of(3 << 8), Outcome::Exited { status: 3 });
-        assert_eq!(outcome_of(9), Outcome::Signalled { signal: 9 });
+        assert_eq!(outcome_of(3 << 8), JobOutcome::Exited { status: 3 });
+        assert_eq!(outcome_of(9), JobOutcome::Signalled { signal: 9 });
     }
 
     #[test]
     fn hostile_paths_are_not_unpacked() {
-        let bad = Entry { name: "/tmp/../etc/x", mode: 0o644, changed_s: 0, data: b"" };
+        let bad = ArchiveEntry { name: "/tmp/../etc/x", mode: 0o644, changed_s: 0, data: b"" };
         assert!(unpack(&[bad]).is_err());
-        let bad = Entry { name: "relative", mode: 0o644, changed_s: 0, data: b"" };
+        let bad = ArchiveEntry { name: "relative", mode: 0o644, changed_s: 0, data: b"" };
         assert!(unpack(&[bad]).is_err());
     }
 
@@ -409,7 +409,7 @@ mod tests {
         let root = std::env::temp_dir().join(format!("terrace-unpack-{}", std::process::id()));
         let at = |name: &str| root.join(name).display().to_string();
         let (folder, file, link) = (at("lib"), at("lib/x"), at("lib64"));
-        let entry = |name, mode, changed_s, data| Entry { name, mode, changed_s, data };
+        let entry = |name, mode, changed_s, data| ArchiveEntry { name, mode, changed_s, data };
         let entries = [
             entry(&folder, wire::S_IFDIR | 0o755, 0, &b""[..]),
             entry(&file, 0o640, 1_000_000_000, b"data"),

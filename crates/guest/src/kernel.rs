@@ -186,7 +186,7 @@ pub fn poll_readable(fds: &[i32], timeout_ms: Option<i32>) -> io::Result<Vec<boo
 }
 
 /// One child that has ended.
-pub struct Ended {
+pub struct ChildExit {
     /// Its process id.
     pub pid: i32,
     /// Its wait status.
@@ -198,7 +198,7 @@ pub struct Ended {
 }
 
 /// Reap one ended child, if there is one.
-pub fn reap() -> io::Result<Option<Ended>> {
+pub fn reap() -> io::Result<Option<ChildExit>> {
     let mut status = 0;
     // SAFETY: an all-zero rusage is a valid value of that plain struct.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -209,7 +209,7 @@ pub fn reap() -> io::Result<Option<Ended>> {
     }
     check(pid.into())?;
     let nanos = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
-    Ok(Some(Ended {
+    Ok(Some(ChildExit {
         pid,
         status,
         user_nanos: nanos(usage.ru_utime),
@@ -342,12 +342,12 @@ pub fn pin_to_cpus(cpus: impl Iterator<Item = usize>) -> io::Result<()> {
 }
 
 /// A private anonymous or shared file mapping, unmapped when dropped.
-pub struct Mapping {
+pub struct GuestMapping {
     start: *mut u8,
     len: usize,
 }
 
-impl Mapping {
+impl GuestMapping {
     /// Fresh zero pages, 4 KiB each (no huge pages).
     pub fn anonymous(len: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -360,7 +360,7 @@ impl Mapping {
         }
         // SAFETY: advice on the mapping just made.
         unsafe { libc::madvise(p, len, libc::MADV_NOHUGEPAGE) };
-        Ok(Mapping { start: p.cast(), len })
+        Ok(GuestMapping { start: p.cast(), len })
     }
 
     /// A file, shared and writable.
@@ -373,7 +373,7 @@ impl Mapping {
         if p == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Mapping { start: p.cast(), len })
+        Ok(GuestMapping { start: p.cast(), len })
     }
 
     /// Bind its pages to one node; those that exist already stay where they are.
@@ -457,7 +457,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for GuestMapping {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by this value and no reference into it outlives it.
         unsafe { libc::munmap(self.start.cast(), self.len) };

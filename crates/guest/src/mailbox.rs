@@ -1,15 +1,15 @@
 //! The guest's end of the mailbox: a shared-memory PCI device whose second BAR is a file of the
 //! host.
 
-use crate::kernel::Mapping;
-use crate::wire::{self, ArchiveWriter, Header, Reply, State, WireError};
+use crate::kernel::GuestMapping;
+use crate::wire::{self, ArchiveWriter, MailboxHeader, MailboxState, Reply, WireError};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// The mapped mailbox.
 pub struct Mailbox {
-    map: Mapping,
+    map: GuestMapping,
 }
 
 impl Mailbox {
@@ -22,7 +22,7 @@ impl Mailbox {
         let path = device.join("resource2");
         let len = fs::metadata(&path)?.len() as usize;
         let file = OpenOptions::new().read(true).write(true).open(&path)?;
-        let map = Mapping::shared(&file, len)?;
+        let map = GuestMapping::shared(&file, len)?;
         // A command that is started would first have to give its copy back.
         map.keep_from_children()?;
         Ok(Mailbox { map })
@@ -30,7 +30,7 @@ impl Mailbox {
 
     /// Say that the guest polls.
     pub fn announce(&self) {
-        self.map.copy_in(0, &Header { state: State::Ready, len: 0, sum: 0 }.encode());
+        self.map.copy_in(0, &MailboxHeader { state: MailboxState::Ready, len: 0, sum: 0 }.encode());
     }
 
     /// Whether the host has put something since [`Mailbox::announce`].
@@ -46,8 +46,8 @@ impl Mailbox {
             .map
             .copy_out(0, wire::HEADER_LEN)
             .ok_or(WireError::Truncated { what: "header" })?;
-        let header = Header::decode(&head)?;
-        if header.state != State::Job {
+        let header = MailboxHeader::decode(&head)?;
+        if header.state != MailboxState::Job {
             return Err(WireError::Missing("job"));
         }
         let len =
@@ -68,12 +68,13 @@ impl Mailbox {
     }
 
     /// Put an archive and then the state that makes it visible. False if it does not fit.
-    pub fn put(&self, state: State, archive: &[u8]) -> bool {
+    pub fn put(&self, state: MailboxState, archive: &[u8]) -> bool {
         if !self.map.copy_in(wire::BODY_OFFSET, archive) {
             return false;
         }
         // The host looks only after the machine has powered off, so no further ordering is needed.
-        let header = Header { state, len: archive.len() as u64, sum: wire::checksum(archive) };
+        let header =
+            MailboxHeader { state, len: archive.len() as u64, sum: wire::checksum(archive) };
         self.map.copy_in(0, &header.encode())
     }
 
@@ -83,7 +84,7 @@ impl Mailbox {
         if let Ok(json) = wire::to_json(&Reply::not_started(why)) {
             archive.add(wire::REPLY_NAME, 0o600, &json);
         }
-        self.put(State::Refused, &archive.finish());
+        self.put(MailboxState::Refused, &archive.finish());
     }
 }
 

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 use std::time::Duration;
-use terrace_guest::calibrate::{self, Sweep};
+use terrace_guest::calibrate::{self, LineSweep};
 use terrace_guest::mailbox::Mailbox;
-use terrace_guest::wire::State;
+use terrace_guest::wire::MailboxState;
 use terrace_guest::{init, job, kernel};
 
 /// Guest time between two looks into the mailbox.
@@ -37,7 +37,7 @@ fn serve() -> std::io::Result<()> {
     }
     match mailbox.take_job().and_then(|archive| job::run(archive, mailbox.room())) {
         Ok(reply) => {
-            if !mailbox.put(State::Done, &reply) {
+            if !mailbox.put(MailboxState::Done, &reply) {
                 mailbox.refuse("the reply does not fit the mailbox".into());
             }
         }
@@ -65,8 +65,8 @@ fn program(args: &[String]) -> Result<(), String> {
             .collect::<Result<Vec<_>, _>>()?;
         let figure = match kind {
             "chase" => calibrate::chase(node, bytes, count.into(), cpus[0]),
-            "read" => calibrate::sweep(Sweep::Read, node, bytes, count, &cpus),
-            "triad" => calibrate::sweep(Sweep::Triad, node, bytes, count, &cpus),
+            "read" => calibrate::sweep(LineSweep::Read, node, bytes, count, &cpus),
+            "triad" => calibrate::sweep(LineSweep::Triad, node, bytes, count, &cpus),
             _ => return Err(USAGE.into()),
         };
         println!("{:.3}", figure.map_err(|e| format!("{arg}: {e}"))?);

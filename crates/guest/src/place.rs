@@ -29,7 +29,7 @@ pub struct Nodes {
 
 /// What moves, decided purely.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Decision {
+pub struct PlacementDecision {
     /// Leave the fast node.
     pub demote: Vec<u64>,
     /// Come to the fast node.
@@ -41,7 +41,12 @@ pub struct Decision {
 /// Choose: the first pages of `ranking` that exist, as many as the fast node can hold, should be
 /// there. Of the others only so many leave as are needed for room (those that nobody ranked first,
 /// then the coldest).
-pub fn decide(ranking: &[u64], at: &HashMap<u64, i32>, fast: i32, free_pages: u64) -> Decision {
+pub fn decide(
+    ranking: &[u64],
+    at: &HashMap<u64, i32>,
+    fast: i32,
+    free_pages: u64,
+) -> PlacementDecision {
     let on_fast = at.values().filter(|&&n| n == fast).count() as u64;
     let budget = on_fast + free_pages;
     let wanted: Vec<u64> =
@@ -57,7 +62,7 @@ pub fn decide(ranking: &[u64], at: &HashMap<u64, i32>, fast: i32, free_pages: u6
         ranking.iter().rev().copied().filter(|p| at.get(p) == Some(&fast) && !keep.contains(p));
     cold.extend(coldest_ranked);
     cold.truncate(need);
-    Decision { demote: cold, promote, wanted: wanted.len() as u64 }
+    PlacementDecision { demote: cold, promote, wanted: wanted.len() as u64 }
 }
 
 /// Look where the process's pages are, decide, demote, promote.
@@ -168,7 +173,7 @@ mod tests {
     fn the_coldest_ranked_page_leaves_when_no_unranked_is_left() {
         let places = at(&[(1, 0), (2, 0), (3, 1)]);
         let d = decide(&[3, 1, 2], &places, 0, 0);
-        assert_eq!(d, Decision { demote: vec![2], promote: vec![3], wanted: 2 });
+        assert_eq!(d, PlacementDecision { demote: vec![2], promote: vec![3], wanted: 2 });
     }
 
     #[test]
@@ -176,9 +181,9 @@ mod tests {
         let places = at(&[(1, 0), (2, 1)]);
         assert_eq!(
             decide(&[1], &places, 0, 0),
-            Decision { demote: vec![], promote: vec![], wanted: 1 }
+            PlacementDecision { demote: vec![], promote: vec![], wanted: 1 }
         );
-        assert_eq!(decide(&[], &places, 0, 5), Decision::default());
+        assert_eq!(decide(&[], &places, 0, 5), PlacementDecision::default());
     }
 
     #[test]

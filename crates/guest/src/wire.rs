@@ -26,7 +26,7 @@ pub const MAX_ENTRIES: usize = 65_536;
 /// Longest name of a file in an archive.
 pub const MAX_NAME: usize = 4096;
 
-/// Name of the job description (JSON, [`Job`]) in the archive that the host writes.
+/// Name of the job description (JSON, [`GuestJob`]) in the archive that the host writes.
 pub const JOB_NAME: &str = "@job";
 /// Name of the ranking of pages ([`decode_pages`]) in the archive that the host writes.
 pub const PAGES_NAME: &str = "@pages";
@@ -39,7 +39,7 @@ pub const STDERR_NAME: &str = "@stderr";
 
 /// Whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum MailboxState {
     /// Fresh file, nobody has written.
     Empty,
     /// The guest has booted and polls for a job.
@@ -52,24 +52,24 @@ pub enum State {
     Refused,
 }
 
-impl State {
+impl MailboxState {
     fn code(self) -> u32 {
         match self {
-            State::Empty => 0,
-            State::Ready => 1,
-            State::Job => 2,
-            State::Done => 3,
-            State::Refused => 4,
+            MailboxState::Empty => 0,
+            MailboxState::Ready => 1,
+            MailboxState::Job => 2,
+            MailboxState::Done => 3,
+            MailboxState::Refused => 4,
         }
     }
 
     fn from_code(code: u32) -> Result<Self, WireError> {
         Ok(match code {
-            0 => State::Empty,
-            1 => State::Ready,
-            2 => State::Job,
-            3 => State::Done,
-            4 => State::Refused,
+            0 => MailboxState::Empty,
+            1 => MailboxState::Ready,
+            2 => MailboxState::Job,
+            3 => MailboxState::Done,
+            4 => MailboxState::Refused,
             other => return Err(WireError::UnknownState(other)),
         })
     }
@@ -126,16 +126,16 @@ impl std::error::Error for WireError {}
 
 /// The head of the mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct MailboxHeader {
     /// Whose turn it is.
-    pub state: State,
+    pub state: MailboxState,
     /// Bytes in the archive that belongs to `state`.
     pub len: u64,
     /// [`checksum`] of those bytes.
     pub sum: u64,
 }
 
-impl Header {
+impl MailboxHeader {
     /// The header as bytes.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0u8; HEADER_LEN];
@@ -155,7 +155,7 @@ impl Header {
         let mut at = Reader { bytes, pos: 0 };
         let magic = at.u64("header")?;
         if magic == 0 {
-            return Ok(Header { state: State::Empty, len: 0, sum: 0 });
+            return Ok(MailboxHeader { state: MailboxState::Empty, len: 0, sum: 0 });
         }
         if magic != MAGIC {
             return Err(WireError::NotAMailbox);
@@ -164,8 +164,8 @@ impl Header {
         if version != VERSION {
             return Err(WireError::OtherVersion(version));
         }
-        let state = State::from_code(at.u32("header")?)?;
-        Ok(Header { state, len: at.u64("header")?, sum: at.u64("header")? })
+        let state = MailboxState::from_code(at.u32("header")?)?;
+        Ok(MailboxHeader { state, len: at.u64("header")?, sum: at.u64("header")? })
     }
 }
 
@@ -188,7 +188,7 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 
 /// One file in an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct ArchiveEntry<'a> {
     /// Absolute path in the guest, or one of the `@` names.
     pub name: &'a str,
     /// Permission bits, and for what is no regular file [`S_IFDIR`] or [`S_IFLNK`].
@@ -221,12 +221,12 @@ impl ArchiveWriter {
 
     /// Add one file of the guest's own time.
     pub fn add(&mut self, name: &str, mode: u32, data: &[u8]) {
-        self.put(&Entry { name, mode, changed_s: 0, data });
+        self.put(&ArchiveEntry { name, mode, changed_s: 0, data });
     }
 
     /// Add an entry.
-    pub fn put(&mut self, entry: &Entry<'_>) {
-        let Entry { name, mode, changed_s, data } = *entry;
+    pub fn put(&mut self, entry: &ArchiveEntry<'_>) {
+        let ArchiveEntry { name, mode, changed_s, data } = *entry;
         self.bytes.extend_from_slice(&(name.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(&mode.to_le_bytes());
         self.bytes.extend_from_slice(&(data.len() as u64).to_le_bytes());
@@ -256,7 +256,7 @@ impl ArchiveWriter {
 }
 
 /// Read an archive without copying its contents.
-pub fn read_archive(bytes: &[u8]) -> Result<Vec<Entry<'_>>, WireError> {
+pub fn read_archive(bytes: &[u8]) -> Result<Vec<ArchiveEntry<'_>>, WireError> {
     let mut at = Reader { bytes, pos: 0 };
     if at.take(4, "archive")? != b"TARC" {
         return Err(WireError::NotAMailbox);
@@ -283,13 +283,13 @@ pub fn read_archive(bytes: &[u8]) -> Result<Vec<Entry<'_>>, WireError> {
         at.align();
         let data = at.take(data_len, "file contents")?;
         at.align();
-        entries.push(Entry { name, mode, changed_s, data });
+        entries.push(ArchiveEntry { name, mode, changed_s, data });
     }
     Ok(entries)
 }
 
 /// The entry of that name.
-pub fn find<'a>(entries: &[Entry<'a>], name: &'static str) -> Result<&'a [u8], WireError> {
+pub fn find<'a>(entries: &[ArchiveEntry<'a>], name: &'static str) -> Result<&'a [u8], WireError> {
     entries.iter().find(|e| e.name == name).map(|e| e.data).ok_or(WireError::Missing(name))
 }
 
@@ -347,7 +347,7 @@ impl<'a> Reader<'a> {
 
 /// What the host asks of the guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Job {
+pub struct GuestJob {
     /// The command and its arguments; `argv[0]` is looked up in `PATH` when it has no slash.
     pub argv: Vec<String>,
     /// The whole environment of the command.
@@ -450,7 +450,7 @@ pub struct ReclaimReport {
 /// How the command ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "how")]
-pub enum Outcome {
+pub enum JobOutcome {
     /// It exited with this status.
     Exited {
         /// Exit status.
@@ -502,7 +502,7 @@ pub struct ThreadCpu {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// How the command ended.
-    pub outcome: Outcome,
+    pub outcome: JobOutcome,
     /// Guest nanoseconds from the program's exec to its exit, by the guest's own clock.
     pub nanos: u64,
     /// Guest nanoseconds from the command's start to the program's exec: what a tool that starts
@@ -531,7 +531,7 @@ impl Reply {
     /// A reply that only says why nothing was run.
     pub fn not_started(why: String) -> Self {
         Reply {
-            outcome: Outcome::NotStarted { why },
+            outcome: JobOutcome::NotStarted { why },
             nanos: 0,
             startup_nanos: 0,
             user_nanos: 0,
@@ -564,31 +564,42 @@ mod tests {
         let mut w = ArchiveWriter::new();
         w.add(JOB_NAME, 0o600, b"{}");
         w.add("/usr/bin/x", 0o755, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        w.put(&Entry { name: "/link", mode: S_IFLNK | 0o777, changed_s: 7, data: b"usr/lib" });
+        w.put(&ArchiveEntry {
+            name: "/link",
+            mode: S_IFLNK | 0o777,
+            changed_s: 7,
+            data: b"usr/lib",
+        });
         w.add("/empty", 0o644, b"");
         w.finish()
     }
 
     #[test]
     fn header_round_trips() {
-        let h = Header { state: State::Job, len: 77, sum: 99 };
-        assert_eq!(Header::decode(&h.encode()), Ok(h));
-        assert_eq!(Header::decode(&[0; HEADER_LEN]).map(|h| h.state), Ok(State::Empty));
+        let h = MailboxHeader { state: MailboxState::Job, len: 77, sum: 99 };
+        assert_eq!(MailboxHeader::decode(&h.encode()), Ok(h));
+        assert_eq!(
+            MailboxHeader::decode(&[0; HEADER_LEN]).map(|h| h.state),
+            Ok(MailboxState::Empty)
+        );
     }
 
     #[test]
     fn foreign_headers_are_refused() {
-        let h = Header { state: State::Done, len: 1, sum: 2 };
+        let h = MailboxHeader { state: MailboxState::Done, len: 1, sum: 2 };
         let mut bytes = h.encode();
         bytes[0] ^= 1;
-        assert_eq!(Header::decode(&bytes), Err(WireError::NotAMailbox));
+        assert_eq!(MailboxHeader::decode(&bytes), Err(WireError::NotAMailbox));
         let mut bytes = h.encode();
         bytes[8] = 9;
-        assert_eq!(Header::decode(&bytes), Err(WireError::OtherVersion(9)));
+        assert_eq!(MailboxHeader::decode(&bytes), Err(WireError::OtherVersion(9)));
         let mut bytes = h.encode();
         bytes[12] = 200;
-        assert_eq!(Header::decode(&bytes), Err(WireError::UnknownState(200)));
-        assert_eq!(Header::decode(&bytes[..10]), Err(WireError::Truncated { what: "header" }));
+        assert_eq!(MailboxHeader::decode(&bytes), Err(WireError::UnknownState(200)));
+        assert_eq!(
+            MailboxHeader::decode(&bytes[..10]),
+            Err(WireError::Truncated { what: "header" })
+        );
     }
 
     #[test]
@@ -598,7 +609,7 @@ mod tests {
         assert_eq!(entries.len(), 4);
         assert_eq!(
             entries[1],
-            Entry {
+            ArchiveEntry {
                 name: "/usr/bin/x",
                 mode: 0o755,
                 changed_s: 0,
@@ -651,7 +662,7 @@ mod tests {
 
     #[test]
     fn job_round_trips_as_json() {
-        let job = Job {
+        let job = GuestJob {
             argv: vec!["/bin/true".into()],
             env: vec![("A".into(), "b=c".into())],
             program: "/bin/true".into(),
@@ -676,7 +687,7 @@ mod tests {
             fetch: vec![],
         };
         let bytes = to_json(&job).unwrap();
-        assert_eq!(from_json::<Job>(&bytes).unwrap(), job);
-        assert!(from_json::<Job>(&bytes[..bytes.len() / 2]).is_err());
+        assert_eq!(from_json::<GuestJob>(&bytes).unwrap(), job);
+        assert!(from_json::<GuestJob>(&bytes[..bytes.len() / 2]).is_err());
     }
 }

@@ -5,7 +5,9 @@
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
-use terrace_lab::{calibrate, compare, Bench, CompareSpec, HostCommand, Input, Lab, Progress};
+use terrace_lab::{
+    calibrate, compare, CompareInput, CompareSpec, HostCommand, Lab, LabMachine, ProgressSink,
+};
 
 const USAGE: &str = "usage: lab setup|run|compare [--machine M] [--vcpus N] [--lab DIR]
   run     [--env K=V] [--carry PROGRAM] [--file PATH] [--fetch PATH] [--setting PATH=VALUE]
@@ -17,7 +19,7 @@ type Failure = Box<dyn std::error::Error>;
 
 struct Stderr;
 
-impl Progress for Stderr {
+impl ProgressSink for Stderr {
     fn step(&self, what: &str) {
         eprintln!("{what}");
     }
@@ -84,7 +86,7 @@ fn run(args: &Arguments) -> Result<i32, Failure> {
     }
 }
 
-fn setup(bench: &Bench) -> Result<i32, Failure> {
+fn setup(bench: &LabMachine) -> Result<i32, Failure> {
     eprintln!("saved machine ready, booted in {:.1} s", bench.snapshot().boot_wall_seconds());
     let calibration = calibrate::ensure(bench, &Stderr)?;
     for r in &calibration.readings {
@@ -102,7 +104,7 @@ fn setup(bench: &Bench) -> Result<i32, Failure> {
     Ok(0)
 }
 
-fn run_job(bench: &Bench, args: &Arguments) -> Result<i32, Failure> {
+fn run_job(bench: &LabMachine, args: &Arguments) -> Result<i32, Failure> {
     // What benches report comes from here too (bench/hexe.sh, docs/results/staging.md).
     calibrate::ensure(bench, &Stderr)?;
     let pair = |text: &str| text.split_once('=').map(|(k, v)| (k.to_string(), v.to_string()));
@@ -155,16 +157,16 @@ fn host_command(args: &Arguments) -> Result<HostCommand, Failure> {
     })
 }
 
-fn run_compare(bench: &Bench, args: &Arguments) -> Result<i32, Failure> {
+fn run_compare(bench: &LabMachine, args: &Arguments) -> Result<i32, Failure> {
     let lab = bench.lab();
     let input = match args.one("--workload") {
         Some(spec) => {
             let program = lab
                 .guest_program("terrace-workload")
                 .ok_or("bin/terrace-workload is missing: crates/guest/build.sh")?;
-            Input::Workload { spec: spec.to_string(), program }
+            CompareInput::Workload { spec: spec.to_string(), program }
         }
-        None => Input::Command(host_command(args)?),
+        None => CompareInput::Command(host_command(args)?),
     };
     let spec = CompareSpec {
         policies: args.one("--policy").ok_or(USAGE)?.split(',').map(String::from).collect(),

@@ -7,8 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use terrace_lab::sweep::{self, ratios, List, Origin, Settings, Store, Sweep};
-use terrace_lab::{Lab, Progress};
+use terrace_lab::sweep::{self, ratios, List, Origin, RecordStore, SweepResult, SweepSettings};
+use terrace_lab::{Lab, ProgressSink};
 
 const USAGE: &str = "usage: sweep LIST --store DIR [--quick] [--jobs N] [--load L] [--limit SECONDS]
   [--case NAME,...] [--policy NAME,...] [--show] [--revision TEXT]
@@ -19,7 +19,7 @@ type Failure = Box<dyn std::error::Error>;
 /// Steps on standard error, with the seconds since the start.
 struct Stderr(Instant);
 
-impl Progress for Stderr {
+impl ProgressSink for Stderr {
     fn step(&self, what: &str) {
         eprintln!("[{:5.0}s] {what}", self.0.elapsed().as_secs_f64());
     }
@@ -89,7 +89,7 @@ fn run(args: &Arguments) -> Result<bool, Failure> {
     let mut list = List::parse(&text, args.quick)?;
     list.select(&args.cases, &args.policies);
     let origin = Origin { host: host(), revision: args.revision.clone() };
-    let settings = Settings {
+    let settings = SweepSettings {
         base: args.list.parent().map(Path::to_path_buf).unwrap_or_default(),
         jobs: args.jobs,
         load: args.load,
@@ -98,7 +98,7 @@ fn run(args: &Arguments) -> Result<bool, Failure> {
         origin: origin.clone(),
     };
     let lab = Lab::open(&Lab::default_dir())?;
-    let store = Store::open(&args.store)?;
+    let store = RecordStore::open(&args.store)?;
     let swept = sweep::sweep(&lab, &list, &store, &settings, &progress)?;
     let measured = swept.measured(&list);
     println!("Host: {}. Revision {}.", origin.host, origin.revision);
@@ -112,7 +112,7 @@ fn run(args: &Arguments) -> Result<bool, Failure> {
 }
 
 /// Which results are from earlier, and from where.
-fn origins(swept: &Sweep) -> String {
+fn origins(swept: &SweepResult) -> String {
     let reused: Vec<String> = swept
         .done
         .iter()

@@ -1,8 +1,8 @@
 //! What a run's counters say about pages moved and time spent, by who moved them.
 
 use crate::job::JobResult;
-use crate::policies::{self, Actor, Plan};
-use crate::stats::Span;
+use crate::policies::{self, Actor, PolicySetup};
+use crate::stats::RoiSpan;
 use crate::wire::AtMark;
 use serde::Deserialize;
 
@@ -10,7 +10,7 @@ const PAGE: u64 = 4096;
 
 /// Figures that are known of a run.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-pub struct Summary {
+pub struct KnownFigures {
     /// Pages that came to the fast node.
     #[serde(default)]
     pub promoted_pages: Option<u64>,
@@ -27,11 +27,11 @@ pub struct Summary {
 
 /// From the kernel's counters.
 #[must_use]
-pub fn kernel(plan: &Plan, result: &JobResult) -> Summary {
+pub fn kernel(plan: &PolicySetup, result: &JobResult) -> KnownFigures {
     let count = |name: &str| result.reply.vmstat.get(name).copied().unwrap_or(0).max(0) as u64;
     let demoted =
         count("pgdemote_kswapd") + count("pgdemote_direct") + count("pgdemote_khugepaged");
-    let mut summary = Summary {
+    let mut summary = KnownFigures {
         promoted_pages: Some(count("pgpromote_success")),
         demoted_pages: Some(demoted),
         migrated_bytes: Some(count("pgmigrate_success") * PAGE),
@@ -78,8 +78,8 @@ fn damos_pages(result: &JobResult, scheme: u32) -> Option<u64> {
 
 /// From the tool's own summary, with the kernel's count of moved pages where it says nothing.
 #[must_use]
-pub fn tool(summary: Option<&[u8]>, result: &JobResult) -> Summary {
-    let mut out: Summary =
+pub fn tool(summary: Option<&[u8]>, result: &JobResult) -> KnownFigures {
+    let mut out: KnownFigures =
         summary.and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default();
     let moved = result.reply.vmstat.get("pgmigrate_success").copied().unwrap_or(0).max(0) as u64;
     out.migrated_bytes = out.migrated_bytes.or(Some(moved * PAGE));
@@ -89,7 +89,7 @@ pub fn tool(summary: Option<&[u8]>, result: &JobResult) -> Summary {
 /// Share of last-level misses that the fast node served. Where everything is fast by decree, that
 /// is all of them.
 #[must_use]
-pub fn fast_share(plan: &Plan, span: Option<&Span>, fast: u32) -> Option<f64> {
+pub fn fast_share(plan: &PolicySetup, span: Option<&RoiSpan>, fast: u32) -> Option<f64> {
     if plan.name == "bound:all-fast" {
         return span.map(|_| 1.0);
     }
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    fn plan(name: &str) -> Plan {
+    fn plan(name: &str) -> PolicySetup {
         let shape =
             crate::shape::Shape::of(&terrace_machine::preset("lab-cxl").unwrap(), None).unwrap();
         policies::plan(name, &shape).unwrap()

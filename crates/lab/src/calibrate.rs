@@ -3,7 +3,7 @@
 
 use crate::error::{io, LabError, Result};
 use crate::job::JobSpec;
-use crate::lab::{Bench, Progress};
+use crate::lab::{LabMachine, ProgressSink};
 use crate::shape::Shape;
 use crate::wire;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ const FILE: &str = "calibration.json";
 
 /// One figure read back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Reading {
+pub struct FigureReadBack {
     /// Node whose CPUs measured.
     pub initiator: u32,
     /// Node measured.
@@ -41,7 +41,7 @@ pub struct Reading {
     pub got: f64,
 }
 
-impl Reading {
+impl FigureReadBack {
     /// Deviation in percent of the wanted value.
     #[must_use]
     pub fn off_percent(&self) -> f64 {
@@ -65,7 +65,7 @@ const TRIAD: &str = "triad_bandwidth_bytes_per_s";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// Every figure checked.
-    pub readings: Vec<Reading>,
+    pub readings: Vec<FigureReadBack>,
     /// What a program could get of the fast node.
     pub usable_fast_bytes: u64,
     /// Whether a timing plugin was there; without one nothing is checked.
@@ -75,7 +75,7 @@ pub struct Calibration {
 impl Calibration {
     /// `Err` for the figure that is farthest beyond what is allowed.
     pub fn check(&self, machine: &str) -> Result<()> {
-        let excess = |r: &Reading| r.off_percent() / r.allowed();
+        let excess = |r: &FigureReadBack| r.off_percent() / r.allowed();
         let worst = self.readings.iter().max_by(|a, b| excess(a).total_cmp(&excess(b)));
         match worst {
             Some(r) if self.timed && (excess(r).is_nan() || excess(r) > 1.0) => {
@@ -104,7 +104,7 @@ fn figure_name(figure: &str) -> &'static str {
 
 /// Calibrate a machine, or read back what an earlier calibration of the same saved machine gave;
 /// then check.
-pub fn ensure(bench: &Bench, progress: &dyn Progress) -> Result<Calibration> {
+pub fn ensure(bench: &LabMachine, progress: &dyn ProgressSink) -> Result<Calibration> {
     let path = bench.snapshot().dir().join(FILE);
     let cached =
         fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Calibration>(&bytes).ok());
@@ -121,7 +121,7 @@ pub fn ensure(bench: &Bench, progress: &dyn Progress) -> Result<Calibration> {
     Ok(calibration)
 }
 
-fn measure(bench: &Bench) -> Result<Calibration> {
+fn measure(bench: &LabMachine) -> Result<Calibration> {
     let shape = bench.shape();
     let mut wanted = plan(shape, bench.last_cache());
     let mut argv = vec!["/init".to_string()];
@@ -171,7 +171,7 @@ pub(crate) fn wants(shape: &Shape, node: u32, last_cache: Bytes) -> Option<Bytes
 
 /// The measurements and what they should read: latency over every link, bandwidth of every node
 /// from its initiator.
-fn plan(shape: &Shape, last_cache: Bytes) -> Vec<(String, Reading)> {
+fn plan(shape: &Shape, last_cache: Bytes) -> Vec<(String, FigureReadBack)> {
     // A chain that is longer than the cache finds nothing of itself there: it is gone through in
     // the order it was made.
     let chase = CHASE_MIB.max(last_cache.get().div_ceil(1 << 20) * 3 / 2);
@@ -179,7 +179,7 @@ fn plan(shape: &Shape, last_cache: Bytes) -> Vec<(String, Reading)> {
     let cpus_of = |node: u32| {
         shape.nodes.iter().find(|n| n.id == node).map(|n| n.cpus.clone()).unwrap_or_default()
     };
-    let reading = |initiator, node, figure: &str, wanted| Reading {
+    let reading = |initiator, node, figure: &str, wanted| FigureReadBack {
         initiator,
         node,
         figure: figure.into(),
@@ -210,7 +210,8 @@ mod tests {
     use super::*;
 
     fn with(figure: &str, wanted: f64, got: f64) -> Calibration {
-        let readings = vec![Reading { initiator: 0, node: 1, figure: figure.into(), wanted, got }];
+        let readings =
+            vec![FigureReadBack { initiator: 0, node: 1, figure: figure.into(), wanted, got }];
         Calibration { readings, usable_fast_bytes: 0, timed: true }
     }
 

@@ -1,13 +1,13 @@
 //! One workload under several policies, each from the same saved machine.
 
-use crate::account::{self, Summary};
+use crate::account::{self, KnownFigures};
 use crate::calibrate::{self, Calibration};
 use crate::command::HostCommand;
 use crate::error::{io, LabError, Result};
 use crate::job::{JobResult, JobSpec, ServedPages};
-use crate::lab::{Bench, Progress};
-use crate::placement::{self, Ranking};
-use crate::policies::{self, Actor, Plan};
+use crate::lab::{LabMachine, ProgressSink};
+use crate::placement::{self, PageRanking};
+use crate::policies::{self, Actor, PolicySetup};
 use crate::wire::{self, AtMark};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ const WHOLE_PROGRAM: &str = "the program marks no phase, so that all of it count
 
 /// What runs.
 #[derive(Debug, Clone)]
-pub enum Input {
+pub enum CompareInput {
     /// One of our workloads, `NAME[,key=value...]`, by the static program given.
     Workload {
         /// The specification.
@@ -50,7 +50,7 @@ pub struct CompareSpec {
     /// Names of policies, in the order of the table.
     pub policies: Vec<String>,
     /// What runs.
-    pub input: Input,
+    pub input: CompareInput,
     /// `terrace`, static, for our own policies.
     pub terrace: Option<PathBuf>,
     /// Arguments between `terrace run` and `--`, beside the policy, journal and summary.
@@ -68,7 +68,7 @@ pub struct CompareSpec {
 
 /// One policy's result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Run {
+pub struct LabRun {
     /// Its name.
     pub policy: String,
     /// Guest seconds of the measured phase: of the program's marked one, else from its exec to its
@@ -109,11 +109,11 @@ pub struct Run {
     pub journal: Option<Vec<u8>>,
 }
 
-impl Run {
+impl LabRun {
     /// A run of which only the time is known.
     #[must_use]
     pub fn of(policy: &str, seconds: f64) -> Self {
-        Run {
+        LabRun {
             policy: policy.to_string(),
             seconds: Some(seconds),
             startup_seconds: None,
@@ -136,7 +136,7 @@ impl Run {
     /// A run without a time.
     #[must_use]
     pub fn without_time(policy: &str, why: String) -> Self {
-        Run { seconds: None, error: Some(why), ..Run::of(policy, 0.0) }
+        LabRun { seconds: None, error: Some(why), ..LabRun::of(policy, 0.0) }
     }
 }
 
@@ -156,13 +156,13 @@ pub struct CompareResult {
     /// vCPUs.
     pub vcpus: u32,
     /// The proof that the machine is what its file says.
-    pub calibration: Vec<calibrate::Reading>,
+    pub calibration: Vec<calibrate::FigureReadBack>,
     /// One entry a policy, in the order asked.
-    pub runs: Vec<Run>,
+    pub runs: Vec<LabRun>,
 }
 
 /// One policy's result and what it was made from.
-type Ran = (Run, JobResult);
+type Ran = (LabRun, JobResult);
 
 /// Run the comparison. A policy that cannot run has a row that says why; so have those that were
 /// not run, or not to their end, because somebody asked to stop.
@@ -170,9 +170,9 @@ type Ran = (Run, JobResult);
 /// # Errors
 /// What concerns all policies: names, the lab's parts, the machine, the command.
 pub fn compare(
-    bench: &Bench,
+    bench: &LabMachine,
     spec: &CompareSpec,
-    progress: &dyn Progress,
+    progress: &dyn ProgressSink,
 ) -> Result<CompareResult> {
     let started = Instant::now();
     let plans = spec
@@ -203,10 +203,10 @@ pub fn compare(
 }
 
 /// The job that all policies share.
-fn base_job(input: &Input, usable_fast_bytes: u64, limit_wall: Duration) -> Result<JobSpec> {
+fn base_job(input: &CompareInput, usable_fast_bytes: u64, limit_wall: Duration) -> Result<JobSpec> {
     let mut job = match input {
-        Input::Command(command) => command.job()?,
-        Input::Workload { spec, program } => {
+        CompareInput::Command(command) => command.job()?,
+        CompareInput::Workload { spec, program } => {
             let mut job =
                 JobSpec::new(vec![GUEST_WORKLOAD.into(), with_fast(spec, usable_fast_bytes)]);
             job.carry_as(program, GUEST_WORKLOAD);
@@ -229,19 +229,19 @@ fn with_fast(spec: &str, usable: u64) -> String {
 
 /// One input on one calibrated machine, ready to be run under any policy.
 pub(crate) struct Comparison<'a> {
-    bench: &'a Bench,
+    bench: &'a LabMachine,
     spec: &'a CompareSpec,
     base: JobSpec,
-    progress: &'a dyn Progress,
+    progress: &'a dyn ProgressSink,
     pub(crate) calibration: Calibration,
 }
 
 impl<'a> Comparison<'a> {
     /// Calibrate the machine, or see that it was, and make the job that all policies share.
     pub(crate) fn new(
-        bench: &'a Bench,
+        bench: &'a LabMachine,
         spec: &'a CompareSpec,
-        progress: &'a dyn Progress,
+        progress: &'a dyn ProgressSink,
     ) -> Result<Self> {
         let calibration = calibrate::ensure(bench, progress)?;
         let base = base_job(&spec.input, calibration.usable_fast_bytes, spec.limit_wall)?;
@@ -261,14 +261,14 @@ impl<'a> Comparison<'a> {
     /// Sum over everything that this policy's result depends on: the saved machine (machine file,
     /// kernel, QEMU, plugin, guest program) and the job with all its files and settings. `terrace`
     /// is in the jobs of ours alone.
-    pub(crate) fn key(&self, plan: &Plan) -> Result<String> {
+    pub(crate) fn key(&self, plan: &PolicySetup) -> Result<String> {
         job_key(self.bench, &self.job(plan)?)
     }
 
     /// All plans, several machines at a time, and the accesses of the first that ended well.
-    fn run_all(&self, plans: &[Plan]) -> (Vec<Run>, Option<u64>) {
+    fn run_all(&self, plans: &[PolicySetup]) -> (Vec<LabRun>, Option<u64>) {
         let repeat = self.spec.repeat.max(1);
-        let mut tasks: Vec<(usize, &Plan)> =
+        let mut tasks: Vec<(usize, &PolicySetup)> =
             (0..plans.len()).flat_map(|i| std::iter::repeat_n((i, &plans[i]), repeat)).collect();
         // The bound needs two runs, one after the other: begin with it.
         tasks.sort_by_key(|(i, p)| (p.actor != Actor::Agent, *i));
@@ -280,7 +280,7 @@ impl<'a> Comparison<'a> {
                     let task = queue.lock().ok().and_then(|mut q| q.next());
                     let Some((i, plan)) = task else { break };
                     let outcome = self.run_one(plan);
-                    if let (Err(why), Plan { name, .. }) = (&outcome, plan) {
+                    if let (Err(why), PolicySetup { name, .. }) = (&outcome, plan) {
                         self.progress.step(&format!("{name}: {why}"));
                     }
                     if let Ok(mut done) = done.lock() {
@@ -293,14 +293,14 @@ impl<'a> Comparison<'a> {
         for (i, outcome) in done.into_inner().unwrap_or_default() {
             by_plan[i].push(outcome);
         }
-        let rows: Vec<(Run, Option<JobResult>)> =
+        let rows: Vec<(LabRun, Option<JobResult>)> =
             plans.iter().zip(by_plan).map(|(plan, outcomes)| row(plan, outcomes)).collect();
         let accesses = rows.iter().find_map(|(_, result)| account::accesses(result.as_ref()?));
         (rows.into_iter().map(|(run, _)| run).collect(), accesses)
     }
 
     /// Run one policy once.
-    pub(crate) fn run_one(&self, plan: &Plan) -> Result<Ran> {
+    pub(crate) fn run_one(&self, plan: &PolicySetup) -> Result<Ran> {
         let mut job = self.job(plan)?;
         let mut warning = None;
         if plan.actor == Actor::Agent {
@@ -338,7 +338,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The common job with this policy's set-up around it.
-    fn job(&self, plan: &Plan) -> Result<JobSpec> {
+    fn job(&self, plan: &PolicySetup) -> Result<JobSpec> {
         let mut job = self.base.clone();
         job.before = plan.before.clone();
         job.after = plan.after.clone();
@@ -367,7 +367,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// Pages by what they would gain in the fast node, from a run in which nothing moves.
-    fn profile(&self, policy: &str, moved: &JobSpec) -> Result<Ranking> {
+    fn profile(&self, policy: &str, moved: &JobSpec) -> Result<PageRanking> {
         let mut job = moved.clone();
         // The same marks and environment as in the run that moves, so that addresses are the same.
         job.at_mark = AtMark::Answer;
@@ -407,16 +407,17 @@ impl<'a> Comparison<'a> {
         Ok(result)
     }
 
-    fn account(&self, plan: &Plan, result: &JobResult) -> Run {
+    fn account(&self, plan: &PolicySetup, result: &JobResult) -> LabRun {
         let summary = match plan.actor {
             Actor::Terrace { .. } => {
                 account::tool(result.files.get(GUEST_SUMMARY).map(Vec::as_slice), result)
             }
             _ => account::kernel(plan, result),
         };
-        let Summary { promoted_pages, demoted_pages, migrated_bytes, overhead_seconds } = summary;
+        let KnownFigures { promoted_pages, demoted_pages, migrated_bytes, overhead_seconds } =
+            summary;
         let span = result.stats.as_ref().and_then(|s| s.measured());
-        Run {
+        LabRun {
             policy: plan.name.clone(),
             seconds: Some(result.seconds()),
             startup_seconds: Some(result.startup_seconds()),
@@ -443,7 +444,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-fn job_key(bench: &Bench, job: &JobSpec) -> Result<String> {
+fn job_key(bench: &LabMachine, job: &JobSpec) -> Result<String> {
     let mut all = job.archive()?.finish();
     let machine = bench.snapshot().dir().file_name().map(|n| n.to_string_lossy().into_owned());
     all.extend_from_slice(format!("{machine:?} {:?} {}", job.plugin, job.profile).as_bytes());
@@ -452,7 +453,7 @@ fn job_key(bench: &Bench, job: &JobSpec) -> Result<String> {
 
 /// One policy's row of its repeated runs: the median, with the spread of all; or why one of them
 /// failed.
-fn row(plan: &Plan, outcomes: Vec<Result<Ran>>) -> (Run, Option<JobResult>) {
+fn row(plan: &PolicySetup, outcomes: Vec<Result<Ran>>) -> (LabRun, Option<JobResult>) {
     let mut runs = Vec::new();
     for outcome in outcomes {
         match outcome {
@@ -461,13 +462,13 @@ fn row(plan: &Plan, outcomes: Vec<Result<Ran>>) -> (Run, Option<JobResult>) {
                 // The row names the policy.
                 let text = error.to_string();
                 let why = text.strip_prefix(&format!("{}: ", plan.name)).unwrap_or(&text);
-                return (Run::without_time(&plan.name, why.to_string()), None);
+                return (LabRun::without_time(&plan.name, why.to_string()), None);
             }
         }
     }
     match median(runs) {
         Some((run, result)) => (run, Some(result)),
-        None => (Run::without_time(&plan.name, LabError::Interrupted.to_string()), None),
+        None => (LabRun::without_time(&plan.name, LabError::Interrupted.to_string()), None),
     }
 }
 

@@ -2,7 +2,7 @@
 //! links as links.
 
 use crate::error::{io, LabError, Result};
-use crate::wire::{self, ArchiveWriter, Entry};
+use crate::wire::{self, ArchiveEntry, ArchiveWriter};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -151,7 +151,7 @@ impl CarriedFiles {
         self.check_count()?;
         let mut job_bytes = 0;
         for (name, what) in self.iter() {
-            let entry = |mode, changed_s, data| Entry { name, mode, changed_s, data };
+            let entry = |mode, changed_s, data| ArchiveEntry { name, mode, changed_s, data };
             match what {
                 Carried::Link { target } => {
                     archive.put(&entry(wire::S_IFLNK | 0o777, 0, target.as_bytes()));

@@ -5,7 +5,7 @@ use crate::calibrate;
 use crate::error::{LabError, Result};
 use crate::shape::Shape;
 use terrace_machine::Machine;
-use terrace_model::{ModelError, Options, Params};
+use terrace_model::{ModelError, ModelOptions, ModelParams};
 use terrace_types::{Bytes, Nanos};
 
 /// Most memory of all nodes: the guest's kernel writes a description of each page when it boots,
@@ -58,9 +58,9 @@ pub fn fit(machine: &Machine, vcpus: Option<u32>) -> Result<(Shape, Machine)> {
         machine.core.tlb_flush = FLUSH;
     }
     let options =
-        Options { vcpus: shape.vcpus, all_fast: false, memory_mode: false, outstanding: None };
+        ModelOptions { vcpus: shape.vcpus, all_fast: false, memory_mode: false, outstanding: None };
     // The plugin would find out as well, when the machine boots, and nobody would hear why.
-    Params::of(&machine, options).map_err(|error| {
+    ModelParams::of(&machine, options).map_err(|error| {
         let remedy = match &error {
             ModelError::Missing(_) => "add it to a copy of the file",
             ModelError::Unusable(_) => "change it in a copy of the file",

@@ -6,11 +6,12 @@ use crate::lab::Lab;
 use crate::program;
 use crate::scratch::ScratchFolder;
 use crate::shape::Shape;
-use crate::snapshot::{Snapshot, Socket, MAILBOX_BYTES};
-use crate::stats::{self, Stats};
+use crate::snapshot::{MachineSnapshot, Socket, MAILBOX_BYTES};
+use crate::stats::{self, PluginStats};
 use crate::vm::{read_archive_bytes, read_header, MailboxFile, Vm};
 use crate::wire::{
-    self, ArchiveWriter, AtMark, Job, MemoryPolicy, Outcome, Reclaim, Reply, Setting, State,
+    self, ArchiveWriter, AtMark, GuestJob, JobOutcome, MailboxState, MemoryPolicy, Reclaim, Reply,
+    Setting,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -121,7 +122,7 @@ impl JobSpec {
 
     /// Everything that the guest is given, as it goes into the mailbox.
     pub(crate) fn archive(&self) -> Result<ArchiveWriter> {
-        let job = Job {
+        let job = GuestJob {
             argv: self.argv.clone(),
             env: self.environment(),
             program: self.program.clone(),
@@ -177,7 +178,7 @@ pub struct JobResult {
     /// Files asked for by `fetch`.
     pub files: BTreeMap<String, Vec<u8>>,
     /// The timing plugin's account, where there is a plugin.
-    pub stats: Option<Stats>,
+    pub stats: Option<PluginStats>,
     /// The timing plugin's profile, where one was asked for and a marked phase ended.
     pub profile: Option<Vec<u8>>,
     /// Wall-clock seconds from start to answer.
@@ -188,7 +189,7 @@ impl JobResult {
     /// Guest seconds of the marked phase, else from exec to exit.
     #[must_use]
     pub fn seconds(&self) -> f64 {
-        match self.stats.as_ref().and_then(Stats::measured) {
+        match self.stats.as_ref().and_then(PluginStats::measured) {
             Some(span) => span.seconds(),
             None => self.reply.nanos as f64 / 1e9,
         }
@@ -205,20 +206,22 @@ impl JobResult {
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match self.reply.outcome {
-            Outcome::Exited { status } => status as u8,
-            Outcome::Signalled { signal } => 128_u8.saturating_add(signal as u8),
-            Outcome::TimedOut | Outcome::NotStarted { .. } => 1,
+            JobOutcome::Exited { status } => status as u8,
+            JobOutcome::Signalled { signal } => 128_u8.saturating_add(signal as u8),
+            JobOutcome::TimedOut | JobOutcome::NotStarted { .. } => 1,
         }
     }
 
     /// `Err` with words for people unless the command exited with status 0.
     pub fn success(&self) -> std::result::Result<(), String> {
         match &self.reply.outcome {
-            Outcome::Exited { status: 0 } => Ok(()),
-            Outcome::Exited { status } => Err(format!("exited with status {status}")),
-            Outcome::Signalled { signal } => Err(format!("was killed by {}", signal_name(*signal))),
-            Outcome::TimedOut => Err("ran out of guest time".into()),
-            Outcome::NotStarted { why } => Err(format!("was not started: {why}")),
+            JobOutcome::Exited { status: 0 } => Ok(()),
+            JobOutcome::Exited { status } => Err(format!("exited with status {status}")),
+            JobOutcome::Signalled { signal } => {
+                Err(format!("was killed by {}", signal_name(*signal)))
+            }
+            JobOutcome::TimedOut => Err("ran out of guest time".into()),
+            JobOutcome::NotStarted { why } => Err(format!("was not started: {why}")),
         }
     }
 }
@@ -236,7 +239,12 @@ pub fn signal_name(signal: i32) -> String {
 }
 
 /// Wake the machine up with the job in its mailbox and wait until it has powered off.
-pub fn run(lab: &Lab, shape: &Shape, snapshot: &Snapshot, spec: &JobSpec) -> Result<JobResult> {
+pub fn run(
+    lab: &Lab,
+    shape: &Shape,
+    snapshot: &MachineSnapshot,
+    spec: &JobSpec,
+) -> Result<JobResult> {
     let started = Instant::now();
     lab.stop().check()?;
     let parts = lab.parts();
@@ -265,7 +273,7 @@ pub fn run(lab: &Lab, shape: &Shape, snapshot: &Snapshot, spec: &JobSpec) -> Res
     snapshot.play(&mut vm, socket.path(), spec.limit_wall, &answer)?;
     vm.wait("ending the machine", END_LIMIT + spec.limit_wall)?;
     let header = read_header(&answer)?;
-    if !matches!(header.state, State::Done | State::Refused) {
+    if !matches!(header.state, MailboxState::Done | MailboxState::Refused) {
         return Err(LabError::MachineDied {
             status: "no answer in the mailbox".into(),
             last_words: vm.last_words(),
@@ -273,7 +281,7 @@ pub fn run(lab: &Lab, shape: &Shape, snapshot: &Snapshot, spec: &JobSpec) -> Res
     }
     let archive = read_archive_bytes(&answer, header)?;
     let mut result = read_reply(&archive)?;
-    if let Outcome::NotStarted { why } = &result.reply.outcome {
+    if let JobOutcome::NotStarted { why } = &result.reply.outcome {
         return Err(LabError::NotRun { why: why.clone() });
     }
     if parts.plugin.is_some() {
@@ -345,11 +353,11 @@ mod tests {
                 wall_seconds: 0.0,
             }
         };
-        let killed = ended(Outcome::Signalled { signal: 11 });
+        let killed = ended(JobOutcome::Signalled { signal: 11 });
         assert_eq!(killed.success(), Err("was killed by signal 11 (SIGSEGV)".into()));
         assert_eq!(killed.exit_status(), 139);
-        assert_eq!(ended(Outcome::Exited { status: 3 }).exit_status(), 3);
-        assert_eq!(ended(Outcome::TimedOut).exit_status(), 1);
+        assert_eq!(ended(JobOutcome::Exited { status: 3 }).exit_status(), 3);
+        assert_eq!(ended(JobOutcome::TimedOut).exit_status(), 1);
         assert_eq!(signal_name(31), "signal 31 (SIGSYS)");
         assert_eq!((signal_name(0), signal_name(34)), ("signal 0".into(), "signal 34".into()));
     }

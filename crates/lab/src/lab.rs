@@ -5,14 +5,14 @@ use crate::fit::{fit, last_cache};
 use crate::job::{self, JobResult, JobSpec};
 use crate::scratch;
 use crate::shape::Shape;
-use crate::snapshot::{Parts, Snapshot, BUILDING};
+use crate::snapshot::{MachineParts, MachineSnapshot, BUILDING};
 use crate::stop::StopFlag;
 use std::path::{Path, PathBuf};
 use terrace_machine::Machine;
 use terrace_types::Bytes;
 
 /// Receives what is going on; the library prints nothing itself.
-pub trait Progress: Send + Sync {
+pub trait ProgressSink: Send + Sync {
     /// A step begins, in words for people.
     fn step(&self, what: &str);
 }
@@ -20,7 +20,7 @@ pub trait Progress: Send + Sync {
 /// Says nothing.
 pub struct Silent;
 
-impl Progress for Silent {
+impl ProgressSink for Silent {
     fn step(&self, _what: &str) {}
 }
 
@@ -29,17 +29,17 @@ impl Progress for Silent {
 pub struct Lab {
     dir: PathBuf,
     installed: Option<PathBuf>,
-    parts: Parts,
+    parts: MachineParts,
     stop: StopFlag,
 }
 
 /// A machine of the lab, saved and ready to wake up.
 #[derive(Debug, Clone)]
-pub struct Bench {
+pub struct LabMachine {
     lab: Lab,
     shape: Shape,
     last_cache: Bytes,
-    snapshot: Snapshot,
+    snapshot: MachineSnapshot,
 }
 
 /// All parts, fetched and built.
@@ -75,7 +75,7 @@ impl Lab {
                 LabError::NotSetUp { dir: dir.clone(), what, hint: remedy.to_owned() }
             })
         };
-        let parts = Parts {
+        let parts = MachineParts {
             qemu: need("qemu-system", "QEMU")?,
             kernel: need("kernel/vmlinuz", "a kernel")?,
             guest: need("bin/terrace-guest", "the guest program")?,
@@ -103,7 +103,7 @@ impl Lab {
     }
 
     /// What it is made of.
-    pub(crate) fn parts(&self) -> &Parts {
+    pub(crate) fn parts(&self) -> &MachineParts {
         &self.parts
     }
 
@@ -130,8 +130,8 @@ impl Lab {
         &self,
         machine: &Machine,
         vcpus: Option<u32>,
-        progress: &dyn Progress,
-    ) -> Result<Bench> {
+        progress: &dyn ProgressSink,
+    ) -> Result<LabMachine> {
         let (shape, machine) = fit(machine, vcpus)?;
         progress.step(&format!(
             "machine {} with {} vCPUs: looking for a saved one",
@@ -141,12 +141,12 @@ impl Lab {
         scratch::remove_left_behind(&cache, BUILDING);
         scratch::remove_left_behind(&self.runs(), "");
         let text = machine.to_toml();
-        let snapshot = Snapshot::ensure(&cache, &self.parts, &shape, &text, self.stop)?;
-        Ok(Bench { lab: self.clone(), shape, last_cache: last_cache(&machine), snapshot })
+        let snapshot = MachineSnapshot::ensure(&cache, &self.parts, &shape, &text, self.stop)?;
+        Ok(LabMachine { lab: self.clone(), shape, last_cache: last_cache(&machine), snapshot })
     }
 }
 
-impl Bench {
+impl LabMachine {
     /// Run one job.
     pub fn run(&self, spec: &JobSpec) -> Result<JobResult> {
         job::run(&self.lab, &self.shape, &self.snapshot, spec)
@@ -166,7 +166,7 @@ impl Bench {
 
     /// The saved machine.
     #[must_use]
-    pub fn snapshot(&self) -> &Snapshot {
+    pub fn snapshot(&self) -> &MachineSnapshot {
         &self.snapshot
     }
 

@@ -5,7 +5,7 @@
 //! missing in it, [`qemu`] turns those into a command line, [`vm`] starts and watches the process,
 //! [`snapshot`] keeps booted machines, [`job`] runs one command in one of them, [`policies`] is the
 //! table of what can be compared, [`mod@compare`] compares, [`sweep`] goes through a list of
-//! comparisons and keeps the results. [`Lab`] and [`Bench`] hold it together. Nothing here prints;
+//! comparisons and keeps the results. [`Lab`] and [`LabMachine`] hold it together. Nothing here prints;
 //! errors are [`LabError`].
 #![forbid(unsafe_code)]
 
@@ -36,9 +36,9 @@ mod vm;
 pub mod wire;
 
 pub use command::HostCommand;
-pub use compare::{compare, CompareResult, CompareSpec, Input};
+pub use compare::{compare, CompareInput, CompareResult, CompareSpec};
 pub use error::{LabError, Result};
 pub use job::{JobResult, JobSpec};
-pub use lab::{Bench, Lab, Progress, Silent};
+pub use lab::{Lab, LabMachine, ProgressSink, Silent};
 pub use stop::StopFlag;
 pub use table::table;

@@ -31,7 +31,7 @@ impl Gain {
 
 /// Pages by what they would gain in the fast node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ranking {
+pub struct PageRanking {
     /// Addresses, most worth moving first; pages that would gain nothing are left out.
     pub pages: Vec<u64>,
     /// Whether the whole program was profiled, for it marks no phase.
@@ -42,7 +42,7 @@ pub struct Ranking {
 ///
 /// # Errors
 /// [`LabError::Machine`] for a damaged profile, and for machines without figures.
-pub fn rank(profile: &[u8], shape: &Shape) -> Result<Ranking> {
+pub fn rank(profile: &[u8], shape: &Shape) -> Result<PageRanking> {
     let broken = |why: String| LabError::Machine { name: shape.name.clone(), why };
     let (fast, slow) = (shape.link_to(shape.fast), shape.link_to(shape.slow));
     let (Some(fast), Some(slow)) = (fast, slow) else {
@@ -66,7 +66,7 @@ pub fn rank(profile: &[u8], shape: &Shape) -> Result<Ranking> {
     }
     pages.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     let pages = pages.into_iter().map(|(_, address)| address).collect();
-    Ok(Ranking { pages, whole_program })
+    Ok(PageRanking { pages, whole_program })
 }
 
 /// "PAGE LOADS STORES": virtual page number in hex, misses in decimal.

@@ -67,7 +67,7 @@ pub enum Actor {
 
 /// How one policy is set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct PolicySetup {
     /// The name as asked.
     pub name: String,
     /// Who acts.
@@ -93,11 +93,11 @@ pub struct Plan {
 }
 
 /// Look a policy up and set its options.
-pub fn plan(name: &str, shape: &Shape) -> Result<Plan> {
+pub fn plan(name: &str, shape: &Shape) -> Result<PolicySetup> {
     let mut words = name.split('+');
     let base = words.next().unwrap_or_default();
     let mut options = Options::parse(name, words)?;
-    let mut plan = Plan {
+    let mut plan = PolicySetup {
         name: name.to_string(),
         actor: Actor::Kernel,
         before: vec![set(NUMA_BALANCING, "0"), optional(DEMOTION, "0")],
@@ -172,7 +172,7 @@ pub fn balancing_grid() -> Vec<String> {
     out
 }
 
-fn balancing(plan: &mut Plan, tuned: &[(&str, u64)]) {
+fn balancing(plan: &mut PolicySetup, tuned: &[(&str, u64)]) {
     plan.before = vec![set(DEMOTION, "1")];
     plan.before.extend(
         tuned
@@ -186,7 +186,7 @@ fn balancing(plan: &mut Plan, tuned: &[(&str, u64)]) {
 /// NUMA balancing as stock, with demotion, promotes; beside it the agent has a little of the
 /// command's memory reclaimed whenever the fast node is short of free memory, before kswapd would:
 /// what is reclaimed is demoted.
-fn reclaim(plan: &mut Plan, shape: &Shape, options: &mut Options) {
+fn reclaim(plan: &mut PolicySetup, shape: &Shape, options: &mut Options) {
     let promote = options.take("promote", 1);
     let free_mb = options.take("free_mb", 8);
     let step_mb = options.take("step_mb", 4);
@@ -208,7 +208,7 @@ fn reclaim(plan: &mut Plan, shape: &Shape, options: &mut Options) {
 }
 
 /// Weights in the ratio of the nodes' read bandwidths, the slowest node at least one.
-fn weighted_interleave(plan: &mut Plan, shape: &Shape, options: &mut Options) {
+fn weighted_interleave(plan: &mut PolicySetup, shape: &Shape, options: &mut Options) {
     let rates: Vec<(u32, u64)> = shape
         .nodes
         .iter()
@@ -259,7 +259,7 @@ const DAMOS_TUNED: DamosSettings =
 /// Two kdamonds on physical addresses: one promotes what is hot on the slow node, one demotes what
 /// is cold on the fast.
 fn damos(
-    plan: &mut Plan,
+    plan: &mut PolicySetup,
     shape: &Shape,
     options: &mut Options,
     defaults: &DamosSettings,
@@ -270,7 +270,8 @@ fn damos(
     let [quota, hot_min, cold_age, cold_max] =
         defaults.map(|(key, value)| options.take(key, value));
     let regions = (options.take("regions_min", 100), options.take("regions_max", 500));
-    let put = |plan: &mut Plan, path: String, value: String| plan.before.push(set(&path, &value));
+    let put =
+        |plan: &mut PolicySetup, path: String, value: String| plan.before.push(set(&path, &value));
     put(plan, format!("{KDAMONDS}/nr_kdamonds"), "2".into());
     for (index, hot) in [(0, true), (1, false)] {
         let (watched, target) =
@@ -401,7 +402,7 @@ mod tests {
         Shape::of(&terrace_machine::preset("lab-cxl").unwrap(), None).unwrap()
     }
 
-    fn value<'a>(plan: &'a Plan, path: &str) -> Option<&'a str> {
+    fn value<'a>(plan: &'a PolicySetup, path: &str) -> Option<&'a str> {
         plan.before.iter().find(|s| s.path == path).map(|s| s.value.as_str())
     }
 
@@ -444,7 +445,7 @@ mod tests {
         };
         assert_eq!((at(0, "start"), at(0, "end")), (Some("201326592"), Some("1275068416")));
         assert_eq!((at(1, "start"), at(1, "end")), (Some("1048576"), Some("201326592")));
-        let cold = |p: &Plan| {
+        let cold = |p: &PolicySetup| {
             value(p, &format!("{KDAMONDS}/1/contexts/0/schemes/0/access_pattern/nr_accesses/max"))
                 .map(str::to_string)
         };

@@ -11,7 +11,7 @@ use crate::shape::Shape;
 use crate::stats;
 use crate::stop::StopFlag;
 use crate::vm::{read_header, MailboxFile, Vm};
-use crate::wire::{self, State};
+use crate::wire::{self, MailboxState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::fs;
@@ -33,7 +33,7 @@ const SAVE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The parts that a machine is built from.
 #[derive(Debug, Clone)]
-pub struct Parts {
+pub struct MachineParts {
     /// QEMU, or the wrapper that starts it.
     pub qemu: PathBuf,
     /// Kernel image.
@@ -54,17 +54,17 @@ struct Meta {
 
 /// A saved machine in the cache.
 #[derive(Debug, Clone)]
-pub struct Snapshot {
+pub struct MachineSnapshot {
     dir: PathBuf,
     meta: Meta,
 }
 
-impl Snapshot {
+impl MachineSnapshot {
     /// The saved machine for these parts, booted now if it is not there. `machine_text` is what the
     /// plugin reads.
     pub fn ensure(
         cache: &Path,
-        parts: &Parts,
+        parts: &MachineParts,
         shape: &Shape,
         machine_text: &str,
         stop: StopFlag,
@@ -90,7 +90,7 @@ impl Snapshot {
     fn load(dir: &Path) -> Option<Self> {
         let meta: Meta = serde_json::from_slice(&fs::read(dir.join("meta.json")).ok()?).ok()?;
         let whole = dir.join("state").exists() && dir.join("machine.toml").exists();
-        whole.then(|| Snapshot { dir: dir.to_path_buf(), meta })
+        whole.then(|| MachineSnapshot { dir: dir.to_path_buf(), meta })
     }
 
     /// Its directory.
@@ -115,7 +115,7 @@ impl Snapshot {
     #[must_use]
     pub fn restore_arguments(
         &self,
-        parts: &Parts,
+        parts: &MachineParts,
         shape: &Shape,
         mailbox: &MailboxFile,
         run: &Path,
@@ -141,7 +141,7 @@ impl Snapshot {
         })
     }
 
-    /// Have a machine that was started with [`Snapshot::restore_arguments`] continue from the saved
+    /// Have a machine that was started with [`MachineSnapshot::restore_arguments`] continue from the saved
     /// state, wait until it has powered off, and copy what its mailbox then holds to `mailbox`.
     pub fn play(&self, vm: &mut Vm, socket: &Path, limit: Duration, mailbox: &Path) -> Result<()> {
         let stop = vm.stop();
@@ -191,7 +191,7 @@ fn forget_old(cache: &Path, newest: &Path) {
     }
 }
 
-fn plugin_args(parts: &Parts, snapshot: &Path, run: &Path) -> Option<PluginArgs> {
+fn plugin_args(parts: &MachineParts, snapshot: &Path, run: &Path) -> Option<PluginArgs> {
     let path = parts.plugin.clone()?;
     let args = vec![
         ("machine".to_string(), snapshot.join("machine.toml").display().to_string()),
@@ -203,7 +203,7 @@ fn plugin_args(parts: &Parts, snapshot: &Path, run: &Path) -> Option<PluginArgs>
 /// Boot, wait until the guest polls, stop, save.
 fn boot(
     dir: &Path,
-    parts: &Parts,
+    parts: &MachineParts,
     shape: &Shape,
     machine_text: &str,
     stop: StopFlag,
@@ -234,7 +234,9 @@ fn boot(
         start: Start::Boot,
     });
     let mut vm = Vm::start(&parts.qemu, &arguments, &dir.join("stderr"), &console, stop)?;
-    vm.wait_until("booting the guest", BOOT_LIMIT, || Ok(mailbox.header()?.state == State::Ready))?;
+    vm.wait_until("booting the guest", BOOT_LIMIT, || {
+        Ok(mailbox.header()?.state == MailboxState::Ready)
+    })?;
     let mut monitor = Monitor::connect(socket.path(), SAVE_LIMIT, stop)?;
     let mailbox_address = monitor.bar_address(IVSHMEM.0, IVSHMEM.1, 2)?;
     monitor.save(&dir.join("state"), SAVE_LIMIT)?;
@@ -294,7 +296,7 @@ impl Drop for Socket {
 }
 
 /// Sum over everything that the saved state depends on.
-fn key(parts: &Parts, shape: &Shape, machine_text: &str) -> Result<String> {
+fn key(parts: &MachineParts, shape: &Shape, machine_text: &str) -> Result<String> {
     let mut all = Vec::new();
     let mut add = |bytes: &[u8]| {
         all.extend_from_slice(&wire::checksum(bytes).to_le_bytes());
@@ -350,18 +352,18 @@ mod tests {
     fn broken_snapshots_are_not_loaded() {
         let dir = std::env::temp_dir().join(format!("terrace-snap-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
-        assert!(Snapshot::load(&dir).is_none());
+        assert!(MachineSnapshot::load(&dir).is_none());
         fs::write(
             dir.join("meta.json"),
             "{\"clock_ns\":1,\"mailbox_address\":2,\"boot_wall_seconds\":2.0}",
         )
         .unwrap();
-        assert!(Snapshot::load(&dir).is_none());
+        assert!(MachineSnapshot::load(&dir).is_none());
         fs::write(dir.join("state"), "").unwrap();
         fs::write(dir.join("machine.toml"), "").unwrap();
-        assert_eq!(Snapshot::load(&dir).map(|s| s.clock_ns()), Some(1));
+        assert_eq!(MachineSnapshot::load(&dir).map(|s| s.clock_ns()), Some(1));
         fs::write(dir.join("meta.json"), "{").unwrap();
-        assert!(Snapshot::load(&dir).is_none());
+        assert!(MachineSnapshot::load(&dir).is_none());
         let _ = fs::remove_dir_all(dir);
     }
 }

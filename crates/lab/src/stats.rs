@@ -6,17 +6,17 @@ use std::path::Path;
 
 /// Everything that is used of the plugin's statistics file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Stats {
+pub struct PluginStats {
     /// Guest clock at the end.
     pub clock_ns: u64,
     /// Marked spans, in the order in which they began.
     #[serde(default)]
-    pub phases: Vec<Span>,
+    pub phases: Vec<RoiSpan>,
 }
 
 /// One marked span of guest time.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Span {
+pub struct RoiSpan {
     /// "phase" for the workload's own marks, "job" for exec to exit.
     pub name: String,
     /// Guest clock at its begin.
@@ -31,7 +31,7 @@ pub struct Span {
     pub accesses: u64,
 }
 
-impl Span {
+impl RoiSpan {
     /// Length.
     #[must_use]
     pub fn seconds(&self) -> f64 {
@@ -47,17 +47,17 @@ impl Span {
     }
 }
 
-impl Stats {
+impl PluginStats {
     /// The span that results are about: the workload's phase if it marked one, else the job.
     #[must_use]
-    pub fn measured(&self) -> Option<&Span> {
+    pub fn measured(&self) -> Option<&RoiSpan> {
         let of = |name: &str| self.phases.iter().find(|s| s.name == name);
         of("phase").or_else(|| of("job"))
     }
 }
 
 /// Read the file that the plugin writes when QEMU ends.
-pub fn read(path: &Path) -> Result<Stats> {
+pub fn read(path: &Path) -> Result<PluginStats> {
     let bytes = std::fs::read(path).map_err(io("reading", path))?;
     serde_json::from_slice(&bytes)
         .map_err(|e| LabError::Stats { path: path.to_path_buf(), why: e.to_string() })

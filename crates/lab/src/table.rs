@@ -1,6 +1,6 @@
 //! The comparison as a table for people, at most 80 columns wide.
 
-use crate::compare::{CompareResult, Run};
+use crate::compare::{CompareResult, LabRun};
 use std::fmt::Write;
 
 /// Widest line.
@@ -70,7 +70,7 @@ fn decimals(seconds: impl Iterator<Item = f64>) -> usize {
     (3..6).find(|digits| shortest * 10_f64.powi(*digits) >= 100.0).unwrap_or(6) as usize
 }
 
-fn timed_row(run: &Run, seconds: String, ratio: f64) -> String {
+fn timed_row(run: &LabRun, seconds: String, ratio: f64) -> String {
     let count = |n: Option<u64>| n.map_or("-".into(), |n| n.to_string());
     format!(
         "{:<27}{seconds:>9}{ratio:>7.3}{:>7}{:>8}{:>8}{:>7}{:>7}\n",
@@ -130,8 +130,8 @@ fn clip(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
 
-    fn run(policy: &str, seconds: f64, sum: &str) -> Run {
-        Run {
+    fn run(policy: &str, seconds: f64, sum: &str) -> LabRun {
+        LabRun {
             policy: policy.into(),
             seconds: Some(seconds),
             startup_seconds: Some(0.0021),
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    fn result(runs: Vec<Run>) -> CompareResult {
+    fn result(runs: Vec<LabRun>) -> CompareResult {
         CompareResult {
             version: 1,
             machine: "lab-cxl".into(),
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_policy_without_a_time_says_why_and_the_others_have_theirs() {
         let why = "the workload exited with status 3: ".to_string() + &"words ".repeat(30);
-        let failed = Run::without_time("first-touch", why);
+        let failed = LabRun::without_time("first-touch", why);
         let text = table(&result(vec![failed, run("terrace", 1.0, "a")]));
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         assert!(
@@ -195,7 +195,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("ratio to terrace") && text.contains("1.000"), "{text}");
-        let none = table(&result(vec![Run::without_time("terrace", "interrupted".into())]));
+        let none = table(&result(vec![LabRun::without_time("terrace", "interrupted".into())]));
         assert!(none.contains("no time: interrupted"), "{none}");
     }
 

@@ -3,7 +3,7 @@
 use crate::error::{io, LabError, Result};
 use crate::monitor::was_too_slow;
 use crate::stop::StopFlag;
-use crate::wire::{self, ArchiveWriter, Header, State};
+use crate::wire::{self, ArchiveWriter, MailboxHeader, MailboxState};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -49,8 +49,11 @@ impl MailboxFile {
                 room_bytes: room,
             });
         }
-        let header =
-            Header { state: State::Job, len: archive.len() as u64, sum: wire::checksum(&archive) };
+        let header = MailboxHeader {
+            state: MailboxState::Job,
+            len: archive.len() as u64,
+            sum: wire::checksum(&archive),
+        };
         let file =
             OpenOptions::new().write(true).open(&self.path).map_err(io("opening", &self.path))?;
         file.write_all_at(&archive, wire::BODY_OFFSET as u64).map_err(io("writing", &self.path))?;
@@ -58,21 +61,21 @@ impl MailboxFile {
     }
 
     /// Whose turn it is, while the guest and this file share memory.
-    pub fn header(&self) -> Result<Header> {
+    pub fn header(&self) -> Result<MailboxHeader> {
         read_header(&self.path)
     }
 }
 
 /// The header at the start of a file.
-pub fn read_header(path: &Path) -> Result<Header> {
+pub fn read_header(path: &Path) -> Result<MailboxHeader> {
     let mut head = [0u8; wire::HEADER_LEN];
     let file = File::open(path).map_err(io("opening", path))?;
     file.read_exact_at(&mut head, 0).map_err(io("reading", path))?;
-    Ok(Header::decode(&head)?)
+    Ok(MailboxHeader::decode(&head)?)
 }
 
 /// The archive in a file of a whole mailbox, checked against the header.
-pub fn read_archive_bytes(path: &Path, header: Header) -> Result<Vec<u8>> {
+pub fn read_archive_bytes(path: &Path, header: MailboxHeader) -> Result<Vec<u8>> {
     let file = File::open(path).map_err(io("opening", path))?;
     let room = file
         .metadata()
@@ -259,17 +262,17 @@ mod tests {
     fn a_job_put_is_the_job_taken() {
         let path = temp("box");
         let mailbox = MailboxFile::create(&path, 1 << 20).unwrap();
-        assert_eq!(mailbox.header().unwrap().state, State::Empty);
+        assert_eq!(mailbox.header().unwrap().state, MailboxState::Empty);
         let mut archive = ArchiveWriter::new();
         archive.add("/x", 0o644, b"abc");
         mailbox.put_job(archive).unwrap();
         let header = mailbox.header().unwrap();
-        assert_eq!(header.state, State::Job);
+        assert_eq!(header.state, MailboxState::Job);
         let bytes = read_archive_bytes(&path, header).unwrap();
         assert_eq!(wire::read_archive(&bytes).unwrap()[0].data, b"abc");
-        let lie = Header { len: u64::MAX, ..header };
+        let lie = MailboxHeader { len: u64::MAX, ..header };
         assert!(read_archive_bytes(&path, lie).is_err());
-        let lie = Header { len: header.len + 8, ..header };
+        let lie = MailboxHeader { len: header.len + 8, ..header };
         assert!(read_archive_bytes(&path, lie).is_err());
         let _ = std::fs::remove_file(path);
     }

@@ -4,7 +4,7 @@
 //! summing to `R` in the slot, `sum of r * r / R`.
 
 use std::collections::BTreeMap;
-use terrace_model::{Access, Engine, Options, Params, LINE};
+use terrace_model::{MemoryAccess, MemorySystem, ModelOptions, ModelParams, LINE};
 use terrace_types::Bytes;
 
 const PAGE: u64 = 4096;
@@ -27,14 +27,14 @@ impl Random {
 }
 
 /// `lab-cxl`, scaled down, with caches so small that nearly every access is a miss.
-fn engine() -> Engine {
+fn engine() -> MemorySystem {
     let mut machine = terrace_machine::preset("lab-cxl").expect("a preset");
     machine.nodes[0].capacity = Bytes(FAST_PAGES * PAGE);
     machine.nodes[1].capacity = Bytes(SLOW_PAGES * PAGE);
     machine.caches[0].size = Bytes(4096);
     machine.caches[1].size = Bytes(16_384);
-    let options = Options { vcpus: 1, all_fast: false, memory_mode: true, outstanding: None };
-    Engine::new(Params::of(&machine, options).expect("can be modelled"), 10_000_000)
+    let options = ModelOptions { vcpus: 1, all_fast: false, memory_mode: true, outstanding: None };
+    MemorySystem::new(ModelParams::of(&machine, options).expect("can be modelled"), 10_000_000)
         .expect("caches of that size")
 }
 
@@ -52,7 +52,7 @@ fn modelled(frames: &[u64], seed: u64) -> f64 {
             continue;
         }
         let served =
-            engine.miss(0, Access { physical, virtual_: physical, write: false }, || Some(0));
+            engine.miss(0, MemoryAccess { physical, virtual_: physical, write: false }, || Some(0));
         // The first half fills the cache.
         if let Some(node) = served.filter(|_| touch > touches / 2) {
             counted[node] += 1;

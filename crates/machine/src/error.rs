@@ -6,14 +6,14 @@ use terrace_types::{CpuId, NodeId};
 
 /// Where in a text something was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct TextPosition {
     /// Name of the file, as given by the caller.
     pub file: String,
     /// Line, counted from 1; 0 where no line is meant.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TextPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line == 0 {
             write!(f, "{}", self.file)
@@ -30,7 +30,7 @@ pub enum MachineError {
     #[error("machine file {place}: not valid TOML ({why}); compare with a preset's file")]
     Syntax {
         /// Where.
-        place: Place,
+        place: TextPosition,
         /// The parser's words.
         why: String,
     },
@@ -38,7 +38,7 @@ pub enum MachineError {
     #[error("machine file {place}: unknown key `{key}`; known here: {known}")]
     UnknownKey {
         /// Where.
-        place: Place,
+        place: TextPosition,
         /// The key, with its table.
         key: String,
         /// Keys that would be accepted.
@@ -48,7 +48,7 @@ pub enum MachineError {
     #[error("machine file {place}: `{key}` is missing; add {example}")]
     MissingKey {
         /// Where the table starts.
-        place: Place,
+        place: TextPosition,
         /// The key, with its table.
         key: String,
         /// A line that would do.
@@ -58,7 +58,7 @@ pub enum MachineError {
     #[error("machine file {place}: `{key}` is {found}; expected {expected}")]
     BadValue {
         /// Where.
-        place: Place,
+        place: TextPosition,
         /// The key, with its table.
         key: String,
         /// What was found, shortened.
@@ -70,7 +70,7 @@ pub enum MachineError {
     #[error("machine file {place}: `{key}` and `{other}` both given; keep one")]
     BothGiven {
         /// Where.
-        place: Place,
+        place: TextPosition,
         /// One key.
         key: String,
         /// The other key.
@@ -104,13 +104,13 @@ pub enum MachineError {
         /// The machine or file.
         name: String,
         /// What does not fit.
-        problem: Problem,
+        problem: MachineConflict,
     },
     /// hwloc XML that cannot be used.
     #[error("hwloc XML {place}: {problem}")]
     Xml {
         /// Where.
-        place: Place,
+        place: TextPosition,
         /// What is wrong with it.
         problem: XmlProblem,
     },
@@ -126,7 +126,7 @@ pub enum MachineError {
 
 /// Ways in which parts of a description contradict each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum MachineConflict {
     /// The name cannot be shown.
     #[error("its name is empty, longer than 64 bytes or has control characters; rename it")]
     BadName,

@@ -2,7 +2,7 @@
 //! Pure: what works here and now (trackers, permissions) is found out elsewhere.
 
 use crate::model::{Evidence, Machine, Node};
-use crate::rank::{list, rank, Basis, By, Ranking};
+use crate::rank::{list, rank, Basis, RankAttribute, TierRanking};
 use crate::survey::Surroundings;
 use serde::Serialize;
 use terrace_types::{Bytes, NodeId};
@@ -70,7 +70,7 @@ pub fn explain(machine: &Machine) -> Vec<Finding> {
 #[must_use]
 pub fn explain_with(machine: &Machine, surroundings: &Surroundings) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Ok(ranking) = rank(machine, By::Bandwidth, None) {
+    if let Ok(ranking) = rank(machine, RankAttribute::Bandwidth, None) {
         tiers(machine, &ranking, &mut findings);
         figures(machine, &ranking, &mut findings);
     }
@@ -96,7 +96,7 @@ fn push(
 
 const PROBE: &str = "terrace probe -o machine.toml";
 
-fn tiers(machine: &Machine, ranking: &Ranking, findings: &mut Vec<Finding>) {
+fn tiers(machine: &Machine, ranking: &TierRanking, findings: &mut Vec<Finding>) {
     let order: Vec<String> = ranking.tiers.iter().map(|t| list(&t.nodes)).collect();
     let order = order.join(" > ");
     let unknown = ranking.tiers.iter().all(|t| t.basis == Basis::Nothing);
@@ -122,8 +122,8 @@ fn tiers(machine: &Machine, ranking: &Ranking, findings: &mut Vec<Finding>) {
         ranking.initiator
     );
     push(findings, Topic::Tiers, Severity::Fine, text, None);
-    let known = |r: &Ranking| r.tiers.iter().all(|t| t.basis == Basis::Asked);
-    if let Ok(latency) = rank(machine, By::Latency, Some(ranking.initiator)) {
+    let known = |r: &TierRanking| r.tiers.iter().all(|t| t.basis == Basis::Asked);
+    if let Ok(latency) = rank(machine, RankAttribute::Latency, Some(ranking.initiator)) {
         let other: Vec<String> = latency.tiers.iter().map(|t| list(&t.nodes)).collect();
         let other = other.join(" > ");
         if other != order && known(ranking) && known(&latency) {
@@ -135,7 +135,7 @@ fn tiers(machine: &Machine, ranking: &Ranking, findings: &mut Vec<Finding>) {
     }
 }
 
-fn figures(machine: &Machine, ranking: &Ranking, findings: &mut Vec<Finding>) {
+fn figures(machine: &Machine, ranking: &TierRanking, findings: &mut Vec<Finding>) {
     // One tier of many nodes, nothing known: said already.
     if ranking.tiers.len() < 2 {
         return;
@@ -208,7 +208,7 @@ fn devices(machine: &Machine, surroundings: &Surroundings, findings: &mut Vec<Fi
         let command = format!("daxctl reconfigure-device --mode=system-ram {}", device.name);
         push(findings, Topic::UnusedDax, Severity::Note, text, Some(&command));
     }
-    let in_use = machine.nodes.iter().any(|n| n.kind == crate::model::Kind::Cxl)
+    let in_use = machine.nodes.iter().any(|n| n.kind == crate::model::MemoryKind::Cxl)
         || surroundings.dax.iter().any(|d| d.nature.as_deref() == Some("CXL"));
     if !surroundings.cxl.is_empty() && !in_use {
         let names: Vec<String> = surroundings.cxl.iter().map(ToString::to_string).collect();

@@ -2,7 +2,7 @@
 //! fastest memory for the slowest, since memory without CPUs is given large distances whatever it
 //! is. Pure: who this is, the caller has found out.
 
-use crate::model::{Kind, Link, Machine, Node};
+use crate::model::{Link, Machine, MemoryKind, Node};
 use crate::presets::preset;
 use crate::rank::list;
 use terrace_types::{Bytes, NodeId};
@@ -21,7 +21,7 @@ pub struct KnownModels {
 /// What is known of a model.
 struct Known {
     model: &'static str,
-    kind: Kind,
+    kind: MemoryKind,
     /// The preset whose figures hold, where there is one.
     preset: Option<&'static str>,
 }
@@ -36,11 +36,11 @@ impl KnownModels {
                 4 => Some("knl-snc4"),
                 _ => None,
             };
-            known("Knights Landing", Kind::Hbm, preset)
+            known("Knights Landing", MemoryKind::Hbm, preset)
         } else if self.grace_hopper {
-            known("Grace Hopper", Kind::Gpu, Some("grace-hopper"))
+            known("Grace Hopper", MemoryKind::Gpu, Some("grace-hopper"))
         } else if self.power9_with_gpus {
-            known("POWER9 with GPUs", Kind::Gpu, None)
+            known("POWER9 with GPUs", MemoryKind::Gpu, None)
         } else {
             None
         }
@@ -57,7 +57,8 @@ pub fn add_known_figures(machine: &mut Machine, models: KnownModels) {
         return;
     };
     let mut named = Vec::new();
-    for node in machine.nodes.iter_mut().filter(|n| is_special(n) && n.kind == Kind::Unknown) {
+    for node in machine.nodes.iter_mut().filter(|n| is_special(n) && n.kind == MemoryKind::Unknown)
+    {
         node.kind = known.kind;
         named.push(node.id);
     }

@@ -17,19 +17,21 @@ mod survey;
 mod tiers;
 mod validate;
 
-pub use error::{MachineError, Place, Problem, XmlProblem};
+pub use error::{MachineConflict, MachineError, TextPosition, XmlProblem};
 pub use explain::{explain, explain_with, Finding, Severity, Topic};
 pub use file::{with_store, LinkSpread, Spreads, MAX_FILE};
 pub use hwloc::{from_hwloc_xml, MAX_XML};
 pub use known::{add_known_figures, KnownModels};
-pub use lists::{list_numbers, parse_list, parse_mask, ListError};
+pub use lists::{list_numbers, parse_list, parse_mask, CpuListError};
 pub use model::{
-    CacheLevel, CoreModel, Energy, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node, Tlb,
+    CacheLevel, CoreModel, Energy, Evidence, Figure, Link, Machine, MemoryKind, MigrationCost,
+    Node, TlbSpec,
 };
 pub use presets::{preset, preset_names, preset_or_error, preset_text};
 pub use quantity::{format_bytes, format_rate, parse_bytes, parse_rate};
 pub use rank::{
-    list, rank, Basis, By, RankError, Ranking, Tier, MEASURED_TOLERANCE_PERCENT, MODELLED_LINE,
+    list, rank, Basis, RankAttribute, RankError, Tier, TierRanking, MEASURED_TOLERANCE_PERCENT,
+    MODELLED_LINE,
 };
 pub use store::FarStore;
 pub use survey::{CxlDevice, DaxDevice, KernelTier, Surroundings, Survey};

@@ -61,7 +61,7 @@ pub struct Figure<T> {
 /// What a node's memory is made of, for people to read; nothing is ranked by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum MemoryKind {
     /// Ordinary DDR memory.
     Dram,
     /// High-bandwidth memory.
@@ -81,7 +81,7 @@ pub enum Kind {
     Unknown,
 }
 
-impl Kind {
+impl MemoryKind {
     const ALL: [Self; 8] = [
         Self::Dram,
         Self::Hbm,
@@ -121,7 +121,7 @@ pub struct Node {
     /// OS index.
     pub id: NodeId,
     /// What it is made of.
-    pub kind: Kind,
+    pub kind: MemoryKind,
     /// CPUs that are local to it, ascending; empty for memory-only nodes.
     pub cpus: Vec<CpuId>,
     /// Memory in all; zero for CPU-only nodes.
@@ -220,7 +220,7 @@ impl Default for CoreModel {
 /// A core's data translations, and what it costs to be without one. Least recently used entries
 /// leave first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tlb {
+pub struct TlbSpec {
     /// Entries of the first level for base pages; zero: as many as a program uses.
     pub entries: u32,
     /// Ways of a set of those.
@@ -239,7 +239,7 @@ pub struct Tlb {
     pub walk: Nanos,
 }
 
-impl Tlb {
+impl TlbSpec {
     /// As many translations as a program uses, and walks for nothing: an emulator's.
     pub const UNLIMITED: Self = Self {
         entries: 0,
@@ -253,7 +253,7 @@ impl Tlb {
     };
 }
 
-impl Default for Tlb {
+impl Default for TlbSpec {
     /// Entries and ways of Intel's Skylake server cores (Optimization Reference Manual 248966-045,
     /// table 2-15: data 64 for 4 KiB in 4 ways, 32 for 2 MiB in 4 ways; shared second level 1536 in
     /// 12 ways). The times are estimates: 2 ns for the second level (7 to 8 cycles beyond the first
@@ -333,7 +333,7 @@ pub struct Machine {
     /// Core model.
     pub core: CoreModel,
     /// A core's translations.
-    pub tlb: Tlb,
+    pub tlb: TlbSpec,
     /// Caches, level 1 first.
     pub caches: Vec<CacheLevel>,
     /// Nodes by ascending id.

@@ -7,7 +7,7 @@
 //! an order: two figures and a distance can contradict each other in a circle.
 
 use crate::lists::list_numbers;
-use crate::model::{Evidence, Figure, Kind, Link, Machine, Node};
+use crate::model::{Evidence, Figure, Link, Machine, MemoryKind, Node};
 use std::cmp::{Ordering, Reverse};
 use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
 
@@ -17,7 +17,7 @@ pub const MODELLED_LINE: Bytes = Bytes(64);
 
 /// The attribute that orders tiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum By {
+pub enum RankAttribute {
     /// Highest read bandwidth first; writes break ties.
     #[default]
     Bandwidth,
@@ -27,7 +27,7 @@ pub enum By {
     Capacity,
 }
 
-impl By {
+impl RankAttribute {
     /// Its name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -64,7 +64,7 @@ pub struct Tier {
     /// Its nodes, nearest first.
     pub nodes: Vec<NodeId>,
     /// What they are made of, where all are of one kind.
-    pub kind: Option<Kind>,
+    pub kind: Option<MemoryKind>,
     /// Memory of all its nodes together.
     pub capacity: Bytes,
     /// Bandwidth of reads from one node of the tier.
@@ -83,9 +83,9 @@ pub struct Tier {
 
 /// All tiers of a machine from one initiator, best first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ranking {
+pub struct TierRanking {
     /// The attribute asked for.
-    pub by: By,
+    pub by: RankAttribute,
     /// The node whose CPUs access.
     pub initiator: NodeId,
     /// Tiers by rank.
@@ -97,7 +97,7 @@ pub struct Ranking {
     pub notes: Vec<String>,
 }
 
-impl Ranking {
+impl TierRanking {
     /// Rank of the tier that holds `node`; 0 is best.
     #[must_use]
     pub fn rank_of(&self, node: NodeId) -> Option<usize> {
@@ -144,7 +144,11 @@ pub const MEASURED_TOLERANCE_PERCENT: u64 = 5;
 
 /// Ranks the memory of `machine` by `by`, as the CPUs of `initiator` see it; without one, as those
 /// of the lowest node that has CPUs.
-pub fn rank(machine: &Machine, by: By, initiator: Option<NodeId>) -> Result<Ranking, RankError> {
+pub fn rank(
+    machine: &Machine,
+    by: RankAttribute,
+    initiator: Option<NodeId>,
+) -> Result<TierRanking, RankError> {
     let initiator = resolve(machine, initiator)?;
     let mut singles: Vec<Tier> = machine
         .nodes
@@ -154,7 +158,9 @@ pub fn rank(machine: &Machine, by: By, initiator: Option<NodeId>) -> Result<Rank
         .collect();
     // One order for grouping, whatever the attribute, so that the tiers themselves do not depend on
     // it.
-    singles.sort_by(|a, b| compare(a, b, By::Bandwidth).then_with(|| a.nodes.cmp(&b.nodes)));
+    singles.sort_by(|a, b| {
+        compare(a, b, RankAttribute::Bandwidth).then_with(|| a.nodes.cmp(&b.nodes))
+    });
     let mut notes = Vec::new();
     let mut tiers: Vec<Tier> = Vec::new();
     for tier in singles {
@@ -177,7 +183,7 @@ pub fn rank(machine: &Machine, by: By, initiator: Option<NodeId>) -> Result<Rank
             cache.line
         ));
     }
-    Ok(Ranking { by, initiator, tiers, unordered, notes })
+    Ok(TierRanking { by, initiator, tiers, unordered, notes })
 }
 
 fn resolve(machine: &Machine, asked: Option<NodeId>) -> Result<NodeId, RankError> {
@@ -196,7 +202,7 @@ fn resolve(machine: &Machine, asked: Option<NodeId>) -> Result<NodeId, RankError
     }
 }
 
-fn single(node: &Node, link: Option<&Link>, by: By) -> Tier {
+fn single(node: &Node, link: Option<&Link>, by: RankAttribute) -> Tier {
     let mut tier = Tier {
         nodes: vec![node.id],
         kind: Some(node.kind),
@@ -211,8 +217,12 @@ fn single(node: &Node, link: Option<&Link>, by: By) -> Tier {
     let bandwidth = tier.read_bandwidth.or(tier.write_bandwidth).is_some();
     let latency = tier.read_latency.or(tier.write_latency).is_some();
     tier.basis = match (by, bandwidth, latency) {
-        (By::Capacity, ..) | (By::Bandwidth, true, _) | (By::Latency, _, true) => Basis::Asked,
-        (By::Bandwidth, false, true) | (By::Latency, true, false) => Basis::Other,
+        (RankAttribute::Capacity, ..)
+        | (RankAttribute::Bandwidth, true, _)
+        | (RankAttribute::Latency, _, true) => Basis::Asked,
+        (RankAttribute::Bandwidth, false, true) | (RankAttribute::Latency, true, false) => {
+            Basis::Other
+        }
         (_, false, false) if tier.distance.is_some() => Basis::Distance,
         (_, false, false) => Basis::Nothing,
     };
@@ -220,14 +230,14 @@ fn single(node: &Node, link: Option<&Link>, by: By) -> Tier {
 }
 
 /// Better first. Total: what compares equal here is equal in every figure and every distance.
-fn compare(a: &Tier, b: &Tier, by: By) -> Ordering {
+fn compare(a: &Tier, b: &Tier, by: RankAttribute) -> Ordering {
     let bandwidth = || bandwidth_key(a).cmp(&bandwidth_key(b));
     let latency = || latency_key(a).cmp(&latency_key(b));
     let near = || a.distance.unwrap_or(u32::MAX).cmp(&b.distance.unwrap_or(u32::MAX));
     match by {
-        By::Bandwidth => bandwidth().then_with(latency).then_with(near),
-        By::Latency => latency().then_with(bandwidth).then_with(near),
-        By::Capacity => {
+        RankAttribute::Bandwidth => bandwidth().then_with(latency).then_with(near),
+        RankAttribute::Latency => latency().then_with(bandwidth).then_with(near),
+        RankAttribute::Capacity => {
             b.capacity.cmp(&a.capacity).then_with(bandwidth).then_with(latency).then_with(near)
         }
     }
@@ -299,7 +309,7 @@ fn distance(machine: &Machine, from: NodeId, to: NodeId) -> u32 {
     machine.link(from, to).and_then(|l| l.distance).unwrap_or(u32::MAX)
 }
 
-fn describe(tiers: &[Tier], by: By, initiator: NodeId, notes: &mut Vec<String>) {
+fn describe(tiers: &[Tier], by: RankAttribute, initiator: NodeId, notes: &mut Vec<String>) {
     let nodes_on = |basis| -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> =
             tiers.iter().filter(|t| t.basis == basis).flat_map(|t| t.nodes.clone()).collect();
@@ -307,7 +317,7 @@ fn describe(tiers: &[Tier], by: By, initiator: NodeId, notes: &mut Vec<String>) 
         nodes
     };
     let asked = by.name();
-    let other = if by == By::Latency { "bandwidth" } else { "latency" };
+    let other = if by == RankAttribute::Latency { "bandwidth" } else { "latency" };
     // With one tier there is no order; with one basis there is nothing to come after.
     let only = tiers.len() < 2;
     let alike = tiers.windows(2).all(|pair| pair[0].basis == pair[1].basis);
@@ -335,9 +345,9 @@ fn describe(tiers: &[Tier], by: By, initiator: NodeId, notes: &mut Vec<String>) 
         let tied = a.basis == Basis::Asked
             && b.basis == Basis::Asked
             && match by {
-                By::Bandwidth => bandwidth_key(a) == bandwidth_key(b),
-                By::Latency => latency_key(a) == latency_key(b),
-                By::Capacity => a.capacity == b.capacity,
+                RankAttribute::Bandwidth => bandwidth_key(a) == bandwidth_key(b),
+                RankAttribute::Latency => latency_key(a) == latency_key(b),
+                RankAttribute::Capacity => a.capacity == b.capacity,
             };
         if tied {
             let (x, y) = (list(&a.nodes), list(&b.nodes));
@@ -346,7 +356,7 @@ fn describe(tiers: &[Tier], by: By, initiator: NodeId, notes: &mut Vec<String>) 
     }
 }
 
-/// Nodes of [`Ranking::unordered`], ascending.
+/// Nodes of [`TierRanking::unordered`], ascending.
 fn unordered(machine: &Machine, tiers: &[Tier]) -> Vec<NodeId> {
     if tiers.len() < 2 {
         return Vec::new();
@@ -358,7 +368,8 @@ fn unordered(machine: &Machine, tiers: &[Tier]) -> Vec<NodeId> {
     nodes.retain(|id| {
         let figures = machine.links.iter().any(|l| l.target == *id && l.has_figures());
         machine.node(*id).is_some_and(|n| {
-            let may_be_fast = matches!(n.kind, Kind::Unknown | Kind::Hbm | Kind::Gpu);
+            let may_be_fast =
+                matches!(n.kind, MemoryKind::Unknown | MemoryKind::Hbm | MemoryKind::Gpu);
             n.cpus.is_empty() && may_be_fast && !figures
         })
     });
@@ -380,10 +391,10 @@ fn describe_unordered(nodes: &[NodeId]) -> Option<String> {
 }
 
 /// What breaks a tie.
-fn decider(a: &Tier, b: &Tier, by: By) -> &'static str {
-    if by != By::Bandwidth && bandwidth_key(a) != bandwidth_key(b) {
+fn decider(a: &Tier, b: &Tier, by: RankAttribute) -> &'static str {
+    if by != RankAttribute::Bandwidth && bandwidth_key(a) != bandwidth_key(b) {
         "bandwidth"
-    } else if by != By::Latency && latency_key(a) != latency_key(b) {
+    } else if by != RankAttribute::Latency && latency_key(a) != latency_key(b) {
         "latency"
     } else if a.distance != b.distance {
         "distance"

@@ -1,7 +1,7 @@
 //! What `terrace tiers` prints: the JSON that others rely on, and a table for people.
 
 use crate::model::{Evidence, Figure, Machine};
-use crate::rank::{list, Basis, Ranking, Tier};
+use crate::rank::{list, Basis, Tier, TierRanking};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -61,7 +61,7 @@ pub struct TierReport {
 impl TiersReport {
     /// The report of `ranking`, which must be of `machine`.
     #[must_use]
-    pub fn new(machine: &Machine, ranking: &Ranking, source: &str) -> Self {
+    pub fn new(machine: &Machine, ranking: &TierRanking, source: &str) -> Self {
         Self {
             machine: machine.name.clone(),
             source: source.to_owned(),
@@ -109,7 +109,7 @@ impl TierReport {
 
 /// The ranking as a table for people, within 80 columns, with notes below.
 #[must_use]
-pub fn render_text(machine: &Machine, ranking: &Ranking, source: &str) -> String {
+pub fn render_text(machine: &Machine, ranking: &TierRanking, source: &str) -> String {
     render_text_within(machine, ranking, source, 80)
 }
 
@@ -117,7 +117,7 @@ pub fn render_text(machine: &Machine, ranking: &Ranking, source: &str) -> String
 #[must_use]
 pub fn render_text_within(
     machine: &Machine,
-    ranking: &Ranking,
+    ranking: &TierRanking,
     source: &str,
     columns: usize,
 ) -> String {

@@ -1,6 +1,6 @@
 //! Checks that every reader of machines shares, whatever the format.
 
-use crate::error::Problem;
+use crate::error::MachineConflict;
 use crate::model::{CacheLevel, Figure, Link, Machine};
 use crate::store::FarStore;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +19,9 @@ pub const MAX_CAPACITY: Bytes = Bytes(1 << 60);
 
 impl Machine {
     /// Checks that the parts fit each other and no figure is beyond reason.
-    pub fn check(&self) -> Result<(), Problem> {
+    pub fn check(&self) -> Result<(), MachineConflict> {
         if self.name.is_empty() || self.name.len() > 64 || self.name.chars().any(char::is_control) {
-            return Err(Problem::BadName);
+            return Err(MachineConflict::BadName);
         }
         self.check_nodes()?;
         self.check_links()?;
@@ -30,18 +30,18 @@ impl Machine {
         self.check_costs()
     }
 
-    fn check_nodes(&self) -> Result<(), Problem> {
+    fn check_nodes(&self) -> Result<(), MachineConflict> {
         if self.nodes.is_empty() {
-            return Err(Problem::NoNodes);
+            return Err(MachineConflict::NoNodes);
         }
         let mut ids = BTreeSet::new();
         let mut owners: BTreeMap<CpuId, NodeId> = BTreeMap::new();
         for node in &self.nodes {
             if node.id > MAX_NODE {
-                return Err(Problem::NodeTooHigh(node.id));
+                return Err(MachineConflict::NodeTooHigh(node.id));
             }
             if !ids.insert(node.id) {
-                return Err(Problem::DuplicateNode(node.id));
+                return Err(MachineConflict::DuplicateNode(node.id));
             }
             let what = |part: &str| format!("{part} of node {}", node.id);
             if node.capacity > MAX_CAPACITY {
@@ -59,54 +59,54 @@ impl Machine {
             }
             for cpu in &node.cpus {
                 if *cpu > MAX_CPU {
-                    return Err(Problem::CpuTooHigh(*cpu));
+                    return Err(MachineConflict::CpuTooHigh(*cpu));
                 }
                 if let Some(first) = owners.insert(*cpu, node.id) {
-                    return Err(Problem::CpuTwice { cpu: *cpu, first, second: node.id });
+                    return Err(MachineConflict::CpuTwice { cpu: *cpu, first, second: node.id });
                 }
             }
         }
         if owners.is_empty() {
-            return Err(Problem::NoCpus);
+            return Err(MachineConflict::NoCpus);
         }
         if self.nodes.iter().all(|n| n.capacity == Bytes::ZERO) {
-            return Err(Problem::NoMemory);
+            return Err(MachineConflict::NoMemory);
         }
         Ok(())
     }
 
-    fn check_links(&self) -> Result<(), Problem> {
+    fn check_links(&self) -> Result<(), MachineConflict> {
         let mut pairs = BTreeSet::new();
         for link in &self.links {
             let Link { initiator, target, .. } = *link;
             for end in [initiator, target] {
                 if self.node(end).is_none() {
-                    return Err(Problem::LinkToNowhere { initiator, target, missing: end });
+                    return Err(MachineConflict::LinkToNowhere { initiator, target, missing: end });
                 }
             }
             if self.node(target).is_some_and(|n| n.capacity == Bytes::ZERO) {
-                return Err(Problem::LinkToNoMemory { initiator, target });
+                return Err(MachineConflict::LinkToNoMemory { initiator, target });
             }
             if !pairs.insert((initiator, target)) {
-                return Err(Problem::DuplicateLink { initiator, target });
+                return Err(MachineConflict::DuplicateLink { initiator, target });
             }
             check_figures(link)?;
         }
         Ok(())
     }
 
-    fn check_caches(&self) -> Result<(), Problem> {
+    fn check_caches(&self) -> Result<(), MachineConflict> {
         let mut levels = BTreeSet::new();
         for cache in &self.caches {
             if !levels.insert(cache.level) {
-                return Err(Problem::DuplicateCache(cache.level));
+                return Err(MachineConflict::DuplicateCache(cache.level));
             }
             check_cache(cache)?;
         }
         Ok(())
     }
 
-    fn check_tlb(&self) -> Result<(), Problem> {
+    fn check_tlb(&self) -> Result<(), MachineConflict> {
         let tlb = &self.tlb;
         let levels = [
             ("tlb.entries", tlb.entries, tlb.ways),
@@ -133,7 +133,7 @@ impl Machine {
         Ok(())
     }
 
-    fn check_costs(&self) -> Result<(), Problem> {
+    fn check_costs(&self) -> Result<(), MachineConflict> {
         if !power_of_two(self.page_size, 4096, 2 << 20) {
             return Err(absurd("page_size", self.page_size, "a power of two from 4 KiB to 2 MiB"));
         }
@@ -165,7 +165,7 @@ impl Machine {
         self.far.iter().try_for_each(|store| self.check_store(store))
     }
 
-    fn check_store(&self, store: &FarStore) -> Result<(), Problem> {
+    fn check_store(&self, store: &FarStore) -> Result<(), MachineConflict> {
         let name = &store.name;
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
         if name.is_empty() || name.len() > 32 || !name.chars().all(plain) {
@@ -197,7 +197,7 @@ impl Machine {
     }
 }
 
-fn check_figures(link: &Link) -> Result<(), Problem> {
+fn check_figures(link: &Link) -> Result<(), MachineConflict> {
     let what = |part: &str| format!("{part} from node {} to node {}", link.initiator, link.target);
     for (part, figure) in
         [("read latency", link.read_latency), ("write latency", link.write_latency)]
@@ -225,7 +225,7 @@ fn check_figures(link: &Link) -> Result<(), Problem> {
 }
 
 /// Checks one cache level.
-pub(crate) fn check_cache(cache: &CacheLevel) -> Result<(), Problem> {
+pub(crate) fn check_cache(cache: &CacheLevel) -> Result<(), MachineConflict> {
     let what = |part: &str| format!("{part} of cache level {}", cache.level);
     if !(1..=8).contains(&cache.level) {
         return Err(absurd("cache level", cache.level, "from 1 to 8"));
@@ -240,7 +240,7 @@ pub(crate) fn check_cache(cache: &CacheLevel) -> Result<(), Problem> {
         return Err(absurd(what("size"), cache.size, "above 0 and at most 64 GiB"));
     }
     if cache.size.get() % (cache.line.get() * u64::from(cache.ways)) != 0 {
-        return Err(Problem::CacheGeometry(cache.level));
+        return Err(MachineConflict::CacheGeometry(cache.level));
     }
     if cache.hit > Nanos::millis(1) {
         return Err(absurd(what("hit time"), cache.hit, "at most 1 ms"));
@@ -256,6 +256,6 @@ fn absurd(
     what: impl Into<String>,
     found: impl std::fmt::Display,
     expected: &'static str,
-) -> Problem {
-    Problem::Absurd { what: what.into(), found: found.to_string(), expected }
+) -> MachineConflict {
+    MachineConflict::Absurd { what: what.into(), found: found.to_string(), expected }
 }

@@ -1,6 +1,6 @@
 //! Machine files: what is accepted, and the one line each mistake gets.
 
-use terrace_machine::{Evidence, Kind, Machine, MachineError, Problem};
+use terrace_machine::{Evidence, Machine, MachineConflict, MachineError, MemoryKind};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
 const NODE: &str = "[[node]]\nid = 0\ncpus = [0]\ncapacity = \"1 GiB\"\n";
@@ -22,7 +22,7 @@ fn the_least_machine_gets_defaults_and_says_so() {
     let machine = read(NODE);
     assert_eq!(machine.name, "m.toml");
     assert_eq!(machine.page_size, Bytes(4096));
-    assert_eq!(machine.nodes[0].kind, Kind::Unknown);
+    assert_eq!(machine.nodes[0].kind, MemoryKind::Unknown);
     assert_eq!(machine.nodes[0].block, Bytes(64));
     assert_eq!(machine.notes.len(), 2);
     assert!(machine.links.is_empty() && machine.caches.is_empty());
@@ -143,14 +143,17 @@ fn parts_that_contradict_each_other() {
 #[test]
 fn machines_of_nothing() {
     for (text, problem) in [
-        ("", Problem::NoNodes),
-        ("name = \"\"\n[[node]]\nid = 0\ncpus = [0]\ncapacity = \"1 B\"\n", Problem::BadName),
+        ("", MachineConflict::NoNodes),
+        (
+            "name = \"\"\n[[node]]\nid = 0\ncpus = [0]\ncapacity = \"1 B\"\n",
+            MachineConflict::BadName,
+        ),
         (
             "name = \"a\\u0007\"\n[[node]]\nid = 0\ncpus = [0]\ncapacity = \"1 B\"\n",
-            Problem::BadName,
+            MachineConflict::BadName,
         ),
-        ("[[node]]\nid = 0\ncapacity = \"1 B\"\n", Problem::NoCpus),
-        ("[[node]]\nid = 0\ncpus = [0]\ncapacity = \"0 B\"\n", Problem::NoMemory),
+        ("[[node]]\nid = 0\ncapacity = \"1 B\"\n", MachineConflict::NoCpus),
+        ("[[node]]\nid = 0\ncpus = [0]\ncapacity = \"0 B\"\n", MachineConflict::NoMemory),
     ] {
         let want = MachineError::Inconsistent { name: "m".to_owned(), problem };
         assert_eq!(Machine::from_toml(text, "m"), Err(want), "{text}");

@@ -1,6 +1,6 @@
 //! hwloc XML written by hand: what is taken, and what hostile input gets.
 
-use terrace_machine::{from_hwloc_xml, rank, By, Evidence, Kind, Survey};
+use terrace_machine::{from_hwloc_xml, rank, Evidence, MemoryKind, RankAttribute, Survey};
 use terrace_types::{Bytes, CpuId, NodeId};
 
 const FIXTURE: &str = include_str!("../../../fixtures/machines/hbm-and-cxl.xml");
@@ -32,8 +32,11 @@ fn nodes_are_told_apart_though_hwloc_gives_all_of_them_cpus() {
     assert_eq!(cpus(0), [CpuId(0), CpuId(1)]);
     assert_eq!(cpus(1), [CpuId(2), CpuId(3)]);
     assert!(cpus(2).is_empty() && cpus(3).is_empty() && cpus(4).is_empty());
-    let kinds: Vec<Kind> = machine.nodes.iter().map(|n| n.kind).collect();
-    assert_eq!(kinds, [Kind::Dram, Kind::Dram, Kind::Hbm, Kind::Hbm, Kind::Cxl]);
+    let kinds: Vec<MemoryKind> = machine.nodes.iter().map(|n| n.kind).collect();
+    assert_eq!(
+        kinds,
+        [MemoryKind::Dram, MemoryKind::Dram, MemoryKind::Hbm, MemoryKind::Hbm, MemoryKind::Cxl]
+    );
     let packages: Vec<Option<u32>> = machine.nodes.iter().map(|n| n.package).collect();
     assert_eq!(packages, [Some(0), Some(1), Some(0), Some(1), Some(1)]);
     assert!(machine.notes.iter().any(|n| n.contains("CPUs near several of nodes 0-4")));
@@ -73,8 +76,8 @@ fn ranks_and_caches() {
         let ranking = rank(&machine, by, Some(NodeId(from))).expect("ranking");
         ranking.tiers.iter().map(|t| t.nodes.iter().map(|n| n.0).collect()).collect()
     };
-    assert_eq!(order(By::Bandwidth, 0), [[2], [0], [1], [3], [4]]);
-    assert_eq!(order(By::Latency, 1), [[1], [3], [4], [2], [0]]);
+    assert_eq!(order(RankAttribute::Bandwidth, 0), [[2], [0], [1], [3], [4]]);
+    assert_eq!(order(RankAttribute::Latency, 1), [[1], [3], [4], [2], [0]]);
     let caches: Vec<(u8, Bytes, u32, bool)> =
         machine.caches.iter().map(|c| (c.level, c.size, c.ways, c.shared)).collect();
     assert_eq!(
@@ -253,10 +256,10 @@ fn a_knights_landing_is_known_by_its_package() {
         infos.concat()
     );
     let machine = read(&around(&inner)).machine;
-    let ranking = rank(&machine, By::Bandwidth, None).expect("ranking");
+    let ranking = rank(&machine, RankAttribute::Bandwidth, None).expect("ranking");
     assert_eq!(
         (ranking.tiers[0].nodes.clone(), machine.nodes[1].kind),
-        (vec![NodeId(1)], Kind::Hbm)
+        (vec![NodeId(1)], MemoryKind::Hbm)
     );
     assert_eq!(ranking.tiers[0].read_bandwidth.map(|f| f.evidence), Some(Evidence::Preset));
 }

@@ -1,7 +1,7 @@
 //! Every preset is sound, and the lab's say what the design says.
 
 use terrace_machine::{
-    preset, preset_names, preset_or_error, Evidence, Kind, Machine, MigrationCost,
+    preset, preset_names, preset_or_error, Evidence, Machine, MemoryKind, MigrationCost,
 };
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
@@ -94,7 +94,7 @@ fn lab_figures_are_those_of_the_design() {
     let hbm = get("lab-hbm");
     let (slow, fast) = (figures(&hbm, 0, 0), figures(&hbm, 0, 1));
     assert_eq!((slow.0, slow.2 * 5), (fast.0, fast.2));
-    assert!(hbm.nodes[1].cpus.is_empty() && hbm.nodes[1].kind == Kind::Hbm);
+    assert!(hbm.nodes[1].cpus.is_empty() && hbm.nodes[1].kind == MemoryKind::Hbm);
 
     let dcpmm = get("lab-dcpmm");
     assert_eq!(figures(&dcpmm, 0, 0), (80, 80, 40 * GB, 40 * GB));
@@ -110,7 +110,7 @@ fn lab_figures_are_those_of_the_design() {
 
     let snc4 = get("lab-snc4");
     let kinds = |kind| snc4.nodes.iter().filter(|n| n.kind == kind).count();
-    assert_eq!((kinds(Kind::Dram), kinds(Kind::Hbm)), (4, 4));
+    assert_eq!((kinds(MemoryKind::Dram), kinds(MemoryKind::Hbm)), (4, 4));
 }
 
 #[test]

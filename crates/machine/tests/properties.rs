@@ -4,8 +4,9 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use terrace_machine::{
-    explain, from_hwloc_xml, list, rank, render_text, By, CacheLevel, CoreModel, Energy, Evidence,
-    FarStore, Figure, Kind, Link, Machine, MigrationCost, Node, TiersReport, Tlb,
+    explain, from_hwloc_xml, list, rank, render_text, CacheLevel, CoreModel, Energy, Evidence,
+    FarStore, Figure, Link, Machine, MemoryKind, MigrationCost, Node, RankAttribute, TiersReport,
+    TlbSpec,
 };
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
@@ -20,16 +21,16 @@ fn evidence() -> impl Strategy<Value = Evidence> {
     ]
 }
 
-fn kind() -> impl Strategy<Value = Kind> {
+fn kind() -> impl Strategy<Value = MemoryKind> {
     prop_oneof![
-        Just(Kind::Dram),
-        Just(Kind::Hbm),
-        Just(Kind::Cxl),
-        Just(Kind::Pmem),
-        Just(Kind::Gpu),
-        Just(Kind::Dax),
-        Just(Kind::Remote),
-        Just(Kind::Unknown),
+        Just(MemoryKind::Dram),
+        Just(MemoryKind::Hbm),
+        Just(MemoryKind::Cxl),
+        Just(MemoryKind::Pmem),
+        Just(MemoryKind::Gpu),
+        Just(MemoryKind::Dax),
+        Just(MemoryKind::Remote),
+        Just(MemoryKind::Unknown),
     ]
 }
 
@@ -153,7 +154,7 @@ prop_compose! {
             name,
             page_size: Bytes(1 << page),
             core: CoreModel { ns_per_instruction: ns, outstanding_misses, tlb_flush: Nanos(times[0]) },
-            tlb: Tlb { entries: tlb.1 << tlb.0, ways: tlb.1, l2_hit: Nanos(tlb.2), walk: Nanos(tlb.2 * 9), ..Tlb::UNLIMITED },
+            tlb: TlbSpec { entries: tlb.1 << tlb.0, ways: tlb.1, l2_hit: Nanos(tlb.2), walk: Nanos(tlb.2 * 9), ..TlbSpec::UNLIMITED },
             caches,
             nodes,
             links,
@@ -164,8 +165,12 @@ prop_compose! {
     }
 }
 
-fn by() -> impl Strategy<Value = By> {
-    prop_oneof![Just(By::Bandwidth), Just(By::Latency), Just(By::Capacity)]
+fn by() -> impl Strategy<Value = RankAttribute> {
+    prop_oneof![
+        Just(RankAttribute::Bandwidth),
+        Just(RankAttribute::Latency),
+        Just(RankAttribute::Capacity)
+    ]
 }
 
 proptest! {
@@ -187,13 +192,13 @@ proptest! {
         prop_assert_eq!(ranked, memory);
         for pair in ranking.tiers.windows(2) {
             prop_assert!(pair[0].basis <= pair[1].basis);
-            if let (By::Latency, Some(a), Some(b)) = (by, pair[0].read_latency, pair[1].read_latency) {
+            if let (RankAttribute::Latency, Some(a), Some(b)) = (by, pair[0].read_latency, pair[1].read_latency) {
                 prop_assert!(a.value <= b.value);
             }
-            if let (By::Bandwidth, Some(a), Some(b)) = (by, pair[0].read_bandwidth, pair[1].read_bandwidth) {
+            if let (RankAttribute::Bandwidth, Some(a), Some(b)) = (by, pair[0].read_bandwidth, pair[1].read_bandwidth) {
                 prop_assert!(a.value >= b.value);
             }
-            if by == By::Capacity {
+            if by == RankAttribute::Capacity {
                 prop_assert!(pair[0].capacity >= pair[1].capacity);
             }
         }

@@ -18,7 +18,9 @@ use std::ops::Range;
 use std::sync::Barrier;
 use terrace_migrate::staging::copy;
 use terrace_migrate::{Bulk, MoveCosts};
-use terrace_sys::{move_pages, now, page_size, pin, query_pages, Mapping, PageStatus, Pages};
+use terrace_sys::{
+    move_pages, now, page_size, pin, query_pages, AnonymousMapping, MappingPages, PageStatus,
+};
 use terrace_types::{Bytes, CpuId, NodeId, Pid, Tick, Vpn};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,14 +43,14 @@ const METHODS: [(Method, &str); 5] = [
 struct Study {
     from: NodeId,
     to: NodeId,
-    pages: Pages,
+    pages: MappingPages,
 }
 
 fn me() -> Pid {
     Pid(std::process::id() as i32)
 }
 
-fn pages(memory: &Mapping, range: &Range<usize>) -> Vec<Vpn> {
+fn pages(memory: &AnonymousMapping, range: &Range<usize>) -> Vec<Vpn> {
     let page = page_size().get() as usize;
     range
         .clone()
@@ -57,7 +59,7 @@ fn pages(memory: &Mapping, range: &Range<usize>) -> Vec<Vpn> {
         .collect()
 }
 
-fn words(memory: &mut Mapping) -> &mut [u64] {
+fn words(memory: &mut AnonymousMapping) -> &mut [u64] {
     // SAFETY: a mapping is aligned, zero at first and holds so many bytes; nobody else reaches it
     // while it is borrowed.
     unsafe { std::slice::from_raw_parts_mut(memory.as_ptr().cast(), memory.len() / 8) }
@@ -67,8 +69,8 @@ fn mark(at: usize) -> u64 {
     (at as u64 ^ 0x5bd1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-fn bound(bytes: usize, node: NodeId, pages: Pages) -> Result<Mapping, String> {
-    let memory = Mapping::new(Bytes(bytes as u64), pages).map_err(|e| e.to_string())?;
+fn bound(bytes: usize, node: NodeId, pages: MappingPages) -> Result<AnonymousMapping, String> {
+    let memory = AnonymousMapping::new(Bytes(bytes as u64), pages).map_err(|e| e.to_string())?;
     memory.bind(node).map_err(|e| e.to_string())?;
     Ok(memory)
 }
@@ -83,7 +85,7 @@ impl Study {
             target.prefault(0..bytes).map_err(|e| e.to_string())?;
         }
         // What was just written must not be dirty in the cache when the clock begins.
-        let mut other = bound(16 << 20, self.from, Pages::Base)?;
+        let mut other = bound(16 << 20, self.from, MappingPages::Base)?;
         other.prefault(0..other.len()).map_err(|e| e.to_string())?;
         std::hint::black_box(words(&mut other).iter().fold(0_u64, |a, b| a.wrapping_add(*b)));
         let page = page_size().get() as usize;
@@ -124,8 +126,8 @@ impl Study {
     fn part(
         &self,
         how: Method,
-        from: &Mapping,
-        to: &Mapping,
+        from: &AnonymousMapping,
+        to: &AnonymousMapping,
         range: &Range<usize>,
         list: &[Vpn],
     ) -> Result<(), String> {
@@ -137,7 +139,7 @@ impl Study {
                 from.move_by_mbind(range.clone(), self.to).map_err(|e| e.to_string())?
             }
             Method::Copy | Method::CopyPrefaulted => {
-                let at = |memory: &Mapping| memory.as_ptr().wrapping_add(range.start);
+                let at = |memory: &AnonymousMapping| memory.as_ptr().wrapping_add(range.start);
                 // SAFETY: the range lies in both mappings, which are different; ranges of threads
                 // share no byte.
                 unsafe { copy(at(from).cast_const(), at(to), range.len()) };
@@ -149,7 +151,7 @@ impl Study {
         Ok(())
     }
 
-    fn arrived(&self, memory: &mut Mapping, bytes: usize) -> Result<(), String> {
+    fn arrived(&self, memory: &mut AnonymousMapping, bytes: usize) -> Result<(), String> {
         let there = query_pages(me(), &pages(memory, &(0..bytes))).map_err(|e| e.to_string())?;
         let missing = there.iter().filter(|s| **s != PageStatus::On(self.to)).count();
         if missing > 0 {
@@ -194,7 +196,11 @@ fn all(arguments: &[String]) -> Result<(), String> {
         text.split(',').map(|n| n.parse().map_err(|_| format!("{n} is no number"))).collect()
     };
     let one = |name: &str| list(name).map(|l| l.first().copied().unwrap_or(0));
-    let pages = if arguments.iter().any(|a| a == "pages=huge") { Pages::Huge } else { Pages::Base };
+    let pages = if arguments.iter().any(|a| a == "pages=huge") {
+        MappingPages::Huge
+    } else {
+        MappingPages::Base
+    };
     let study = Study { from: NodeId(one("from")? as u16), to: NodeId(one("to")? as u16), pages };
     let (parallel, repeat) = (one("parallel")? << 20, one("repeat")?);
     println!("| threads | KiB | method | best ns | median ns |");

@@ -19,10 +19,11 @@
 use std::hint::black_box;
 use std::sync::atomic::{compiler_fence, AtomicU64, Ordering};
 use terrace_migrate::staging::{
-    copy, expected, past_caches, stage_read, Costs, Mode, Options, Report, Threads, Work,
+    copy, expected, past_caches, stage_read, Costs, StagingMode, StagingOptions, StagingReport,
+    StagingWork, Threads,
 };
 use terrace_migrate::MoveCosts;
-use terrace_sys::{now, Mapping, Pages};
+use terrace_sys::{now, AnonymousMapping, MappingPages};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
 struct Setup {
@@ -84,7 +85,12 @@ fn pace(bytes: usize, work: impl Fn()) -> f64 {
 
 impl Setup {
     /// Expected before the run, and the run itself.
-    fn run(&self, data: &[Element], passes: u32, row: &str) -> Result<(f64, Report, u64), String> {
+    fn run(
+        &self,
+        data: &[Element],
+        passes: u32,
+        row: &str,
+    ) -> Result<(f64, StagingReport, u64), String> {
         let (row, stay) = row.strip_prefix("stay/").map_or((row, false), |row| (row, true));
         let threads = parse_row(row)?;
         let block = match threads {
@@ -97,7 +103,7 @@ impl Setup {
             Threads::Auto(n) | Threads::InPlace(n) => n,
             Threads::Fixed { workers, migrators } => workers + migrators,
         };
-        let options = Options {
+        let options = StagingOptions {
             slow: Some(self.slow),
             passes: f64::from(passes),
             compute_ns_per_byte: self.compute,
@@ -105,9 +111,9 @@ impl Setup {
             keep_addresses: stay,
             slots: self.slots,
             cpus: (0..cpus).map(|cpu| CpuId(cpu as _)).collect(),
-            ..Options::new(self.fast, threads)
+            ..StagingOptions::new(self.fast, threads)
         };
-        let work = Work {
+        let work = StagingWork {
             blocks: blocks.len(),
             largest: Bytes((block * BYTES) as u64),
             total: Bytes((data.len() * BYTES) as u64),
@@ -209,7 +215,7 @@ fn all(arguments: &[String]) -> Result<(), String> {
         costs,
     };
     let bytes = Bytes::mib(number(&text("mib")?)? as u64);
-    let memory = Mapping::new(bytes, Pages::Base).map_err(|e| e.to_string())?;
+    let memory = AnonymousMapping::new(bytes, MappingPages::Base).map_err(|e| e.to_string())?;
     memory.bind(slow).map_err(|e| e.to_string())?;
     memory.prefault(0..memory.len()).map_err(|e| e.to_string())?;
     // SAFETY: the mapping is aligned to a page, touched, this long, and nobody else's while it
@@ -236,11 +242,11 @@ fn all(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn print(passes: u32, row: &str, (before, report, sum): &(f64, Report, u64)) {
+fn print(passes: u32, row: &str, (before, report, sum): &(f64, StagingReport, u64)) {
     let took = report.took.get().saturating_sub(report.prepared.get() + report.released.get())
         as f64
         / 1e6;
-    let mode = if report.mode == Mode::Staged { "staged" } else { "in place" };
+    let mode = if report.mode == StagingMode::Staged { "staged" } else { "in place" };
     println!(
         "| {passes} | {row} | {mode} | {}:{} | {} | {before:.3} | {took:.3} | {} | {:.3} | {sum:x} | {:.3} |",
         report.threads - report.migrators,

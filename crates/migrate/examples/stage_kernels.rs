@@ -13,10 +13,10 @@
 use std::hint::black_box;
 use std::sync::OnceLock;
 use terrace_migrate::staging::{
-    copy, decide, past_caches, stage_read, stage_update, Costs, Decision, Mode, Options, Report,
-    Threads, Work,
+    copy, decide, past_caches, stage_read, stage_update, Costs, StagingDecision, StagingMode,
+    StagingOptions, StagingReport, StagingWork, Threads,
 };
-use terrace_sys::{now, Mapping, Pages};
+use terrace_sys::{now, AnonymousMapping, MappingPages};
 use terrace_types::{Bytes, BytesPerSec, CpuId, NodeId};
 
 /// Elements of a row of either matrix.
@@ -121,14 +121,14 @@ fn compute(kernel: Kernel, strips: &[Vec<[f32; STRIP]>]) -> f64 {
 }
 
 impl Setup {
-    fn options(&self, threads: Threads, passes: u32, compute: f64) -> Options {
-        Options {
+    fn options(&self, threads: Threads, passes: u32, compute: f64) -> StagingOptions {
+        StagingOptions {
             slow: Some(self.slow),
             passes: f64::from(passes),
             compute_ns_per_byte: compute,
             costs: Some(self.costs),
             cpus: (0..self.threads).map(|cpu| CpuId(cpu as _)).collect(),
-            ..Options::new(self.fast, threads)
+            ..StagingOptions::new(self.fast, threads)
         }
     }
 
@@ -137,8 +137,8 @@ impl Setup {
         data: &mut [f32],
         kernel: Kernel,
         passes: u32,
-        o: &Options,
-    ) -> Result<(Report, u64), String> {
+        o: &StagingOptions,
+    ) -> Result<(StagingReport, u64), String> {
         fill(data);
         // What was just written lies dirty in the cache and would be written back during the run.
         black_box(data.iter().step_by(16).sum::<f32>());
@@ -173,7 +173,7 @@ impl Setup {
             _ => return Err(format!("{name} is no kernel; say five, nine or product")),
         };
         let compute = compute(kernel, &strips(1));
-        let work = Work {
+        let work = StagingWork {
             blocks: data.len().div_ceil(self.block),
             largest: Bytes((self.block * 4) as u64),
             total: Bytes((data.len() * 4) as u64),
@@ -187,10 +187,10 @@ impl Setup {
             stay: false,
         };
         let expected = match decide(Some(&self.costs), &work) {
-            Decision::Staged(s) => {
+            StagingDecision::Staged(s) => {
                 format!("{:.2} times", s.in_place.get() as f64 / s.expected.get() as f64)
             }
-            Decision::InPlace(_) => "in place".to_owned(),
+            StagingDecision::InPlace(_) => "in place".to_owned(),
         };
         let (slow, first) = self.run(
             data,
@@ -209,11 +209,11 @@ impl Setup {
                 "{name}: results differ, {first:x} in place and {second:x} staged"
             ));
         }
-        let ms = |report: &Report| report.took.get() as f64 / 1e6;
+        let ms = |report: &StagingReport| report.took.get() as f64 / 1e6;
         println!(
             "| {name} | {passes} | {:.2} | {expected} | {} | {}:{} | {:.2} | {:.2} | {:.2} | {first:x} |",
             1.0 / compute,
-            if auto.mode == Mode::Staged { "staged" } else { "in place" },
+            if auto.mode == StagingMode::Staged { "staged" } else { "in place" },
             auto.threads - auto.migrators,
             auto.migrators,
             ms(&slow),
@@ -269,7 +269,7 @@ fn all(arguments: &[String]) -> Result<(), String> {
     let block = (number(&text("block")?)? as usize * 256).next_multiple_of(COLUMNS);
     let setup = Setup { slow, fast, threads: number(&text("threads")?)? as u32, block, costs };
     let bytes = Bytes::mib(number(&text("mib")?)? as u64);
-    let memory = Mapping::new(bytes, Pages::Base).map_err(|e| e.to_string())?;
+    let memory = AnonymousMapping::new(bytes, MappingPages::Base).map_err(|e| e.to_string())?;
     memory.bind(slow).map_err(|e| e.to_string())?;
     memory.prefault(0..memory.len()).map_err(|e| e.to_string())?;
     // SAFETY: the mapping is aligned to a page, touched, this long, and nobody else's while it

@@ -5,7 +5,7 @@
 //! end of each quantum the bus is divided anew: a core gets what the others did not use in the last
 //! quantum, and never less than an equal share.
 
-use terrace_cache::{Cache, GeometryError, Outcome};
+use terrace_cache::{Cache, GeometryError, LruOutcome};
 
 /// Shares are in units of 1/1024 of the bus.
 const WHOLE: u64 = 1024;
@@ -97,7 +97,7 @@ impl Channel {
         }
         let block = line >> self.block_shift;
         let open = if write { &mut self.open_writes } else { &mut self.open_reads };
-        open.access(block, write) != Outcome::Hit
+        open.access(block, write) != LruOutcome::Hit
     }
 
     /// Occupy the bus for `bus_time` picoseconds, not before `from`: the time at which the transfer

@@ -5,15 +5,15 @@ use crate::combine::Combining;
 use crate::core::Core;
 use crate::counters::Counters;
 use crate::lockstep::Lockstep;
-use crate::memory_mode::{Found, MemoryMode};
-use crate::params::{CacheParams, LinkParams, ModelError, Params};
+use crate::memory_mode::{MemoryMode, MemoryModeLookup};
+use crate::params::{CacheParams, LinkParams, ModelError, ModelParams};
 use crate::LINE;
 use std::collections::HashMap;
 use terrace_cache::Cache;
 
 /// One memory access that missed the first level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Access {
+pub struct MemoryAccess {
     /// Physical address.
     pub physical: u64,
     /// Virtual address: streams and pointers are seen in these.
@@ -64,7 +64,7 @@ const PAGE: u64 = 4096;
 /// What the vCPUs share: the last level, and what lies behind it.
 #[derive(Debug, Clone)]
 pub struct Uncore {
-    params: Params,
+    params: ModelParams,
     llc: Cache,
     channels: Vec<Channel>,
     /// The tags of each node that caches others; empty but in memory mode.
@@ -75,16 +75,16 @@ pub struct Uncore {
 
 /// The whole machine.
 #[derive(Debug, Clone)]
-pub struct Engine {
+pub struct MemorySystem {
     /// The vCPUs.
     pub units: Vec<Unit>,
     uncore: Uncore,
     lockstep: Lockstep,
 }
 
-impl Engine {
+impl MemorySystem {
     /// An empty machine at time zero, with quanta of `quantum` picoseconds.
-    pub fn new(params: Params, quantum: u64) -> Result<Self, ModelError> {
+    pub fn new(params: ModelParams, quantum: u64) -> Result<Self, ModelError> {
         let build = |c: CacheParams| {
             Cache::new(c.bytes, c.ways, LINE).map_err(|e| ModelError::Unusable(e.to_string()))
         };
@@ -129,7 +129,7 @@ impl Engine {
 
     /// What it was built from.
     #[must_use]
-    pub fn params(&self) -> &Params {
+    pub fn params(&self) -> &ModelParams {
         &self.uncore.params
     }
 
@@ -216,7 +216,7 @@ impl Engine {
     pub fn miss(
         &mut self,
         vcpu: usize,
-        a: Access,
+        a: MemoryAccess,
         value: impl FnOnce() -> Option<u64>,
     ) -> Option<usize> {
         self.uncore.params.layout.node_of(a.physical)?;
@@ -257,7 +257,7 @@ impl Engine {
     }
 
     /// The kernel writes zeros to `bytes` from a physical address on, line by line, as to a page
-    /// that it has just allocated. The time that takes, picoseconds, as of [`Engine::copy`].
+    /// that it has just allocated. The time that takes, picoseconds, as of [`MemorySystem::copy`].
     pub fn zero(&mut self, vcpu: usize, to: u64, bytes: u64) -> u64 {
         self.aside(vcpu, |engine| {
             (to..to.saturating_add(bytes))
@@ -281,7 +281,7 @@ impl Engine {
     pub fn touch(&mut self, vcpu: usize, physical: u64, write: bool) {
         let counters = &mut self.units[vcpu].counters;
         *(if write { &mut counters.stores } else { &mut counters.loads }) += 1;
-        self.miss(vcpu, Access { physical, virtual_: physical, write }, || None);
+        self.miss(vcpu, MemoryAccess { physical, virtual_: physical, write }, || None);
     }
 
     /// One load of `vcpu` of the line at a physical address, which finds the physical address
@@ -295,7 +295,7 @@ impl Engine {
         unit.counters.loads += 1;
         unit.counters.stores += u64::from(change);
         let left = unit.l1.fill(physical / LINE, change);
-        let access = Access { physical, virtual_: physical, write: false };
+        let access = MemoryAccess { physical, virtual_: physical, write: false };
         uncore.missed(unit, access, left.filter(|left| left.dirty).map(|left| left.line), || {
             Some(next)
         });
@@ -305,17 +305,17 @@ impl Engine {
 impl Uncore {
     /// What it was built from.
     #[must_use]
-    pub const fn params(&self) -> &Params {
+    pub const fn params(&self) -> &ModelParams {
         &self.params
     }
 
-    /// As [`Engine::miss`], of memory (no device), where the first level of `unit` has let the line
+    /// As [`MemorySystem::miss`], of memory (no device), where the first level of `unit` has let the line
     /// in already; `left`: a dirty line that left it.
     #[inline]
     pub fn missed(
         &mut self,
         unit: &mut Unit,
-        a: Access,
+        a: MemoryAccess,
         left: Option<u64>,
         value: impl FnOnce() -> Option<u64>,
     ) -> Option<usize> {
@@ -380,14 +380,14 @@ impl Uncore {
         unit: &mut Unit,
         node: usize,
         line: u64,
-        a: Access,
+        a: MemoryAccess,
         stream: bool,
         value: Option<u64>,
     ) -> Option<usize> {
         let node = match self.found(node, line, false) {
             None => node,
-            Some((fast, _, Found::Hit)) => fast,
-            Some((fast, slow, Found::Miss { dirty })) => {
+            Some((fast, _, MemoryModeLookup::Hit)) => fast,
+            Some((fast, slow, MemoryModeLookup::Miss { dirty })) => {
                 self.bus_write(unit, fast, line);
                 if let Some(dirty) = dirty {
                     self.write_home(unit, dirty);
@@ -429,7 +429,7 @@ impl Uncore {
         let Some(mut node) = self.home(line * LINE) else { return };
         if let Some((fast, _, found)) = self.found(node, line, true) {
             node = fast;
-            if let Found::Miss { dirty: Some(dirty) } = found {
+            if let MemoryModeLookup::Miss { dirty: Some(dirty) } = found {
                 self.write_home(unit, dirty);
             }
         }
@@ -440,7 +440,12 @@ impl Uncore {
     /// In memory mode: the node that caches this one, the one its lines come from, and whether the
     /// line was there.
     #[inline]
-    fn found(&mut self, node: usize, line: u64, write: bool) -> Option<(usize, usize, Found)> {
+    fn found(
+        &mut self,
+        node: usize,
+        line: u64,
+        write: bool,
+    ) -> Option<(usize, usize, MemoryModeLookup)> {
         if self.memory_mode.is_empty() {
             return None;
         }
@@ -471,7 +476,13 @@ impl Uncore {
 impl Unit {
     /// A cache below the first level serves an access: nobody waits for that of a stream.
     #[inline(always)]
-    fn wait(&mut self, a: Access, stream: bool, hit: u64, value: impl FnOnce() -> Option<u64>) {
+    fn wait(
+        &mut self,
+        a: MemoryAccess,
+        stream: bool,
+        hit: u64,
+        value: impl FnOnce() -> Option<u64>,
+    ) {
         if !stream {
             let value = if a.write { None } else { value().or(Some(0)) };
             self.core.miss(a.virtual_, value, hit, |_| 0);

@@ -1,27 +1,27 @@
 //! The engine with the lab's machines.
 
 use super::*;
-use crate::params::Options;
+use crate::params::ModelOptions;
 
-fn engine(preset: &str, vcpus: u32, memory_mode: bool) -> Engine {
-    let options = Options { vcpus, all_fast: false, memory_mode, outstanding: None };
-    let params = Params::of(&terrace_machine::preset(preset).unwrap(), options).unwrap();
-    Engine::new(params, 10_000_000).unwrap()
+fn engine(preset: &str, vcpus: u32, memory_mode: bool) -> MemorySystem {
+    let options = ModelOptions { vcpus, all_fast: false, memory_mode, outstanding: None };
+    let params = ModelParams::of(&terrace_machine::preset(preset).unwrap(), options).unwrap();
+    MemorySystem::new(params, 10_000_000).unwrap()
 }
 
-fn touch(e: &mut Engine, vcpu: usize, physical: u64, write: bool) -> Option<usize> {
+fn touch(e: &mut MemorySystem, vcpu: usize, physical: u64, write: bool) -> Option<usize> {
     e.units[vcpu].core.execute(2);
     if e.units[vcpu].l1.hit(physical / LINE, write) {
         return None;
     }
-    e.miss(vcpu, Access { physical, virtual_: physical, write }, || Some(0))
+    e.miss(vcpu, MemoryAccess { physical, virtual_: physical, write }, || Some(0))
 }
 
 const SLOW: u64 = 256 << 20;
 
 /// Bytes on the bus a second of a sequential sweep over 64 MiB by every vCPU, each over its own
 /// part.
-fn sweep(e: &mut Engine, base: u64, write: bool) -> f64 {
+fn sweep(e: &mut MemorySystem, base: u64, write: bool) -> f64 {
     let lines = (64 << 20) / LINE;
     let cores = e.units.len() as u64;
     let mut next = vec![0u64; cores as usize];
@@ -133,7 +133,7 @@ fn devices_cost_nothing() {
     let mut e = engine("lab-cxl", 1, false);
     let before = e.units[0].core.time;
     assert_eq!(
-        e.miss(0, Access { physical: 0xfee0_0000, virtual_: 0, write: true }, || None),
+        e.miss(0, MemoryAccess { physical: 0xfee0_0000, virtual_: 0, write: true }, || None),
         None
     );
     assert_eq!(e.units[0].core.time, before);
@@ -159,7 +159,7 @@ fn in_memory_mode_each_cluster_has_its_own_cache() {
         e.params().cached_by,
         [(4, 0), (5, 1), (6, 2), (7, 3), (4, 0), (5, 1), (6, 2), (7, 3)]
     );
-    let range = |e: &Engine, node: usize| {
+    let range = |e: &MemorySystem, node: usize| {
         let layout = &e.params().layout;
         (0u64..4096).map(|m| m << 20).find(|a| layout.node_of(*a) == Some(node)).unwrap()
             + (32 << 20)

@@ -12,11 +12,11 @@ const HIGH_START: u64 = 0x1_0000_0000;
 
 /// Ranges of physical addresses and the index of the node behind each, ascending.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
+pub struct AddressLayout {
     ranges: Vec<(Range<u64>, usize)>,
 }
 
-impl Layout {
+impl AddressLayout {
     /// The layout of nodes with these sizes in bytes.
     #[must_use]
     pub fn q35(sizes: &[u64]) -> Self {
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn small_machines_are_contiguous() {
-        let l = Layout::q35(&[192 << 20, GIB]);
+        let l = AddressLayout::q35(&[192 << 20, GIB]);
         assert_eq!(l.node_of(0), Some(0));
         assert_eq!(l.node_of((192 << 20) - 1), Some(0));
         assert_eq!(l.node_of(192 << 20), Some(1));
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn large_machines_go_around_the_hole() {
-        let l = Layout::q35(&[GIB, 3 * GIB]);
+        let l = AddressLayout::q35(&[GIB, 3 * GIB]);
         assert_eq!(l.node_of(GIB), Some(1));
         assert_eq!(l.node_of(2 * GIB), None);
         assert_eq!(l.node_of(4 * GIB), Some(1));
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn empty_nodes_take_no_room() {
-        let l = Layout::q35(&[0, GIB]);
+        let l = AddressLayout::q35(&[0, GIB]);
         assert_eq!(l.node_of(0), Some(1));
     }
 }

@@ -25,9 +25,9 @@ pub mod memory_mode;
 pub mod params;
 
 pub use counters::Counters;
-pub use engine::{Access, Engine, Uncore, Unit};
+pub use engine::{MemoryAccess, MemorySystem, Uncore, Unit};
 pub use lockstep::Lockstep;
-pub use params::{ModelError, Options, Params};
+pub use params::{ModelError, ModelOptions, ModelParams};
 
 /// Bytes of a cache line; machine files with another line size are refused.
 pub const LINE: u64 = terrace_machine::MODELLED_LINE.get();

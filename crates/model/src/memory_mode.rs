@@ -17,7 +17,7 @@ pub struct MemoryMode {
 
 /// What an access found in the fast node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum MemoryModeLookup {
     /// The line.
     Hit,
     /// Another line, or nothing; the dirty line that had to go back to the slow node, if there was
@@ -48,16 +48,16 @@ impl MemoryMode {
     }
 
     /// One access to a line; a miss fills.
-    pub fn access(&mut self, line: u64, write: bool) -> Found {
+    pub fn access(&mut self, line: u64, write: bool) -> MemoryModeLookup {
         let tag = self.tag(line % self.slots);
         let clean = (line + 1) << 1;
         let old = *tag;
         if (old ^ clean) <= 1 {
             *tag |= u64::from(write);
-            return Found::Hit;
+            return MemoryModeLookup::Hit;
         }
         *tag = clean | u64::from(write);
-        Found::Miss { dirty: (old & 1 == 1).then(|| (old >> 1) - 1) }
+        MemoryModeLookup::Miss { dirty: (old & 1 == 1).then(|| (old >> 1) - 1) }
     }
 }
 
@@ -70,8 +70,8 @@ mod tests {
         let slots = (1u64 << 44) / 64;
         let mut m = MemoryMode::new(1 << 44);
         for line in [0, slots - 1, slots / 3] {
-            assert_eq!(m.access(line, true), Found::Miss { dirty: None });
-            assert_eq!(m.access(line + slots, false), Found::Miss { dirty: Some(line) });
+            assert_eq!(m.access(line, true), MemoryModeLookup::Miss { dirty: None });
+            assert_eq!(m.access(line + slots, false), MemoryModeLookup::Miss { dirty: Some(line) });
         }
         let chunks = m.groups.iter().flatten().flatten().flatten().count();
         assert_eq!((chunks, m.groups.iter().flatten().count()), (3, 3));
@@ -80,9 +80,9 @@ mod tests {
     #[test]
     fn lines_of_one_slot_push_each_other_out() {
         let mut m = MemoryMode::new(4 * 64);
-        assert_eq!(m.access(1, true), Found::Miss { dirty: None });
-        assert_eq!(m.access(1, false), Found::Hit);
-        assert_eq!(m.access(5, false), Found::Miss { dirty: Some(1) });
-        assert_eq!(m.access(1, false), Found::Miss { dirty: None });
+        assert_eq!(m.access(1, true), MemoryModeLookup::Miss { dirty: None });
+        assert_eq!(m.access(1, false), MemoryModeLookup::Hit);
+        assert_eq!(m.access(5, false), MemoryModeLookup::Miss { dirty: Some(1) });
+        assert_eq!(m.access(1, false), MemoryModeLookup::Miss { dirty: None });
     }
 }

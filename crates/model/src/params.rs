@@ -1,8 +1,8 @@
 //! The machine file as integers: what the model needs to know, checked once.
 
-use crate::layout::Layout;
+use crate::layout::AddressLayout;
 use crate::{LINE, PS};
-use terrace_machine::{rank, By, CacheLevel, Machine, Node, RankError, Tier};
+use terrace_machine::{rank, CacheLevel, Machine, Node, RankAttribute, RankError, Tier};
 use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
 
 /// Instructions that a core looks ahead past an unfinished miss: the reorder buffer of a
@@ -39,7 +39,7 @@ impl std::error::Error for ModelError {}
 
 /// Choices that are not in the machine file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct ModelOptions {
     /// vCPUs of the virtual machine.
     pub vcpus: u32,
     /// Time every node as the fastest.
@@ -78,7 +78,7 @@ pub struct LinkParams {
 
 /// Everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Params {
+pub struct ModelParams {
     /// Time of an instruction, picoseconds.
     pub instruction: u64,
     /// Misses in flight at most, a core.
@@ -95,7 +95,7 @@ pub struct Params {
     /// Bytes of each node.
     pub sizes: Vec<u64>,
     /// Which addresses belong to which node.
-    pub layout: Layout,
+    pub layout: AddressLayout,
     /// Home node (index) of each vCPU.
     pub homes: Vec<usize>,
     /// By vCPU, then by node.
@@ -117,7 +117,7 @@ pub struct Params {
     pub all_fast: bool,
 }
 
-impl Params {
+impl ModelParams {
     /// Index of the bus that serves a node.
     #[inline]
     #[must_use]
@@ -130,7 +130,7 @@ impl Params {
     }
 
     /// The machine as `options.vcpus` vCPUs see it.
-    pub fn of(machine: &Machine, options: Options) -> Result<Self, ModelError> {
+    pub fn of(machine: &Machine, options: ModelOptions) -> Result<Self, ModelError> {
         if machine.nodes.is_empty() {
             return Err(ModelError::Missing("any node".into()));
         }
@@ -186,7 +186,7 @@ impl Params {
             l1: cache(first, "a level 1 cache")?,
             l2: middle.map(|level| cache(Some(level), "a middle cache")).transpose()?,
             llc: cache(last, "a last-level cache")?,
-            layout: Layout::q35(&sizes),
+            layout: AddressLayout::q35(&sizes),
             sizes,
             homes,
             links,
@@ -203,7 +203,7 @@ impl Params {
 /// Indexes of the first nodes of the best and of the worst tier.
 fn ends(machine: &Machine, initiator: NodeId) -> Result<(usize, usize), ModelError> {
     let unusable = |e: RankError| ModelError::Unusable(e.to_string());
-    let ranking = rank(machine, By::Bandwidth, Some(initiator)).map_err(unusable)?;
+    let ranking = rank(machine, RankAttribute::Bandwidth, Some(initiator)).map_err(unusable)?;
     let index = |tier: Option<&Tier>| {
         let id = tier.and_then(|t| t.nodes.iter().min())?;
         machine.nodes.iter().position(|n| n.id == *id)
@@ -211,7 +211,7 @@ fn ends(machine: &Machine, initiator: NodeId) -> Result<(usize, usize), ModelErr
     Ok((index(ranking.tiers.first()).unwrap_or(0), index(ranking.tiers.last()).unwrap_or(0)))
 }
 
-/// [`Params::cached_by`]. Nodes are as fast as `fast`, or as slow as `slow`, that are so for their
+/// [`ModelParams::cached_by`]. Nodes are as fast as `fast`, or as slow as `slow`, that are so for their
 /// nearest vCPU; the two that are nearest to each other by way of some vCPU belong together, as a
 /// cluster's two memories do on Knights Landing (SNC-4 in cache mode).
 fn cached_by(links: &[Vec<LinkParams>], fast: usize, slow: usize) -> Vec<(usize, usize)> {
@@ -320,12 +320,12 @@ fn transfer(bytes: u64, rate: BytesPerSec) -> Result<u64, ModelError> {
 mod tests {
     use super::*;
 
-    fn of(preset: &str, options: Options) -> Result<Params, ModelError> {
-        Params::of(&terrace_machine::preset(preset).unwrap(), options)
+    fn of(preset: &str, options: ModelOptions) -> Result<ModelParams, ModelError> {
+        ModelParams::of(&terrace_machine::preset(preset).unwrap(), options)
     }
 
-    const TWO: Options =
-        Options { vcpus: 2, all_fast: false, memory_mode: false, outstanding: None };
+    const TWO: ModelOptions =
+        ModelOptions { vcpus: 2, all_fast: false, memory_mode: false, outstanding: None };
 
     #[test]
     fn lab_cxl_in_picoseconds() {
@@ -334,13 +334,13 @@ mod tests {
         let file = terrace_machine::preset("lab-cxl").unwrap();
         assert_eq!(p.outstanding, file.core.outstanding_misses as usize);
         assert_eq!(
-            of("lab-cxl", Options { outstanding: Some(10), ..TWO }).unwrap().outstanding,
+            of("lab-cxl", ModelOptions { outstanding: Some(10), ..TWO }).unwrap().outstanding,
             10
         );
         assert_eq!((p.links[1][0].read_latency, p.links[1][0].read_block), (80_000, 640));
         assert_eq!((p.links[0][1].read_latency, p.links[0][1].read_block), (300_000, 3200));
         assert_eq!((p.llc.hit_ps, p.tlb_flush), (15_000, 500_000_000));
-        let fast = of("lab-cxl", Options { all_fast: true, ..TWO }).unwrap();
+        let fast = of("lab-cxl", ModelOptions { all_fast: true, ..TWO }).unwrap();
         assert_eq!(fast.links[0][1], p.links[0][0]);
     }
 
@@ -349,10 +349,10 @@ mod tests {
         let plain = of("lab-hbm", TWO).unwrap();
         assert_eq!((plain.fast, plain.slow), (1, 0));
         assert_eq!(plain.links[0][0].read_latency, plain.links[0][1].read_latency);
-        let fast = of("lab-hbm", Options { all_fast: true, ..TWO }).unwrap();
+        let fast = of("lab-hbm", ModelOptions { all_fast: true, ..TWO }).unwrap();
         assert_eq!(fast.links[0][0], plain.links[0][1]);
         assert_eq!(fast.channel_of(0), 1);
-        assert!(of("lab-hbm", Options { memory_mode: true, ..TWO }).is_ok());
+        assert!(of("lab-hbm", ModelOptions { memory_mode: true, ..TWO }).is_ok());
     }
 
     #[test]
@@ -378,17 +378,17 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        assert!(of("lab-cxl", Options { vcpus: 0, ..TWO }).is_err());
-        assert!(of("lab-cxl", Options { outstanding: Some(0), ..TWO }).is_err());
+        assert!(of("lab-cxl", ModelOptions { vcpus: 0, ..TWO }).is_err());
+        assert!(of("lab-cxl", ModelOptions { outstanding: Some(0), ..TWO }).is_err());
         let mut m = terrace_machine::preset("lab-cxl").unwrap();
         m.caches[1].size = terrace_types::Bytes::gib(5);
-        let said = Params::of(&m, TWO).unwrap_err().to_string();
+        let said = ModelParams::of(&m, TWO).unwrap_err().to_string();
         assert!(said.contains("of caches"), "{said}");
         let mut vast = terrace_machine::preset("lab-cxl").unwrap();
         vast.nodes[1].capacity = terrace_types::Bytes(1 << 50);
-        let said = Params::of(&vast, TWO).unwrap_err().to_string();
+        let said = ModelParams::of(&vast, TWO).unwrap_err().to_string();
         assert!(said.contains("of memory"), "{said}");
         m.caches.clear();
-        assert!(matches!(Params::of(&m, TWO), Err(ModelError::Missing(_))));
+        assert!(matches!(ModelParams::of(&m, TWO), Err(ModelError::Missing(_))));
     }
 }

@@ -3,12 +3,12 @@
 #![forbid(unsafe_code)]
 
 use std::time::Instant;
-use terrace_policy::solve::{solve, Object, Problem, Split, Tier};
+use terrace_policy::solve::{solve, Object, PlacementProblem, SolverTier, TierSplit};
 use terrace_types::{Bytes, Seed};
 
 const PAGE: u64 = 4096;
 
-fn problem(objects: u64, tiers: usize, seed: u64, distinct: bool) -> Problem {
+fn problem(objects: u64, tiers: usize, seed: u64, distinct: bool) -> PlacementProblem {
     let mut seed = Seed(seed);
     let mut draw = move |below: u64| {
         let (x, next) = seed.next();
@@ -29,7 +29,7 @@ fn problem(objects: u64, tiers: usize, seed: u64, distinct: bool) -> Problem {
                 size: Bytes(grains * PAGE),
                 wanted: vec![0],
                 fallback: others.clone(),
-                split: Split::Free,
+                split: TierSplit::Free,
                 strict: false,
                 whole: grains < 512,
             }
@@ -40,10 +40,10 @@ fn problem(objects: u64, tiers: usize, seed: u64, distinct: bool) -> Problem {
             let share = if t + 1 == tiers { 1.0 } else { 0.66 / tiers as f64 };
             let gain = 1.0 / (1.0 + t as f64);
             let capacity = Bytes((all as f64 * share) as u64 * PAGE);
-            Tier { capacity, read_gain: gain, write_gain: gain * 0.8 }
+            SolverTier { capacity, read_gain: gain, write_gain: gain * 0.8 }
         })
         .collect();
-    Problem { grain: Bytes(PAGE), tiers, objects }
+    PlacementProblem { grain: Bytes(PAGE), tiers, objects }
 }
 
 fn main() {

@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::BufReader;
 use std::sync::Arc;
 use terrace_pool::{simulate_system, system_preset_text, HostPlan, SystemDescription};
-use terrace_sim::recording::Source;
-use terrace_sim::{Input, Plan, Recording};
+use terrace_sim::recording::RecordingSource;
+use terrace_sim::{Recording, SimInput, SimSetup};
 use terrace_types::Seed;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -21,11 +21,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     system.check("opal")?;
     let machine = terrace_machine::preset("disaggregated").ok_or("no preset")?;
     let input = match arguments.get(3) {
-        None => Plan::new(&machine, "skew,accesses=300k,fast=32MiB")?.input,
+        None => SimSetup::new(&machine, "skew,accesses=300k,fast=32MiB")?.input,
         Some(path) => {
             let file = path.clone();
-            let open = move || Ok(Box::new(BufReader::new(File::open(&file)?)) as Box<dyn Source>);
-            Input::Recording { name: path.clone(), recording: Recording::new(Arc::new(open))? }
+            let open = move || {
+                Ok(Box::new(BufReader::new(File::open(&file)?)) as Box<dyn RecordingSource>)
+            };
+            SimInput::Recording { name: path.clone(), recording: Recording::new(Arc::new(open))? }
         }
     };
     let hosts = HostPlan::of_system(&system, "opal", &[machine], &[input], Seed(1))?;

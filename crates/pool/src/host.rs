@@ -6,9 +6,9 @@ use crate::PoolError;
 use std::cell::RefCell;
 use std::rc::Rc;
 use terrace_fabric::FabricTopology;
-use terrace_machine::{Energy, Evidence, Figure, Kind, Link, Machine, Node, MODELLED_LINE};
+use terrace_machine::{Energy, Evidence, Figure, Link, Machine, MemoryKind, Node, MODELLED_LINE};
 use terrace_sim::memory::FrameChooser;
-use terrace_sim::{Input, Plan, SimError};
+use terrace_sim::{SimError, SimInput, SimSetup};
 use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId, Seed};
 
 /// Picoseconds in a nanosecond.
@@ -20,7 +20,7 @@ pub struct HostPlan {
     /// Its name.
     pub name: String,
     /// Its machine, whose last nodes are the pools, and what runs on it.
-    pub plan: Plan,
+    pub plan: SimSetup,
     /// Where its frames come from.
     pub policy: AllocationPolicy,
     /// Clock of its cores.
@@ -44,7 +44,7 @@ impl HostPlan {
         system: &SystemDescription,
         file: &str,
         machines: &[Machine],
-        inputs: &[Input],
+        inputs: &[SimInput],
         seed: Seed,
     ) -> Result<Vec<Self>, PoolError> {
         let (pools, fabric) = (system.list_pools(file)?, system.fabric(file)?);
@@ -65,10 +65,10 @@ impl HostPlan {
             let (machine, local_nodes) = join_pools(base, &name, &pools, &fabric)
                 .map_err(|why| wrong(format!("host {name:?}"), why))?;
             let mut input = inputs.get(index).or(inputs.first()).cloned();
-            if let (1, Some(Input::Workload(spec))) = (inputs.len(), &mut input) {
+            if let (1, Some(SimInput::Workload(spec))) = (inputs.len(), &mut input) {
                 spec.seed = spec.seed.wrapping_add(index as u64);
             }
-            let plan = input.map(|input| Plan::of(&machine, input));
+            let plan = input.map(|input| SimSetup::of(&machine, input));
             let missing = || Err(SimError::Wrong("no input".to_owned()));
             let plan = plan
                 .unwrap_or_else(missing)
@@ -91,8 +91,8 @@ impl HostPlan {
     pub fn busy_cores(&self) -> usize {
         let cpus: usize = self.plan.machine.nodes.iter().map(|node| node.cpus.len()).sum();
         let threads = match &self.plan.input {
-            Input::Workload(spec) => spec.threads as usize,
-            Input::Recording { recording, .. } => recording.threads(),
+            SimInput::Workload(spec) => spec.threads as usize,
+            SimInput::Recording { recording, .. } => recording.threads(),
         };
         threads.clamp(1, cpus.max(1))
     }
@@ -142,7 +142,7 @@ fn join_pools(
         let id = NodeId(first + index as u16);
         machine.nodes.push(Node {
             id,
-            kind: Kind::Remote,
+            kind: MemoryKind::Remote,
             cpus: Vec::new(),
             capacity: pool.capacity,
             reserved: Bytes::ZERO,

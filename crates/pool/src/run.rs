@@ -11,9 +11,9 @@ use serde::Serialize;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 use terrace_model::channel::BusDemand;
-use terrace_sim::build::{Births, Mode};
+use terrace_sim::build::{Births, MachineMode};
 use terrace_sim::world::World;
-use terrace_sim::{conclude, Run, SimError};
+use terrace_sim::{conclude, SimError, SimRun};
 use terrace_types::{Bytes, Nanos};
 
 const PAGE: u64 = 4096;
@@ -46,7 +46,7 @@ pub struct HostOutcome {
     pub pools: Vec<PoolTraffic>,
     /// What `terrace sim` shows of a machine.
     #[serde(flatten)]
-    pub run: Run,
+    pub run: SimRun,
 }
 
 /// What a host is told when a window begins.
@@ -178,7 +178,7 @@ fn drive_hosts(
 }
 
 fn start_host(host: &HostPlan) -> HostState {
-    let mut world = host.plan.world(Mode::Plain, Births::Nearest)?;
+    let mut world = host.plan.world(MachineMode::Plain, Births::Nearest)?;
     let account = host.frame_account();
     world.memory.choose_births(Box::new(account.clone()));
     Ok((world, account))

@@ -3,9 +3,9 @@
 
 use terrace_machine::preset;
 use terrace_pool::*;
-use terrace_sim::{simulate, Input, Options, Plan};
+use terrace_sim::{simulate, RunOptions, SimInput, SimSetup};
 use terrace_types::{Bytes, Seed};
-use terrace_workload::Spec;
+use terrace_workload::WorkloadSpec;
 
 /// Opal's system with so many hosts and pools, all hosts under one policy.
 fn opal(hosts: u32, pools: u32, policy: &str) -> SystemDescription {
@@ -16,16 +16,16 @@ fn opal(hosts: u32, pools: u32, policy: &str) -> SystemDescription {
     system
 }
 
-fn workload(text: &str) -> Input {
-    Input::Workload(Spec { fast: Bytes(8 << 20), ..Spec::parse(text).unwrap() })
+fn workload(text: &str) -> SimInput {
+    SimInput::Workload(WorkloadSpec { fast: Bytes(8 << 20), ..WorkloadSpec::parse(text).unwrap() })
 }
 
-fn plans(system: &SystemDescription, inputs: &[Input]) -> Vec<HostPlan> {
+fn plans(system: &SystemDescription, inputs: &[SimInput]) -> Vec<HostPlan> {
     let machine = preset("disaggregated").unwrap();
     HostPlan::of_system(system, "opal", &[machine], inputs, Seed(1)).unwrap()
 }
 
-fn run(system: &SystemDescription, inputs: &[Input], threads: usize) -> Vec<HostOutcome> {
+fn run(system: &SystemDescription, inputs: &[SimInput], threads: usize) -> Vec<HostOutcome> {
     simulate_system(&plans(system, inputs), threads).unwrap()
 }
 
@@ -39,8 +39,8 @@ const SKEW: &str = "skew,accesses=300k";
 fn one_host_with_local_first_has_the_digits_of_the_machine_alone() {
     for input in [SKEW, "stream,accesses=300k", "skew,accesses=300k,threads=4"] {
         let input = workload(input);
-        let alone = Plan::of(&preset("disaggregated").unwrap(), input.clone()).unwrap();
-        let alone = simulate(&alone, "first-touch", Options::default()).unwrap();
+        let alone = SimSetup::of(&preset("disaggregated").unwrap(), input.clone()).unwrap();
+        let alone = simulate(&alone, "first-touch", RunOptions::default()).unwrap();
         let outcomes = run(&opal(1, 2, "local-first"), &[input], 1);
         let host = &outcomes[0].run;
         assert_eq!(host.seconds.to_bits(), alone.seconds.to_bits());
@@ -71,7 +71,7 @@ fn frames_are_where_the_policy_puts_them() {
 
 #[test]
 fn results_are_the_same_for_any_number_of_threads_and_hosts_may_change_places() {
-    let inputs: Vec<Input> = [
+    let inputs: Vec<SimInput> = [
         "skew,accesses=300k",
         "stream,accesses=100k",
         "skew,accesses=50k,threads=2",
@@ -84,7 +84,7 @@ fn results_are_the_same_for_any_number_of_threads_and_hosts_may_change_places() 
     for threads in [2, 3, 99] {
         assert_eq!(run(&system, &inputs, threads), one, "{threads} threads");
     }
-    let reversed: Vec<Input> = inputs.iter().rev().cloned().collect();
+    let reversed: Vec<SimInput> = inputs.iter().rev().cloned().collect();
     for (outcome, expected) in run(&system, &reversed, 2).iter().rev().zip(&one) {
         assert_eq!((&outcome.run, &outcome.pools), (&expected.run, &expected.pools));
     }
@@ -169,7 +169,7 @@ fn random_systems_come_to_an_end_and_lose_no_frame() {
         // Slow links make long runs; a few MB/s are slow enough.
         let bandwidth = &mut system.links[1].bandwidth_bytes_per_s;
         *bandwidth = bandwidth.map(|bandwidth| bandwidth.max(10_000_000));
-        let inputs: Vec<Input> = (0..hosts)
+        let inputs: Vec<SimInput> = (0..hosts)
             .map(|_| workload(&format!("skew,accesses={}", 1000 + draw(&mut chance, 60_000))))
             .collect();
         let threads = 1 + draw(&mut chance, 4) as usize;

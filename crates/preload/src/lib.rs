@@ -30,7 +30,7 @@ mod statistics;
 
 use libc::{c_int, c_void, size_t};
 use std::ptr::{null_mut, NonNull};
-use terrace_alloc::arena::{self, AllocError, FreeError, ReallocError};
+use terrace_alloc::arena::{self, ArenaAllocError, FreeError, ReallocError};
 
 extern "C" {
     fn __libc_malloc(size: size_t) -> *mut c_void;
@@ -68,10 +68,10 @@ fn allocate(size: usize, align: usize, zero: bool) -> Option<NonNull<u8>> {
             };
             match one(chosen) {
                 Ok(block) => Some(block),
-                Err(AllocError::Reentered) => reserve::alloc(size, align),
+                Err(ArenaAllocError::Reentered) => reserve::alloc(size, align),
                 // A plan may not make a program fail that would run without it.
                 Err(_) if chosen != default => match one(default) {
-                    Err(AllocError::Reentered) => reserve::alloc(size, align),
+                    Err(ArenaAllocError::Reentered) => reserve::alloc(size, align),
                     other => other.ok().or_else(|| ordinary(size, align, zero)),
                 },
                 Err(_) => ordinary(size, align, zero),

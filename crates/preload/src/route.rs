@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::{null_mut, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicU8, Ordering::*};
-use terrace_alloc::arena::plan::{Plan, Segments, When, PLAN_LIMIT};
-use terrace_alloc::arena::{Arena, Devices, Spec};
+use terrace_alloc::arena::plan::{ArenaPlan, Segments, When, PLAN_LIMIT};
+use terrace_alloc::arena::{Arena, ArenaSpec, Devices};
 
 /// A plan under way.
 struct Routes {
@@ -100,7 +100,8 @@ fn begin(size: usize) -> Option<(Arena, Arena)> {
         return None;
     }
     far::begin();
-    let default = match Arena::create(&Spec { name: "default".into(), ..Spec::default() }) {
+    let default = match Arena::create(&ArenaSpec { name: "default".into(), ..ArenaSpec::default() })
+    {
         Ok(default) => default,
         Err(why) => {
             // Who named no plan loses nothing.
@@ -183,15 +184,15 @@ impl Routes {
         let file = std::fs::File::open(OsStr::from_bytes(path.to_bytes())).map_err(words)?;
         let mut bytes = Vec::new();
         file.take(PLAN_LIMIT as u64 + 1).read_to_end(&mut bytes).map_err(words)?;
-        let plan = Plan::parse(&bytes).map_err(|e| e.to_string())?;
+        let plan = ArenaPlan::parse(&bytes).map_err(|e| e.to_string())?;
         let mut arenas = Vec::new();
         for planned in &plan.arenas {
-            let spec = Spec {
+            let spec = ArenaSpec {
                 name: planned.name.clone(),
                 limit: planned.limit,
                 devices: planned.devices.clone(),
                 huge_pages: planned.huge_pages,
-                ..Spec::default()
+                ..ArenaSpec::default()
             };
             arenas.push(Arena::create(&spec).map_err(|e| format!("arena {}: {e}", planned.name))?);
         }

@@ -5,8 +5,8 @@ use libc::{c_int, c_void, dl_phdr_info, size_t};
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::*};
-use terrace_alloc::arena::plan::{Rule, When};
-use terrace_sys::Lock;
+use terrace_alloc::arena::plan::{ArenaRule, When};
+use terrace_sys::ForkSafeLock;
 
 #[repr(C)]
 struct Context {
@@ -29,7 +29,7 @@ const FRAMES: usize = 32;
 pub(crate) struct Sites {
     own: (usize, usize),
     wanted: Vec<(String, u64, usize)>,
-    lock: Lock,
+    lock: ForkSafeLock,
     /// Modules ever loaded, when `addresses` was made.
     version: AtomicU64,
     addresses: UnsafeCell<Vec<(usize, usize)>>,
@@ -102,7 +102,7 @@ fn modules(mut each: impl FnMut(&[u8], usize, (usize, usize), u64)) {
 
 impl Sites {
     /// The site rules among these, by their place in the list.
-    pub(crate) fn new(rules: &[Rule]) -> Self {
+    pub(crate) fn new(rules: &[ArenaRule]) -> Self {
         let wanted = rules.iter().enumerate().filter_map(|(at, rule)| match &rule.when {
             When::Site { module, offset } => Some((module.clone(), *offset, at)),
             _ => None,
@@ -117,7 +117,7 @@ impl Sites {
         Self {
             own,
             wanted: wanted.collect(),
-            lock: Lock::new(),
+            lock: ForkSafeLock::new(),
             version: AtomicU64::new(u64::MAX),
             addresses: UnsafeCell::new(Vec::new()),
         }

@@ -4,13 +4,13 @@
 //! Measures on its own, not with the probe's instrument, so that it can check what that found.
 
 use std::hint::black_box;
-use terrace_probe::kernels::{run, Form, Kernel, GRAIN};
+use terrace_probe::kernels::{run, ElementKernel, Form, GRAIN};
 use terrace_probe::team;
-use terrace_sys::{own_cpus, zones, Mapping, Pages, Root};
+use terrace_sys::{own_cpus, zones, AnonymousMapping, MappingPages, Root};
 use terrace_types::{Bytes, CpuId};
 
 /// Reads `bytes` of `mapping`, divided among `cpus`, `times` times: GB/s.
-fn read(mapping: &Mapping, bytes: usize, cpus: &[CpuId], times: usize) -> f64 {
+fn read(mapping: &AnonymousMapping, bytes: usize, cpus: &[CpuId], times: usize) -> f64 {
     let each = bytes / 8 / cpus.len() / GRAIN * GRAIN;
     let base = mapping.as_ptr() as usize;
     let work = |thread: usize| {
@@ -18,7 +18,7 @@ fn read(mapping: &Mapping, bytes: usize, cpus: &[CpuId], times: usize) -> f64 {
             let part = (base + thread * each * 8) as *mut f64;
             // SAFETY: `each` doubles from there lie in the mapping, which is page-aligned, longer
             // than `bytes`, and written by nobody.
-            black_box(unsafe { run(Kernel::Read, Form::Lines, &[part], each) });
+            black_box(unsafe { run(ElementKernel::Read, Form::Lines, &[part], each) });
         }
     };
     let span = team::once(cpus, work).map_or(0, |rep| rep.span.get());
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bytes = Bytes::mib(mib);
     let mut memory = Vec::new();
     for node in zones::nodes_with_memory(&Root::live()) {
-        let mapping = Mapping::new(bytes, Pages::Huge)?;
+        let mapping = AnonymousMapping::new(bytes, MappingPages::Huge)?;
         mapping.bind(node)?;
         mapping.prefault(0..mapping.len())?;
         mapping.fill();

@@ -3,7 +3,7 @@
 //! the load takes meanwhile, and what it takes alone, GB/s. For machines whose buses change under a
 //! virtual machine.
 
-use terrace_probe::degrade::{Knobs, Loader, Sampler};
+use terrace_probe::degrade::{Knobs, Loader, ThreadSampler};
 use terrace_sys::{now, own_cpus, sleep, zones, Root};
 use terrace_types::{Bytes, Nanos};
 
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let node = *zones::nodes_with_memory(&Root::live()).first().ok_or("no memory")?;
     let region = Bytes::mib(256);
     let loader = Loader::start(&[*last], node, region)?;
-    let mut sampler = Sampler::start(&[*first], node, region)?;
+    let mut sampler = ThreadSampler::start(&[*first], node, region)?;
     sampler.on_first()?;
     let began = now();
     while now().since(began) < span {

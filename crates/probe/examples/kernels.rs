@@ -3,8 +3,8 @@
 
 use std::sync::atomic::AtomicBool;
 use terrace_machine::{preset, Machine};
-use terrace_probe::kernels::Kernel;
-use terrace_probe::{situation, Depth, Instrument, Live, PageKind, Task};
+use terrace_probe::kernels::ElementKernel;
+use terrace_probe::{situation, Depth, Instrument, LiveMachine, PageKind, Task};
 use terrace_sys::Root;
 use terrace_types::{Bytes, NodeId};
 
@@ -27,7 +27,7 @@ fn main() {
     let Some(machine) = whole() else { return eprintln!("the preset lab-cxl is missing") };
     let situation = situation(machine, &Root::live());
     let stop = AtomicBool::new(false);
-    let mut live = Live::new(&situation, Depth::Full, &stop);
+    let mut live = LiveMachine::new(&situation, Depth::Full, &stop);
     let (initiator, target) = (NodeId(0), NodeId(0));
     let mut show = |name: &str, task: Task| match live.measure(&task) {
         Ok(o) => {
@@ -39,7 +39,9 @@ fn main() {
         }
         Err(e) => eprintln!("{name}: {e}"),
     };
-    for kernel in Kernel::STREAM.into_iter().chain([Kernel::Read, Kernel::Write]) {
+    for kernel in
+        ElementKernel::STREAM.into_iter().chain([ElementKernel::Read, ElementKernel::Write])
+    {
         show(kernel.name(), Task::Stream { initiator, target, kernel, threads, bytes: arrays });
     }
     for (name, pages) in [("chase-huge", PageKind::Huge), ("chase-base", PageKind::Base)] {

@@ -7,13 +7,15 @@
 //! in its own cache counts as written.
 
 use crate::plan::Depth;
-use crate::stats::{judge_values, quantile, Measured};
+use crate::stats::{judge_values, quantile, MeasuredFigure};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use terrace_machine::{Evidence, FarStore};
-use terrace_sys::{now, Buffer, Piece, Ring, Slot, StoreFile, SysError, Transfer};
+use terrace_sys::{
+    now, ChunkFrame, Ring, StoreFile, SysError, Transfer, TransferBuffer, TransferPiece,
+};
 use terrace_types::{Bytes, BytesPerSec, Nanos, Seed, Tick};
 
 /// Which way data goes.
@@ -56,10 +58,10 @@ pub struct DiskRecord {
     /// The task.
     pub task: DiskTask,
     /// Bytes a second.
-    pub bandwidth: Measured,
+    pub bandwidth: MeasuredFigure,
     /// Nanoseconds from an operation's begin to its end: the median of each run, and of these the
     /// median.
-    pub latency: Measured,
+    pub latency: MeasuredFigure,
 }
 
 /// A measured disk.
@@ -185,7 +187,7 @@ fn measure(
     let direct = made.direct;
     let most = tasks.iter().map(|t| t.depth).max().unwrap_or(1).max(8);
     let ring = Ring::new(most, vec![made.file])?;
-    let slots = Slot::pool(most as usize + 1, LARGEST.get() as usize)?;
+    let slots = ChunkFrame::pool(most as usize + 1, LARGEST.get() as usize)?;
     let mut disk = Bench {
         ring,
         slots,
@@ -216,9 +218,9 @@ fn measure(
 struct Bench<'a> {
     ring: Ring,
     /// Free ones.
-    slots: Vec<Slot>,
+    slots: Vec<ChunkFrame>,
     /// What is written: nothing that a compressor could make small.
-    content: Option<Arc<Slot>>,
+    content: Option<Arc<ChunkFrame>>,
     file: Bytes,
     seed: Seed,
     /// Where the next sequential operation is.
@@ -307,7 +309,7 @@ impl Bench<'_> {
                 run.latencies.push(now().since(starts[tag]).get() as f64);
                 run.bytes += task.size.get();
                 idle.push(tag);
-                if let Buffer::Fill(slot) = transfer.buffer {
+                if let TransferBuffer::Fill(slot) = transfer.buffer {
                     self.slots.push(slot);
                 }
                 if errno != 0 {
@@ -342,12 +344,13 @@ impl Bench<'_> {
         // Of what is written, another part each time.
         let parts = (LARGEST.get() as usize / len).max(1);
         let (buffer, start) = match task.way {
-            Way::Read => (Buffer::Fill(self.slots.pop()?), 0),
-            Way::Write => {
-                (Buffer::Send(Arc::clone(self.content.as_ref()?)), place as usize % parts * len)
-            }
+            Way::Read => (TransferBuffer::Fill(self.slots.pop()?), 0),
+            Way::Write => (
+                TransferBuffer::Send(Arc::clone(self.content.as_ref()?)),
+                place as usize % parts * len,
+            ),
         };
-        let piece = Piece { file: 0, offset: place * task.size.get(), start, len };
+        let piece = TransferPiece { file: 0, offset: place * task.size.get(), start, len };
         Some(Transfer { tag, buffer, pieces: vec![piece] })
     }
 }
@@ -395,7 +398,8 @@ mod tests {
 
     #[test]
     fn a_store_has_the_figures_of_the_disk() {
-        let figure = |value| Measured { value, spread: 0.0, runs: 3, disturbed: 0, noisy: false };
+        let figure =
+            |value| MeasuredFigure { value, spread: 0.0, runs: 3, disturbed: 0, noisy: false };
         let record = |way, order, kib, depth, bandwidth, latency| DiskRecord {
             task: task(way, order, kib, depth),
             bandwidth: figure(bandwidth),

@@ -1,24 +1,24 @@
 //! From measurements to the machine model: links, caches, misses in flight, cost of moving. Pure.
 
-use crate::kernels::Kernel;
-use crate::knees::{levels, Level};
+use crate::kernels::ElementKernel;
+use crate::knees::{levels, CurveLevel};
 use crate::reach::{plenty, reached};
 use crate::run::Measurements;
-use crate::stats::{line, Measured};
-use crate::task::{Method, PageKind, Record, Task};
+use crate::stats::{line, MeasuredFigure};
+use crate::task::{Method, PageKind, Task, TaskRecord};
 use std::collections::BTreeMap;
 use terrace_machine::{CacheLevel, Evidence, Figure, Link, LinkSpread, Machine, Spreads};
 use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
 
 /// What the measurements say of the machine.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Figures {
+pub struct ProbeFigures {
     /// The machine, with evidence `measured` where it was.
     pub machine: Machine,
     /// The spread of each measured figure.
     pub spreads: Spreads,
     /// Levels of each latency curve, by initiator, node and pages.
-    pub curves: BTreeMap<(NodeId, NodeId, PageKind), Vec<Level>>,
+    pub curves: BTreeMap<(NodeId, NodeId, PageKind), Vec<CurveLevel>>,
     /// Where what was measured is not memory's, one sentence each; these are among the machine's
     /// notes too.
     pub hidden: Vec<String>,
@@ -31,7 +31,7 @@ const SHORT: usize = 8;
 
 /// Puts what was measured in the place of what `machine` said of itself.
 #[must_use]
-pub fn figures(machine: &Machine, measured: &Measurements) -> Figures {
+pub fn figures(machine: &Machine, measured: &Measurements) -> ProbeFigures {
     let mut machine = machine.clone();
     let mut spreads = Spreads::default();
     machine.notes.retain(|n| !n.starts_with("Core model, cache times"));
@@ -66,7 +66,7 @@ pub fn figures(machine: &Machine, measured: &Measurements) -> Figures {
     machine.notes.extend(measured.notes.iter().chain(&hidden).cloned());
     let core = "Nanoseconds an instruction are a typical value: they are not measured.";
     machine.notes.push(core.to_owned());
-    Figures { machine, spreads, curves, hidden }
+    ProbeFigures { machine, spreads, curves, hidden }
 }
 
 /// The figures of one link, in place; gives their spreads.
@@ -77,8 +77,8 @@ fn fill(
     target: NodeId,
     hidden: &mut Vec<String>,
 ) -> LinkSpread {
-    let here = |r: &&Record| r.task.pair() == (initiator, Some(target));
-    let records: Vec<&Record> = measured.records.iter().filter(here).collect();
+    let here = |r: &&TaskRecord| r.task.pair() == (initiator, Some(target));
+    let records: Vec<&TaskRecord> = measured.records.iter().filter(here).collect();
     let latency = memory_latency(&records);
     let last = machine.caches.last().map_or(Bytes::ZERO, |cache| cache.size);
     let seen = latency.is_some_and(|(pages, bytes, _)| {
@@ -105,7 +105,7 @@ fn fill(
         ));
     }
     let latency = latency.filter(|_| seen).map(|l| l.2);
-    let read = bandwidth(&records, Kernel::Read).filter(|_| rates);
+    let read = bandwidth(&records, ElementKernel::Read).filter(|_| rates);
     let write = written(&records, read).filter(|_| rates);
     let mut spread = LinkSpread::default();
     if latency.is_none() && read.is_none() && write.is_none() {
@@ -117,7 +117,7 @@ fn fill(
         machine.links.len() - 1
     });
     let link = &mut machine.links[at];
-    let rate = |m: Measured| Figure {
+    let rate = |m: MeasuredFigure| Figure {
         value: BytesPerSec(m.value.round() as u64),
         evidence: Evidence::Measured,
     };
@@ -139,7 +139,7 @@ fn fill(
 
 /// The largest region's latency, with huge pages where they were to be had: translations are not
 /// memory's.
-fn memory_latency(records: &[&Record]) -> Option<(PageKind, Bytes, Measured)> {
+fn memory_latency(records: &[&TaskRecord]) -> Option<(PageKind, Bytes, MeasuredFigure)> {
     let chases = records.iter().filter_map(|r| match r.task {
         Task::Chase { pages, bytes, .. } if bytes >= Bytes::mib(8) => {
             Some(((pages, bytes), r.outcome.figure))
@@ -151,8 +151,8 @@ fn memory_latency(records: &[&Record]) -> Option<(PageKind, Bytes, Measured)> {
 }
 
 /// Regions and latencies of chases with such pages.
-fn chases(records: &[&Record], wanted: PageKind) -> Vec<(Bytes, f64)> {
-    let chase = |r: &&Record| match r.task {
+fn chases(records: &[&TaskRecord], wanted: PageKind) -> Vec<(Bytes, f64)> {
+    let chase = |r: &&TaskRecord| match r.task {
         Task::Chase { pages, bytes, .. } if pages == wanted => {
             Some((bytes, r.outcome.figure.value))
         }
@@ -162,7 +162,7 @@ fn chases(records: &[&Record], wanted: PageKind) -> Vec<(Bytes, f64)> {
 }
 
 /// The best of all thread counts.
-fn bandwidth(records: &[&Record], wanted: Kernel) -> Option<Measured> {
+fn bandwidth(records: &[&TaskRecord], wanted: ElementKernel) -> Option<MeasuredFigure> {
     let found = records.iter().filter_map(|r| match r.task {
         Task::Stream { kernel, .. } if kernel == wanted => Some(r.outcome.figure),
         _ => None,
@@ -172,10 +172,10 @@ fn bandwidth(records: &[&Record], wanted: Kernel) -> Option<Measured> {
 
 /// Write bandwidth. Where every store reads its line first, a byte took the time of a read and a
 /// write on the bus, and the read's share is known.
-fn written(records: &[&Record], read: Option<Measured>) -> Option<Measured> {
-    let write = bandwidth(records, Kernel::Write)?;
-    let through = |r: &&&Record| {
-        matches!(r.task, Task::Stream { kernel: Kernel::Write, .. }) && r.outcome.read_first
+fn written(records: &[&TaskRecord], read: Option<MeasuredFigure>) -> Option<MeasuredFigure> {
+    let write = bandwidth(records, ElementKernel::Write)?;
+    let through = |r: &&&TaskRecord| {
+        matches!(r.task, Task::Stream { kernel: ElementKernel::Write, .. }) && r.outcome.read_first
     };
     let Some(read) = read.filter(|_| records.iter().any(|r| through(&r))) else {
         return Some(write);
@@ -187,14 +187,14 @@ fn written(records: &[&Record], read: Option<Measured>) -> Option<Measured> {
         return Some(write);
     }
     // The difference has the spreads of both.
-    let seconds = |m: Measured| m.spread / (m.value * m.value);
+    let seconds = |m: MeasuredFigure| m.spread / (m.value * m.value);
     let spread = (seconds(write) + seconds(read)) / (rest * rest);
     let value = 1.0 / rest;
-    Some(Measured { value, spread, noisy: write.noisy || read.noisy, ..write })
+    Some(MeasuredFigure { value, spread, noisy: write.noisy || read.noisy, ..write })
 }
 
 /// Levels of each curve that has points enough.
-fn curves(records: &[Record]) -> BTreeMap<(NodeId, NodeId, PageKind), Vec<Level>> {
+fn curves(records: &[TaskRecord]) -> BTreeMap<(NodeId, NodeId, PageKind), Vec<CurveLevel>> {
     let mut points: BTreeMap<(NodeId, NodeId, PageKind), Vec<(Bytes, f64)>> = BTreeMap::new();
     for record in records {
         if let Task::Chase { initiator, target, pages, bytes } = record.task {
@@ -209,7 +209,9 @@ fn curves(records: &[Record]) -> BTreeMap<(NodeId, NodeId, PageKind), Vec<Level>
 }
 
 /// The one that shows caches best: with huge pages, to the initiator's own node.
-fn best_curve(curves: &BTreeMap<(NodeId, NodeId, PageKind), Vec<Level>>) -> Option<&Vec<Level>> {
+fn best_curve(
+    curves: &BTreeMap<(NodeId, NodeId, PageKind), Vec<CurveLevel>>,
+) -> Option<&Vec<CurveLevel>> {
     curves
         .iter()
         .max_by_key(|((i, t, pages), _)| (*pages, i == t, std::cmp::Reverse((*i, *t))))
@@ -218,11 +220,11 @@ fn best_curve(curves: &BTreeMap<(NodeId, NodeId, PageKind), Vec<Level>>) -> Opti
 
 /// Times of hits, and, where the machine tells no caches, their sizes. A level that the machine
 /// does not tell is a note.
-fn caches(machine: &mut Machine, found: &[Level]) {
+fn caches(machine: &mut Machine, found: &[CurveLevel]) {
     let Some((_memory, found)) = found.split_last() else { return };
     let Some(nearest) = found.first() else { return };
     // What a load takes at all is in the core's model; a hit farther out adds the rest.
-    let added = |level: &Level| Nanos((level.ns - nearest.ns).max(0.0).round() as u64);
+    let added = |level: &CurveLevel| Nanos((level.ns - nearest.ns).max(0.0).round() as u64);
     if machine.caches.is_empty() {
         machine.caches = found
             .iter()
@@ -271,7 +273,7 @@ fn caches(machine: &mut Machine, found: &[Level]) {
 
 /// Misses in flight: how much more is done by many chains than by one, of the initiator nearest its
 /// memory.
-fn misses(machine: &mut Machine, records: &[Record]) {
+fn misses(machine: &mut Machine, records: &[TaskRecord]) {
     let mut by_pair: BTreeMap<(NodeId, NodeId), Vec<(u32, f64)>> = BTreeMap::new();
     for record in records {
         if let Task::Misses { initiator, target, chains, .. } = record.task {
@@ -292,7 +294,7 @@ fn misses(machine: &mut Machine, records: &[Record]) {
 }
 
 /// A call and a page of `move_pages`, from runs with different batches over as many pages.
-fn migration(machine: &mut Machine, records: &[Record]) {
+fn migration(machine: &mut Machine, records: &[TaskRecord]) {
     let page = machine.page_size.get().max(1);
     let per_call: Vec<(f64, f64)> = records
         .iter()
@@ -342,7 +344,7 @@ fn migration(machine: &mut Machine, records: &[Record]) {
 
 /// What threads that move pages cannot have beside each other, from what the most of them gained
 /// over one that moved as much (Amdahl's law); the median of all pairs of nodes.
-fn serial_percent(records: &[Record]) -> Option<u8> {
+fn serial_percent(records: &[TaskRecord]) -> Option<u8> {
     // (nodes and bytes) -> time by threads.
     let mut by_case: BTreeMap<(NodeId, NodeId, NodeId, Bytes), BTreeMap<u32, f64>> =
         BTreeMap::new();
@@ -381,16 +383,21 @@ fn serial_percent(records: &[Record]) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::Outcome;
-    use terrace_machine::{preset, rank, By};
+    use crate::task::TaskOutcome;
+    use terrace_machine::{preset, rank, RankAttribute};
 
-    fn record(task: Task, value: f64, second: Option<f64>) -> Record {
-        let figure =
-            |value| Measured { value, spread: value / 100.0, runs: 5, disturbed: 0, noisy: false };
-        Record { task, outcome: Outcome::new(figure(value), second.map(figure), "") }
+    fn record(task: Task, value: f64, second: Option<f64>) -> TaskRecord {
+        let figure = |value| MeasuredFigure {
+            value,
+            spread: value / 100.0,
+            runs: 5,
+            disturbed: 0,
+            noisy: false,
+        };
+        TaskRecord { task, outcome: TaskOutcome::new(figure(value), second.map(figure), "") }
     }
 
-    fn stream(target: u16, kernel: Kernel, threads: u32, gb: f64) -> Record {
+    fn stream(target: u16, kernel: ElementKernel, threads: u32, gb: f64) -> TaskRecord {
         let (initiator, target) = (NodeId(0), NodeId(target));
         record(
             Task::Stream { initiator, target, kernel, threads, bytes: Bytes::mib(64) },
@@ -399,7 +406,7 @@ mod tests {
         )
     }
 
-    fn chase(target: u16, pages: PageKind, bytes: u64, ns: f64) -> Record {
+    fn chase(target: u16, pages: PageKind, bytes: u64, ns: f64) -> TaskRecord {
         record(
             Task::Chase {
                 initiator: NodeId(0),
@@ -412,7 +419,7 @@ mod tests {
         )
     }
 
-    fn measured(records: Vec<Record>) -> Measurements {
+    fn measured(records: Vec<TaskRecord>) -> Measurements {
         Measurements { records, ..Measurements::default() }
     }
 
@@ -423,10 +430,10 @@ mod tests {
             chase(0, PageKind::Huge, 512 << 20, 91.2),
             chase(0, PageKind::Base, 512 << 20, 120.0),
             chase(1, PageKind::Base, 512 << 20, 333.0),
-            stream(0, Kernel::Read, 1, 20.0),
-            stream(0, Kernel::Read, 2, 38.0),
-            stream(0, Kernel::Write, 2, 25.0),
-            stream(1, Kernel::Read, 2, 9.0),
+            stream(0, ElementKernel::Read, 1, 20.0),
+            stream(0, ElementKernel::Read, 2, 38.0),
+            stream(0, ElementKernel::Write, 2, 25.0),
+            stream(1, ElementKernel::Read, 2, 9.0),
         ]);
         let figures = figures(&machine, &all);
         let link = figures.machine.link(NodeId(0), NodeId(0)).unwrap();
@@ -443,7 +450,7 @@ mod tests {
         assert!(text.contains("evidence = \"measured\", spread = "), "{text}");
         let back = Machine::from_toml(&text, "back").unwrap();
         assert_eq!(back, figures.machine);
-        let ranking = rank(&back, By::Bandwidth, None).unwrap();
+        let ranking = rank(&back, RankAttribute::Bandwidth, None).unwrap();
         assert_eq!(ranking.tiers[0].nodes, [NodeId(0)]);
     }
 
@@ -453,8 +460,8 @@ mod tests {
         machine.caches[1].size = Bytes::mib(32);
         let told = |chases: &[(u64, f64)], streamed: u64| {
             let chase = |(mib, ns): &(u64, f64)| chase(0, PageKind::Huge, mib << 20, *ns);
-            let mut records: Vec<Record> = chases.iter().map(chase).collect();
-            let (initiator, target, kernel) = (NodeId(0), NodeId(0), Kernel::Read);
+            let mut records: Vec<TaskRecord> = chases.iter().map(chase).collect();
+            let (initiator, target, kernel) = (NodeId(0), NodeId(0), ElementKernel::Read);
             let task =
                 Task::Stream { initiator, target, kernel, threads: 2, bytes: Bytes::mib(streamed) };
             records.push(record(task, 300e9, None));
@@ -494,7 +501,7 @@ mod tests {
             hit: Nanos::ZERO,
         };
         machine.caches = vec![cache(1, 32 << 10, 8), cache(2, 1 << 20, 8), cache(3, 12 << 20, 12)];
-        let mut records: Vec<Record> = (12..29)
+        let mut records: Vec<TaskRecord> = (12..29)
             .map(|k| {
                 let bytes = 1_u64 << k;
                 let ns = match bytes {
@@ -537,12 +544,13 @@ mod tests {
         let machine = preset("lab-dcpmm").unwrap();
         let through = |kernel, gb| {
             let mut r = stream(1, kernel, 2, gb);
-            r.outcome.read_first = kernel == Kernel::Write;
+            r.outcome.read_first = kernel == ElementKernel::Write;
             r
         };
         // 13 GB/s read, 4.6 written: a byte stored takes both.
         let seen = 1.0 / (1.0 / 13.0 + 1.0 / 4.6);
-        let all = measured(vec![through(Kernel::Read, 13.0), through(Kernel::Write, seen)]);
+        let all =
+            measured(vec![through(ElementKernel::Read, 13.0), through(ElementKernel::Write, seen)]);
         let got = figures(&machine, &all);
         let link = got.machine.link(NodeId(0), NodeId(1)).unwrap();
         let write = link.write_bandwidth.unwrap().value.get() as f64;
@@ -556,7 +564,8 @@ mod tests {
             got.machine.notes
         );
         // Reads and writes that do not share a bus: nothing is taken off.
-        let all = measured(vec![through(Kernel::Read, 13.0), through(Kernel::Write, 12.0)]);
+        let all =
+            measured(vec![through(ElementKernel::Read, 13.0), through(ElementKernel::Write, 12.0)]);
         let link = *figures(&machine, &all).machine.link(NodeId(0), NodeId(1)).unwrap();
         assert_eq!(link.write_bandwidth.unwrap().value, BytesPerSec::gb(12));
     }

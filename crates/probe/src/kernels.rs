@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// What is done to each element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kernel {
+pub enum ElementKernel {
     /// `c = a`
     Copy,
     /// `b = s * c`
@@ -32,7 +32,7 @@ pub enum Kernel {
     Mix4,
 }
 
-impl Kernel {
+impl ElementKernel {
     /// Those of STREAM, in its order.
     pub const STREAM: [Self; 4] = [Self::Copy, Self::Scale, Self::Add, Self::Triad];
     /// From all reads to two reads a write.
@@ -112,26 +112,26 @@ impl Form {
 
 /// Forms of a kernel that this processor has.
 #[must_use]
-pub fn forms(kernel: Kernel) -> Vec<Form> {
+pub fn forms(kernel: ElementKernel) -> Vec<Form> {
     let mut forms = vec![Form::Plain];
-    if matches!(kernel, Kernel::Copy | Kernel::Write) {
+    if matches!(kernel, ElementKernel::Copy | ElementKernel::Write) {
         forms.push(Form::Library);
     }
     if kernel.writes() > 0 && streaming() {
         forms.push(Form::Streaming);
     }
-    if kernel == Kernel::Read {
+    if kernel == ElementKernel::Read {
         forms.push(Form::Lines);
     }
     forms
 }
 
-/// Whether all forms of [`Kernel::Write`] here store through the caches, which read a line before
+/// Whether all forms of [`ElementKernel::Write`] here store through the caches, which read a line before
 /// they overwrite it (write-allocate: Intel SDM vol. 3, 12.3): then as many bytes are read on the
 /// bus as are written.
 #[must_use]
 pub fn stores_read_first() -> bool {
-    cfg!(target_arch = "x86_64") && !forms(Kernel::Write).contains(&Form::Streaming)
+    cfg!(target_arch = "x86_64") && !forms(ElementKernel::Write).contains(&Form::Streaming)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -148,14 +148,14 @@ fn streaming() -> bool {
 pub const GRAIN: usize = 64;
 
 /// Runs a kernel over `count` elements once. `arrays` holds those read, then the one written. What
-/// [`Kernel::Read`] gives is a sum that keeps the compiler from leaving the reads out.
+/// [`ElementKernel::Read`] gives is a sum that keeps the compiler from leaving the reads out.
 ///
 /// # Safety
-/// `arrays` has [`Kernel::arrays`] pointers, each aligned to 64 bytes and valid for `count`
+/// `arrays` has [`ElementKernel::arrays`] pointers, each aligned to 64 bytes and valid for `count`
 /// elements, for reading or for writing; the one written overlaps no other, and no other thread
 /// touches it meanwhile. `count` is a multiple of [`GRAIN`]. `form` is one of [`forms`].
 #[inline(never)]
-pub unsafe fn run(kernel: Kernel, form: Form, arrays: &[*mut f64], count: usize) -> f64 {
+pub unsafe fn run(kernel: ElementKernel, form: Form, arrays: &[*mut f64], count: usize) -> f64 {
     debug_assert_eq!(arrays.len(), kernel.arrays());
     #[cfg(target_arch = "x86_64")]
     if streaming() {
@@ -167,7 +167,7 @@ pub unsafe fn run(kernel: Kernel, form: Form, arrays: &[*mut f64], count: usize)
 }
 
 /// What memset writes: processors write lines of zeros in less (see
-/// [`terrace_sys::Mapping::fill`]).
+/// [`terrace_sys::AnonymousMapping::fill`]).
 const NOT_ZERO: u8 = 0x40;
 
 /// A factor the compiler does not know.
@@ -181,11 +181,11 @@ fn factor() -> f64 {
 /// # Safety
 /// As [`run`].
 #[inline(always)]
-unsafe fn plain(kernel: Kernel, form: Form, arrays: &[*mut f64], n: usize) -> f64 {
+unsafe fn plain(kernel: ElementKernel, form: Form, arrays: &[*mut f64], n: usize) -> f64 {
     // SAFETY: the caller promises that each pointer is valid for `n` elements, and nobody writes
     // those read.
     let read = |i: usize| unsafe { std::slice::from_raw_parts(arrays[i].cast_const(), n) };
-    if kernel == Kernel::Read {
+    if kernel == ElementKernel::Read {
         return if form == Form::Lines { sum_lines(read(0)) } else { sum(read(0)) };
     }
     let last = arrays[kernel.reads()];
@@ -193,7 +193,9 @@ unsafe fn plain(kernel: Kernel, form: Form, arrays: &[*mut f64], n: usize) -> f6
         // SAFETY: both are valid for `n` elements and do not overlap, as the caller promises.
         unsafe {
             match kernel {
-                Kernel::Copy => std::ptr::copy_nonoverlapping(arrays[0].cast_const(), last, n),
+                ElementKernel::Copy => {
+                    std::ptr::copy_nonoverlapping(arrays[0].cast_const(), last, n)
+                }
                 _ => std::ptr::write_bytes(last, NOT_ZERO, n),
             }
         }
@@ -204,16 +206,16 @@ unsafe fn plain(kernel: Kernel, form: Form, arrays: &[*mut f64], n: usize) -> f6
     let out = unsafe { std::slice::from_raw_parts_mut(last, n) };
     let s = factor();
     match kernel {
-        Kernel::Copy => out.iter_mut().zip(read(0)).for_each(|(o, a)| *o = *a),
-        Kernel::Scale => out.iter_mut().zip(read(0)).for_each(|(o, a)| *o = s * *a),
-        Kernel::Add | Kernel::Mix2 => {
+        ElementKernel::Copy => out.iter_mut().zip(read(0)).for_each(|(o, a)| *o = *a),
+        ElementKernel::Scale => out.iter_mut().zip(read(0)).for_each(|(o, a)| *o = s * *a),
+        ElementKernel::Add | ElementKernel::Mix2 => {
             out.iter_mut().zip(read(0)).zip(read(1)).for_each(|((o, a), b)| *o = *a + *b)
         }
-        Kernel::Triad => {
+        ElementKernel::Triad => {
             out.iter_mut().zip(read(0)).zip(read(1)).for_each(|((o, a), b)| *o = *a + s * *b)
         }
-        Kernel::Write => out.iter_mut().for_each(|o| *o = s),
-        Kernel::Mix3 => {
+        ElementKernel::Write => out.iter_mut().for_each(|o| *o = s),
+        ElementKernel::Mix3 => {
             let reads = read(0).iter().zip(read(1)).zip(read(2));
             out.iter_mut().zip(reads).for_each(|(o, ((a, b), c))| *o = *a + *b + *c);
         }
@@ -252,7 +254,7 @@ fn sum_lines(all: &[f64]) -> f64 {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{factor, plain, Form, Kernel};
+    use super::{factor, plain, ElementKernel, Form};
     use std::arch::x86_64::{
         __m256d, _mm256_add_pd, _mm256_load_pd, _mm256_mul_pd, _mm256_set1_pd, _mm256_stream_pd,
         _mm_prefetch, _mm_sfence, _MM_HINT_T0,
@@ -261,7 +263,12 @@ mod x86 {
     /// # Safety
     /// As [`super::run`], and the processor has AVX2.
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn run(kernel: Kernel, form: Form, arrays: &[*mut f64], count: usize) -> f64 {
+    pub(super) unsafe fn run(
+        kernel: ElementKernel,
+        form: Form,
+        arrays: &[*mut f64],
+        count: usize,
+    ) -> f64 {
         if form != Form::Streaming {
             // SAFETY: as the caller promises.
             return unsafe { plain(kernel, form, arrays, count) };
@@ -272,21 +279,21 @@ mod x86 {
         // SAFETY: as the caller promises; `p` is asked for arrays that the kernel reads only.
         unsafe {
             match kernel {
-                Kernel::Copy => each::<1>(
+                ElementKernel::Copy => each::<1>(
                     [p(0)],
                     out,
                     count,
                     #[inline(always)]
                     |[a]| a,
                 ),
-                Kernel::Scale => each::<1>(
+                ElementKernel::Scale => each::<1>(
                     [p(0)],
                     out,
                     count,
                     #[inline(always)]
                     |[a]| _mm256_mul_pd(s, a),
                 ),
-                Kernel::Add | Kernel::Mix2 => {
+                ElementKernel::Add | ElementKernel::Mix2 => {
                     each::<2>(
                         [p(0), p(1)],
                         out,
@@ -295,28 +302,28 @@ mod x86 {
                         |[a, b]| _mm256_add_pd(a, b),
                     );
                 }
-                Kernel::Triad => each::<2>(
+                ElementKernel::Triad => each::<2>(
                     [p(0), p(1)],
                     out,
                     count,
                     #[inline(always)]
                     |[a, b]| _mm256_add_pd(a, _mm256_mul_pd(s, b)),
                 ),
-                Kernel::Mix3 => each::<3>(
+                ElementKernel::Mix3 => each::<3>(
                     [p(0), p(1), p(2)],
                     out,
                     count,
                     #[inline(always)]
                     |[a, b, c]| _mm256_add_pd(a, _mm256_add_pd(b, c)),
                 ),
-                Kernel::Mix4 => each::<4>(
+                ElementKernel::Mix4 => each::<4>(
                     [p(0), p(1), p(2), p(3)],
                     out,
                     count,
                     #[inline(always)]
                     |[a, b, c, d]| _mm256_add_pd(_mm256_add_pd(a, b), _mm256_add_pd(c, d)),
                 ),
-                Kernel::Read | Kernel::Write => each::<0>(
+                ElementKernel::Read | ElementKernel::Write => each::<0>(
                     [],
                     out,
                     count,
@@ -386,14 +393,14 @@ mod tests {
     #[test]
     fn every_form_of_every_kernel_computes_what_its_name_says() {
         let all = [
-            Kernel::Copy,
-            Kernel::Scale,
-            Kernel::Add,
-            Kernel::Triad,
-            Kernel::Write,
-            Kernel::Mix2,
-            Kernel::Mix3,
-            Kernel::Mix4,
+            ElementKernel::Copy,
+            ElementKernel::Scale,
+            ElementKernel::Add,
+            ElementKernel::Triad,
+            ElementKernel::Write,
+            ElementKernel::Mix2,
+            ElementKernel::Mix3,
+            ElementKernel::Mix4,
         ];
         for kernel in all {
             for form in forms(kernel) {
@@ -409,12 +416,12 @@ mod tests {
                 for i in [0, 1, 63, 64, 200, 319] {
                     let x = |k: usize| 100.0 * k as f64 + i as f64;
                     let wanted = match kernel {
-                        Kernel::Copy => x(0),
-                        Kernel::Scale => 3.0 * x(0),
-                        Kernel::Add | Kernel::Mix2 => x(0) + x(1),
-                        Kernel::Triad => x(0) + 3.0 * x(1),
-                        Kernel::Mix3 => x(0) + x(1) + x(2),
-                        Kernel::Mix4 => x(0) + x(1) + x(2) + x(3),
+                        ElementKernel::Copy => x(0),
+                        ElementKernel::Scale => 3.0 * x(0),
+                        ElementKernel::Add | ElementKernel::Mix2 => x(0) + x(1),
+                        ElementKernel::Triad => x(0) + 3.0 * x(1),
+                        ElementKernel::Mix3 => x(0) + x(1) + x(2),
+                        ElementKernel::Mix4 => x(0) + x(1) + x(2) + x(3),
                         _ if form == Form::Library => f64::from_bits(0x4040_4040_4040_4040),
                         _ => 3.0,
                     };
@@ -428,10 +435,10 @@ mod tests {
     fn a_read_sums_everything() {
         let mut all = array(40, 0.0);
         // SAFETY: one aligned array of 320 elements, ours alone.
-        let got = unsafe { run(Kernel::Read, Form::Plain, &[all.as_mut_ptr().cast()], 320) };
+        let got = unsafe { run(ElementKernel::Read, Form::Plain, &[all.as_mut_ptr().cast()], 320) };
         assert_eq!(got, (0..320).map(f64::from).sum::<f64>());
         // SAFETY: as above.
-        let got = unsafe { run(Kernel::Read, Form::Lines, &[all.as_mut_ptr().cast()], 320) };
+        let got = unsafe { run(ElementKernel::Read, Form::Lines, &[all.as_mut_ptr().cast()], 320) };
         assert_eq!(got, (0..320).step_by(8).map(f64::from).sum::<f64>(), "one word of each line");
     }
 }

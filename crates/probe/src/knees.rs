@@ -6,7 +6,7 @@ use terrace_types::Bytes;
 
 /// A level of the curve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Level {
+pub struct CurveLevel {
     /// Largest region that is served at this level's latency.
     pub bytes: Bytes,
     /// Its latency: median of its points.
@@ -23,7 +23,7 @@ const FLAT: f64 = 0.12;
 /// Levels of a curve of (region, latency), by ascending size. The last level is what lies behind
 /// all caches; it need not be flat, for translations get dearer with size.
 #[must_use]
-pub fn levels(curve: &[(Bytes, f64)]) -> Vec<Level> {
+pub fn levels(curve: &[(Bytes, f64)]) -> Vec<CurveLevel> {
     let curve = monotone(curve);
     let mut levels = Vec::new();
     let mut at = 0;
@@ -32,7 +32,7 @@ pub fn levels(curve: &[(Bytes, f64)]) -> Vec<Level> {
         while end < curve.len() && curve[end].1 <= median(&curve[at..end]) * SAME {
             end += 1;
         }
-        levels.push(Level {
+        levels.push(CurveLevel {
             bytes: curve[end - 1].0,
             ns: median(&curve[at..end]),
             points: (end - at) as u32,
@@ -104,7 +104,7 @@ mod tests {
             .collect()
     }
 
-    fn sizes(levels: &[Level]) -> Vec<u64> {
+    fn sizes(levels: &[CurveLevel]) -> Vec<u64> {
         levels.iter().map(|l| l.bytes.get() >> 10).collect()
     }
 

@@ -1,10 +1,10 @@
 //! Measures memory: latency, bandwidth, latency under load, what moving pages costs. Everything
 //! that can be decided is decided by pure functions ([`plan`], [`stats`], [`knees`], [`figures`])
 //! that are tested on machines made up for it; what measures is an [`Instrument`], of which
-//! [`Live`] is the real one.
+//! [`LiveMachine`] is the real one.
 //!
 //! No figure stands alone: each has its spread, the number of runs, and whether it is noisy
-//! ([`stats::Measured`]).
+//! ([`stats::MeasuredFigure`]).
 
 pub mod chase;
 pub mod degrade;
@@ -20,8 +20,8 @@ pub mod stats;
 pub mod task;
 pub mod team;
 
-pub use live::{situation, Live};
-pub use plan::{plan, Depth, Plan, Situation};
-pub use run::{run, Measurements, Progress};
-pub use stats::Measured;
-pub use task::{Instrument, Method, Outcome, PageKind, Record, Task, Trouble};
+pub use live::{situation, LiveMachine};
+pub use plan::{plan, Depth, ProbePlan, Situation};
+pub use run::{run, Measurements, ProbeProgress};
+pub use stats::MeasuredFigure;
+pub use task::{Instrument, Method, PageKind, Task, TaskOutcome, TaskRecord, Trouble};

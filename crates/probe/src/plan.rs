@@ -1,6 +1,6 @@
 //! What to measure on a machine, within what this process may use and the time there is. Pure.
 
-use crate::kernels::Kernel;
+use crate::kernels::ElementKernel;
 use crate::reach::{plenty, witnesses};
 use crate::task::{Method, PageKind, Task};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ pub enum Depth {
 
 /// A task with what is expected of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct ProbeStep {
     /// The task.
     pub task: Task,
     /// How long it may take.
@@ -72,9 +72,9 @@ pub struct Step {
 
 /// What to measure, in order, and what cannot be, in sentences.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Plan {
+pub struct ProbePlan {
     /// The tasks.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ProbeStep>,
     /// What is left out, and why.
     pub notes: Vec<String>,
     /// Last-level caches of a node's CPUs together; zero where they are not told.
@@ -136,8 +136,8 @@ fn beyond(situation: &Situation, node: NodeId, depth: Depth) -> Bytes {
 
 /// Makes the plan.
 #[must_use]
-pub fn plan(situation: &Situation, depth: Depth) -> Plan {
-    let mut plan = Plan { caches: situation.last_cache, ..Plan::default() };
+pub fn plan(situation: &Situation, depth: Depth) -> ProbePlan {
+    let mut plan = ProbePlan { caches: situation.last_cache, ..ProbePlan::default() };
     let initiators = situation.initiators();
     let targets = targets(situation, depth, &mut plan.notes);
     if situation.last_cache == Bytes::ZERO {
@@ -173,7 +173,7 @@ pub fn plan(situation: &Situation, depth: Depth) -> Plan {
             tries.extend(counts(others, depth).into_iter().filter(|_| others > 0));
             for others in tries {
                 let task = Task::Shootdown { initiator: *initiator, others };
-                plan.steps.push(Step { task, expected: Nanos::millis(250), rank: 2 });
+                plan.steps.push(ProbeStep { task, expected: Nanos::millis(250), rank: 2 });
             }
         }
     }
@@ -228,7 +228,7 @@ fn small(situation: &Situation, depth: Depth, node: NodeId) -> Option<String> {
 }
 
 fn pair(
-    steps: &mut Vec<Step>,
+    steps: &mut Vec<ProbeStep>,
     situation: &Situation,
     depth: Depth,
     initiator: NodeId,
@@ -246,8 +246,8 @@ fn pair(
     let chase = |pages, bytes| Task::Chase { initiator, target, pages, bytes };
     let each = if depth == Depth::Full { 1_500 } else { 300 };
     let stream =
-        |kernel: Kernel, threads| Task::Stream { initiator, target, kernel, threads, bytes };
-    let mut push = |task, expected, rank| steps.push(Step { task, expected, rank });
+        |kernel: ElementKernel, threads| Task::Stream { initiator, target, kernel, threads, bytes };
+    let mut push = |task, expected, rank| steps.push(ProbeStep { task, expected, rank });
     push(chase(PageKind::Huge, memory), setup(memory), 0);
     if depth == Depth::Brief {
         // Nothing else would say what the latency is where huge pages are not to be had.
@@ -260,7 +260,7 @@ fn pair(
             push(chase(PageKind::Base, size), setup(size), 0);
         }
     }
-    for kernel in [Kernel::Read, Kernel::Write] {
+    for kernel in [ElementKernel::Read, ElementKernel::Write] {
         push(stream(kernel, all), Nanos::millis(each), 0);
     }
     let per_octave = if depth == Depth::Full { 4 } else { 2 };
@@ -283,9 +283,11 @@ fn pair(
         );
     }
     let tries = counts(all, depth);
-    for kernel in Kernel::STREAM.into_iter().chain(Kernel::MIXES).chain([Kernel::Write]) {
+    for kernel in
+        ElementKernel::STREAM.into_iter().chain(ElementKernel::MIXES).chain([ElementKernel::Write])
+    {
         for threads in tries.iter().copied() {
-            if threads == all && matches!(kernel, Kernel::Read | Kernel::Write) {
+            if threads == all && matches!(kernel, ElementKernel::Read | ElementKernel::Write) {
                 continue;
             }
             let rank = if threads == all { more } else { more + 1 };
@@ -297,9 +299,9 @@ fn pair(
             Depth::Brief | Depth::Quick => &[0, 32, 128, 512],
             Depth::Full => &[0, 4, 8, 16, 32, 64, 96, 128, 192, 256, 512, 1024, 4096],
         };
-        let mixes: &[Kernel] = match depth {
-            Depth::Brief | Depth::Quick => &[Kernel::Read, Kernel::Mix2],
-            Depth::Full => &Kernel::MIXES,
+        let mixes: &[ElementKernel] = match depth {
+            Depth::Brief | Depth::Quick => &[ElementKernel::Read, ElementKernel::Mix2],
+            Depth::Full => &ElementKernel::MIXES,
         };
         for kernel in mixes {
             for delay in delays {
@@ -319,7 +321,7 @@ fn pair(
 
 /// Two nodes that see different figures, dealt out in several shares.
 fn interleaved(
-    steps: &mut Vec<Step>,
+    steps: &mut Vec<ProbeStep>,
     situation: &Situation,
     depth: Depth,
     initiator: NodeId,
@@ -339,14 +341,14 @@ fn interleaved(
             for (of_near, of_far) in weights {
                 let parts = vec![(near, *of_near), (far, *of_far)];
                 let task = Task::Interleave { initiator, parts, threads, bytes };
-                steps.push(Step { task, expected: Nanos::millis(700), rank: 1 });
+                steps.push(ProbeStep { task, expected: Nanos::millis(700), rank: 1 });
             }
         }
     }
 }
 
 fn moves(
-    steps: &mut Vec<Step>,
+    steps: &mut Vec<ProbeStep>,
     situation: &Situation,
     depth: Depth,
     initiators: &[NodeId],
@@ -355,7 +357,7 @@ fn moves(
     let Some(first) = initiators.first().copied() else { return };
     let mut push = |task: Task, rank| {
         let bytes = if let Task::Move { bytes, .. } = &task { bytes.get() } else { 0 };
-        steps.push(Step { task, expected: Nanos(bytes * 8 + 100_000_000), rank });
+        steps.push(ProbeStep { task, expected: Nanos(bytes * 8 + 100_000_000), rank });
     };
     let mut pairs: Vec<(NodeId, NodeId)> = Vec::new();
     for from in targets {
@@ -410,7 +412,7 @@ fn moves(
 
 /// Orders by rank; a quick plan loses what does not fit its time, a brief one what a machine file
 /// does not need, and both say so.
-fn fit(plan: &mut Plan, depth: Depth) {
+fn fit(plan: &mut ProbePlan, depth: Depth) {
     plan.steps.sort_by_key(|s| s.rank);
     if depth == Depth::Full {
         return;

@@ -1,7 +1,7 @@
 //! Plans for machines large, small and odd.
 
 use super::*;
-use terrace_machine::{preset, CoreModel, Energy, Kind, MigrationCost, Node, Tlb};
+use terrace_machine::{preset, CoreModel, Energy, MemoryKind, MigrationCost, Node, TlbSpec};
 
 /// A machine of nodes given as (CPUs, capacity in MiB, free in MiB).
 pub(crate) fn situation(nodes: &[(u32, u64, u64)]) -> Situation {
@@ -11,7 +11,7 @@ pub(crate) fn situation(nodes: &[(u32, u64, u64)]) -> Situation {
         next += cpus;
         Node {
             id: NodeId(id as u16),
-            kind: Kind::Dram,
+            kind: MemoryKind::Dram,
             cpus: own,
             capacity: Bytes::mib(*capacity),
             reserved: Bytes::ZERO,
@@ -25,7 +25,7 @@ pub(crate) fn situation(nodes: &[(u32, u64, u64)]) -> Situation {
         name: "fake".to_owned(),
         page_size: Bytes(4096),
         core: CoreModel::default(),
-        tlb: Tlb::default(),
+        tlb: TlbSpec::default(),
         caches: Vec::new(),
         nodes: nodes.iter().enumerate().map(node).collect(),
         links: Vec::new(),
@@ -56,7 +56,7 @@ fn bytes_of(task: &Task) -> Bytes {
     }
 }
 
-fn check(situation: &Situation, plan: &Plan) {
+fn check(situation: &Situation, plan: &ProbePlan) {
     for step in &plan.steps {
         let (initiator, target) = step.task.pair();
         let cpus = situation.cpus_of(initiator).len() as u32;

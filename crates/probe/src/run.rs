@@ -1,13 +1,13 @@
 //! Goes through a plan: measures, says how far it is, stops when asked or when time is up.
 
-use crate::plan::{Depth, Plan};
-use crate::task::{Instrument, Record, Trouble};
+use crate::plan::{Depth, ProbePlan};
+use crate::task::{Instrument, TaskRecord, Trouble};
 use std::collections::BTreeMap;
 use terrace_types::{Bytes, Nanos, Tick};
 
 /// How far a run is.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Progress {
+pub struct ProbeProgress {
     /// What begins.
     pub what: String,
     /// Measurements done.
@@ -22,7 +22,7 @@ pub struct Progress {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Measurements {
     /// What was measured, in order.
-    pub records: Vec<Record>,
+    pub records: Vec<TaskRecord>,
     /// What was not and why, one sentence each.
     pub notes: Vec<String>,
     /// Why it ended before its plan did.
@@ -38,10 +38,10 @@ const QUICK_LIMIT: Nanos = Nanos::secs(50);
 
 /// Measures what the plan says. Whatever fails is a note and the rest goes on.
 pub fn run(
-    plan: &Plan,
+    plan: &ProbePlan,
     depth: Depth,
     instrument: &mut dyn Instrument,
-    told: &mut dyn FnMut(&Progress),
+    told: &mut dyn FnMut(&ProbeProgress),
 ) -> Measurements {
     let began = instrument.now();
     let mut result =
@@ -51,7 +51,7 @@ pub fn run(
     let expected: Nanos = plan.steps.iter().map(|s| s.expected).sum();
     for (index, step) in plan.steps.iter().enumerate() {
         let spent = instrument.now().since(began);
-        told(&Progress {
+        told(&ProbeProgress {
             what: step.task.to_string(),
             done: index,
             all: plan.steps.len(),
@@ -65,7 +65,7 @@ pub fn run(
             break;
         }
         match instrument.measure(&step.task) {
-            Ok(outcome) => result.records.push(Record { task: step.task.clone(), outcome }),
+            Ok(outcome) => result.records.push(TaskRecord { task: step.task.clone(), outcome }),
             Err(Trouble::Interrupted) => {
                 result.partial =
                     Some(format!("interrupted after {index} of {} measurements", plan.steps.len()));
@@ -119,8 +119,8 @@ mod tests {
     use super::*;
     use crate::plan::plan;
     use crate::plan::tests::situation;
-    use crate::stats::Measured;
-    use crate::task::{Outcome, Task};
+    use crate::stats::MeasuredFigure;
+    use crate::task::{Task, TaskOutcome};
     use terrace_sys::SysError;
 
     /// Takes what is expected times `slow`; fails bandwidths; is interrupted at a number.
@@ -134,7 +134,7 @@ mod tests {
     }
 
     impl Instrument for Fake {
-        fn measure(&mut self, task: &Task) -> Result<Outcome, Trouble> {
+        fn measure(&mut self, task: &Task) -> Result<TaskOutcome, Trouble> {
             self.now = self.now.after(self.each);
             self.asked += 1;
             if self.asked > self.stop_at {
@@ -148,14 +148,14 @@ mod tests {
                     "be somebody else",
                 )));
             }
-            let figure = Measured {
+            let figure = MeasuredFigure {
                 value: 1.0,
                 spread: 0.0,
                 runs: 3,
                 disturbed: self.disturbed,
                 noisy: false,
             };
-            Ok(Outcome::new(figure, None, ""))
+            Ok(TaskOutcome::new(figure, None, ""))
         }
 
         fn now(&mut self) -> Tick {

@@ -22,7 +22,7 @@ pub struct Rep {
 
 /// A figure of several runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub struct MeasuredFigure {
     /// Median.
     pub value: f64,
     /// Half the distance between the quartiles, in the unit of the value.
@@ -35,7 +35,7 @@ pub struct Measured {
     pub noisy: bool,
 }
 
-impl Measured {
+impl MeasuredFigure {
     /// The same figure in another unit.
     #[must_use]
     pub fn scaled(self, by: f64) -> Self {
@@ -45,7 +45,7 @@ impl Measured {
 
 /// When to stop repeating.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rule {
+pub struct StoppingRule {
     /// Runs at least.
     pub least: u32,
     /// Runs at most.
@@ -56,7 +56,7 @@ pub struct Rule {
     pub limit: Nanos,
 }
 
-impl Rule {
+impl StoppingRule {
     /// Whether to run again, `spent` after the first began.
     #[must_use]
     pub fn again(&self, reps: &[Rep], spent: Nanos) -> bool {
@@ -79,7 +79,7 @@ impl Rule {
 /// The figure of these runs, each turned into a value by `value`. Disturbed runs are left out where
 /// enough others are there; where none is, all count and the figure is noisy.
 #[must_use]
-pub fn judge(reps: &[Rep], value: impl Fn(Nanos) -> f64) -> Measured {
+pub fn judge(reps: &[Rep], value: impl Fn(Nanos) -> f64) -> MeasuredFigure {
     let values: Vec<(f64, f64)> = reps.iter().map(|r| (value(r.span), r.busy)).collect();
     judge_values(&values)
 }
@@ -88,7 +88,7 @@ pub fn judge(reps: &[Rep], value: impl Fn(Nanos) -> f64) -> Measured {
 /// that what other work took of the CPU does not count. What others did to the caches does, so that
 /// disturbed runs stay disturbed.
 #[must_use]
-pub fn judge_alone(reps: &[Rep], fine: bool, value: impl Fn(Nanos) -> f64) -> Measured {
+pub fn judge_alone(reps: &[Rep], fine: bool, value: impl Fn(Nanos) -> f64) -> MeasuredFigure {
     let time = |r: &Rep| if fine && r.cpu > Nanos::ZERO { r.cpu.min(r.span) } else { r.span };
     let values: Vec<(f64, f64)> = reps.iter().map(|r| (value(time(r)), r.busy)).collect();
     judge_values(&values)
@@ -96,7 +96,7 @@ pub fn judge_alone(reps: &[Rep], fine: bool, value: impl Fn(Nanos) -> f64) -> Me
 
 /// As [`judge`], of values each with the share of a CPU its run had.
 #[must_use]
-pub fn judge_values(all: &[(f64, f64)]) -> Measured {
+pub fn judge_values(all: &[(f64, f64)]) -> MeasuredFigure {
     let quiet: Vec<f64> = all.iter().filter(|v| v.1 >= UNDISTURBED).map(|v| v.0).collect();
     let few = quiet.len() < 3.min(all.len());
     let mut values = if few { all.iter().map(|v| v.0).collect() } else { quiet };
@@ -104,7 +104,7 @@ pub fn judge_values(all: &[(f64, f64)]) -> Measured {
     values.sort_by(f64::total_cmp);
     let median = quantile(&values, 0.5);
     let spread = (quantile(&values, 0.75) - quantile(&values, 0.25)) / 2.0;
-    Measured {
+    MeasuredFigure {
         value: median,
         spread,
         runs: values.len() as u32,
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn runs_are_repeated_until_they_agree_or_time_is_up() {
-        let rule = Rule { least: 3, most: 10, enough: 0.02, limit: Nanos::millis(100) };
+        let rule = StoppingRule { least: 3, most: 10, enough: 0.02, limit: Nanos::millis(100) };
         assert!(rule.again(&[], Nanos::ZERO) && rule.again(&[], Nanos::secs(9)), "two at least");
         assert!(rule.again(&reps(&[(100, 1.0), (100, 1.0)]), Nanos::ZERO));
         let agreed = reps(&[(100, 1.0), (101, 1.0), (100, 1.0)]);

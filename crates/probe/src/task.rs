@@ -1,7 +1,7 @@
 //! What can be measured, and what came of it.
 
-use crate::kernels::Kernel;
-use crate::stats::Measured;
+use crate::kernels::ElementKernel;
+use crate::stats::MeasuredFigure;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use terrace_types::{Bytes, NodeId};
@@ -90,7 +90,7 @@ pub enum Task {
         /// Node of the memory.
         target: NodeId,
         /// What they do.
-        kernel: Kernel,
+        kernel: ElementKernel,
         /// Threads, each on a CPU of its own.
         threads: u32,
         /// All arrays together.
@@ -104,7 +104,7 @@ pub enum Task {
         /// Node of the memory.
         target: NodeId,
         /// What the loading threads do.
-        kernel: Kernel,
+        kernel: ElementKernel,
         /// Turns of an empty loop after every 2 KiB of each array.
         delay: u32,
         /// Loading threads.
@@ -204,37 +204,37 @@ impl fmt::Display for Task {
 
 /// What came of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct TaskOutcome {
     /// The figure, in the unit the task names.
-    pub figure: Measured,
+    pub figure: MeasuredFigure,
     /// The second one, where the task has one.
-    pub second: Option<Measured>,
+    pub second: Option<MeasuredFigure>,
     /// How it was measured, where there are several ways: the kernel's form that was fastest, the
     /// pages that were had.
     pub how: String,
     /// Stores read their lines first: the bus carried each byte twice, once in each direction. Of
-    /// [`Kernel::Write`] alone, and only where no form stores past the caches.
+    /// [`ElementKernel::Write`] alone, and only where no form stores past the caches.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_first: bool,
 }
 
-impl Outcome {
+impl TaskOutcome {
     /// One figure, or two, had this way.
     #[must_use]
-    pub fn new(figure: Measured, second: Option<Measured>, how: &str) -> Self {
+    pub fn new(figure: MeasuredFigure, second: Option<MeasuredFigure>, how: &str) -> Self {
         Self { figure, second, how: how.to_owned(), read_first: false }
     }
 }
 
 /// A task and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct TaskRecord {
     /// What was measured.
     #[serde(flatten)]
     pub task: Task,
     /// What came of it.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: TaskOutcome,
 }
 
 /// Why a figure was not measured.
@@ -281,7 +281,7 @@ pub trait Instrument {
     ///
     /// # Errors
     /// Why not; others may still be measured, but for [`Trouble::Interrupted`].
-    fn measure(&mut self, task: &Task) -> Result<Outcome, Trouble>;
+    fn measure(&mut self, task: &Task) -> Result<TaskOutcome, Trouble>;
 
     /// Time since some beginning.
     fn now(&mut self) -> terrace_types::Tick;

@@ -1,6 +1,6 @@
 //! Threads on CPUs of their own that do the same work at the same time, again and again.
 
-use crate::stats::{Rep, Rule};
+use crate::stats::{Rep, StoppingRule};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Mutex;
 use terrace_sys::{now, pin, thread_cpu, SysError};
@@ -64,7 +64,7 @@ impl Meeting {
 /// A thread cannot be kept on its CPU.
 pub fn repeat(
     cpus: &[CpuId],
-    rule: &Rule,
+    rule: &StoppingRule,
     stop: &AtomicBool,
     work: impl Fn(usize) + Sync,
 ) -> Result<Vec<Rep>, SysError> {
@@ -211,7 +211,7 @@ mod tests {
     fn all_threads_work_as_often_and_a_stop_is_heard() {
         let cpu = terrace_sys::own_cpus().unwrap()[0];
         let counts = [AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0)];
-        let rule = Rule { least: 4, most: 4, enough: 1.0, limit: Nanos::secs(20) };
+        let rule = StoppingRule { least: 4, most: 4, enough: 1.0, limit: Nanos::secs(20) };
         let stop = AtomicBool::new(false);
         let work = |i: usize| {
             counts[i].fetch_add(1, Ordering::Relaxed);
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_cpu_that_is_not_there_is_an_error_and_nobody_waits() {
         let cpu = terrace_sys::own_cpus().unwrap()[0];
-        let rule = Rule { least: 4, most: 4, enough: 1.0, limit: Nanos::secs(20) };
+        let rule = StoppingRule { least: 4, most: 4, enough: 1.0, limit: Nanos::secs(20) };
         let error =
             repeat(&[cpu, CpuId(8000)], &rule, &AtomicBool::new(false), |_| {}).unwrap_err();
         assert!(error.to_string().contains("8000"), "{error}");

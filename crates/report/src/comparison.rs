@@ -33,7 +33,7 @@ pub struct Comparison {
     pub vcpus: Option<u32>,
     /// Proof that the machine is what its file says: what was measured against what was meant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub calibration: Vec<Calibration>,
+    pub calibration: Vec<CalibrationFigure>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub more: BTreeMap<String, Value>,
@@ -41,7 +41,7 @@ pub struct Comparison {
 
 /// One figure of the calibration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Calibration {
+pub struct CalibrationFigure {
     /// Node whose CPUs measured.
     pub initiator: u32,
     /// Node measured.

@@ -2,13 +2,13 @@
 
 use crate::comparison::Comparison;
 use crate::far::FarRun;
-use crate::probe::Probe;
-use crate::recording::Recording;
+use crate::probe::ProbeReport;
+use crate::recording::RecordingSummary;
 use crate::run;
 use crate::stacked::StackedMemory;
 use serde_json::Value;
 use std::io::{Read, Seek};
-use terrace_engine::journal::{self, Problem, Reading};
+use terrace_engine::journal::{self, JournalProblem, ParsedJournal};
 use terrace_trace::TraceReader;
 
 /// Why a file cannot be shown.
@@ -16,7 +16,7 @@ use terrace_trace::TraceReader;
 pub enum ReportError {
     /// Neither a journal nor a comparison.
     #[error("{0}")]
-    Journal(#[from] Problem),
+    Journal(#[from] JournalProblem),
     /// It is a comparison, but damaged.
     #[error("not the JSON of a comparison ({0}); give what `terrace lab compare --json` printed")]
     Comparison(String),
@@ -38,17 +38,17 @@ pub enum ReportError {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Document {
     /// Journal of one managed run.
-    Run(Box<Reading>),
+    Run(Box<ParsedJournal>),
     /// One workload under several policies.
     Comparison(Box<Comparison>),
     /// A run with far memory.
     Far(Box<FarRun>),
     /// A measured machine.
-    Probe(Box<Probe>),
+    Probe(Box<ProbeReport>),
     /// Designs of stacked memory.
     StackedMemory(Box<StackedMemory>),
     /// Loads and stores of a program.
-    Recording(Box<Recording>),
+    Recording(Box<RecordingSummary>),
 }
 
 /// Reads the journal of a run or the JSON of a comparison, whichever it is.
@@ -69,14 +69,14 @@ pub fn read(bytes: &[u8]) -> Result<Document, ReportError> {
     match journal::read(bytes) {
         Ok(reading) => Ok(Document::Run(Box::new(reading))),
         Err(problem) => {
-            if matches!(problem, Problem::NotAJournal(_)) && Probe::looks_like(bytes) {
-                return Probe::from_json(bytes)
+            if matches!(problem, JournalProblem::NotAJournal(_)) && ProbeReport::looks_like(bytes) {
+                return ProbeReport::from_json(bytes)
                     .map(|p| Document::Probe(Box::new(p)))
                     .map_err(ReportError::Probe);
             }
             let start = bytes.iter().copied().find(|b| !b.is_ascii_whitespace());
             let looks_like_comparison = start == Some(b'{')
-                && matches!(problem, Problem::NotAJournal(_))
+                && matches!(problem, JournalProblem::NotAJournal(_))
                 && bytes.windows(6).any(|w| w == b"\"runs\"");
             if !looks_like_comparison {
                 return Err(problem.into());
@@ -93,7 +93,8 @@ pub fn read(bytes: &[u8]) -> Result<Document, ReportError> {
 /// # Errors
 /// [`ReportError::Recording`] when it is none, or cannot be read.
 pub fn read_recording<R: Read + Seek>(input: R) -> Result<Document, ReportError> {
-    let recording = TraceReader::open(input).and_then(|mut reader| Recording::of(&mut reader));
+    let recording =
+        TraceReader::open(input).and_then(|mut reader| RecordingSummary::of(&mut reader));
     recording
         .map(|r| Document::Recording(Box::new(r)))
         .map_err(|e| ReportError::Recording(e.to_string()))

@@ -14,7 +14,7 @@ const MAX_HEAT_ROWS: usize = 1024;
 
 /// A stretch of addresses of one process without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Stretch {
+pub struct AddressStretch {
     pub pid: i32,
     /// First page.
     pub start: u64,
@@ -99,15 +99,15 @@ fn end(heat: &HeatRow) -> u64 {
 }
 
 /// Everything ever mapped, merged, gaps left out.
-fn stretches(columns: &[&SnapshotEntry]) -> Vec<Stretch> {
-    let mut all: Vec<Stretch> = columns
+fn stretches(columns: &[&SnapshotEntry]) -> Vec<AddressStretch> {
+    let mut all: Vec<AddressStretch> = columns
         .iter()
         .flat_map(|shot| shot.heat.iter().take(MAX_HEAT_ROWS))
-        .map(|heat| Stretch { pid: heat.pid.0, start: heat.start.0, end: end(heat) })
+        .map(|heat| AddressStretch { pid: heat.pid.0, start: heat.start.0, end: end(heat) })
         .filter(|s| s.end > s.start)
         .collect();
     all.sort_unstable();
-    let mut merged: Vec<Stretch> = Vec::new();
+    let mut merged: Vec<AddressStretch> = Vec::new();
     for next in all {
         match merged.last_mut() {
             Some(last) if last.pid == next.pid && next.start <= last.end => {
@@ -121,19 +121,19 @@ fn stretches(columns: &[&SnapshotEntry]) -> Vec<Stretch> {
 
 /// Cuts the stretches into rows of about equal size; small stretches get one row or, where
 /// there are too many, are joined with their neighbours.
-pub fn rows(stretches: &[Stretch]) -> Vec<Stretch> {
+pub fn rows(stretches: &[AddressStretch]) -> Vec<AddressStretch> {
     let total: u128 = stretches.iter().map(|s| u128::from(s.end - s.start)).sum();
     if total == 0 {
         return Vec::new();
     }
     let share = (total / MAX_ROWS as u128).max(1);
-    let mut rows: Vec<Stretch> = Vec::new();
+    let mut rows: Vec<AddressStretch> = Vec::new();
     for stretch in stretches {
         let pages = u128::from(stretch.end - stretch.start);
         let parts = ((pages + share / 2) / share).max(1);
         for part in 0..parts {
             let at = |part: u128| stretch.start + (pages * part / parts) as u64;
-            rows.push(Stretch { pid: stretch.pid, start: at(part), end: at(part + 1) });
+            rows.push(AddressStretch { pid: stretch.pid, start: at(part), end: at(part + 1) });
         }
     }
     // Hundreds of tiny mappings: drop those that would be thinner than a tenth of a row, then
@@ -146,8 +146,8 @@ pub fn rows(stretches: &[Stretch]) -> Vec<Stretch> {
 }
 
 /// Adds one bucket of heat to the rows it overlaps, in proportion.
-fn lay(column: &mut [Cell], rows: &[Stretch], heat: &HeatRow) {
-    let bucket = Stretch { pid: heat.pid.0, start: heat.start.0, end: end(heat) };
+fn lay(column: &mut [Cell], rows: &[AddressStretch], heat: &HeatRow) {
+    let bucket = AddressStretch { pid: heat.pid.0, start: heat.start.0, end: end(heat) };
     let first = rows.partition_point(|r| (r.pid, r.end) <= (bucket.pid, bucket.start));
     let present: f64 = heat.tier_pages.iter().map(|n| *n as f64).sum();
     let fast = heat.tier_pages.first().map_or(0.0, |n| *n as f64);

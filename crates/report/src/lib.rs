@@ -20,10 +20,10 @@ mod stacked;
 mod steps;
 mod timeline;
 
-pub use comparison::{Calibration, Comparison, PolicyRun};
+pub use comparison::{CalibrationFigure, Comparison, PolicyRun};
 pub use document::{read, read_recording, Document, ReportError};
 pub use far::{FarHeader, FarRun, FarSample};
-pub use probe::Probe;
-pub use recording::{ObjectUses, Recording, Uses};
-pub use run::Figures;
+pub use probe::ProbeReport;
+pub use recording::{ObjectUses, RecordingSummary, Uses};
+pub use run::JournalFigures;
 pub use stacked::StackedMemory;

@@ -7,14 +7,16 @@ use crate::markup::{
 use crate::steps::{failures, reason, steps, table};
 use crate::timeline::{tier_name, Timeline, MAX_TIERS};
 use serde_json::{json, Value};
-use terrace_engine::journal::{Entry, OutcomeEntry, Reading, SnapshotEntry, Summary, TierHeader};
+use terrace_engine::journal::{
+    JournalEntry, JournalSummary, OutcomeEntry, ParsedJournal, SnapshotEntry, TierHeader,
+};
 use terrace_engine::MoveFailure;
 
 /// What a journal comes to, in figures.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Figures {
+pub struct JournalFigures {
     /// The run's own account, or what could be added up when it has none.
-    pub summary: Summary,
+    pub summary: JournalSummary,
     /// Whether the journal ends with its account; if not the run was killed or the file cut.
     pub complete: bool,
     /// Fast share where it was first and last seen.
@@ -35,24 +37,24 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(reading: &'a Reading) -> Self {
+    fn of(reading: &'a ParsedJournal) -> Self {
         let mut parts = Self { snapshots: Vec::new(), outcomes: Vec::new(), notes: Vec::new() };
         for entry in &reading.entries {
             match entry {
-                Entry::Snapshot(snapshot) => parts.snapshots.push(snapshot),
-                Entry::Outcome(outcome) => parts.outcomes.push(outcome),
-                Entry::Note(note) => parts.notes.push((note.at_ns, &note.text)),
-                Entry::Decision(_) | Entry::End(_) | Entry::Unknown => {}
+                JournalEntry::Snapshot(snapshot) => parts.snapshots.push(snapshot),
+                JournalEntry::Outcome(outcome) => parts.outcomes.push(outcome),
+                JournalEntry::Note(note) => parts.notes.push((note.at_ns, &note.text)),
+                JournalEntry::Decision(_) | JournalEntry::End(_) | JournalEntry::Unknown => {}
             }
         }
         parts
     }
 }
 
-impl Figures {
-    fn of(reading: &Reading, parts: &Parts<'_>) -> Self {
+impl JournalFigures {
+    fn of(reading: &ParsedJournal, parts: &Parts<'_>) -> Self {
         let ending = reading.entries.iter().rev().find_map(|e| match e {
-            Entry::End(summary) => Some(summary.clone()),
+            JournalEntry::End(summary) => Some(summary.clone()),
             _ => None,
         });
         let complete = ending.is_some();
@@ -79,19 +81,19 @@ impl Figures {
 }
 
 /// For a journal without its last line.
-fn add_up(reading: &Reading, parts: &Parts<'_>) -> Summary {
+fn add_up(reading: &ParsedJournal, parts: &Parts<'_>) -> JournalSummary {
     let sum = |of: fn(&OutcomeEntry) -> u64| {
         parts.outcomes.iter().fold(0u64, |sum, o| sum.saturating_add(of(o)))
     };
     let moved = sum(|o| o.promoted_pages.saturating_add(o.demoted_pages));
-    let last = |e: &Entry| match e {
-        Entry::Snapshot(e) => e.at_ns,
-        Entry::Decision(e) => e.at_ns,
-        Entry::Outcome(e) => e.at_ns,
-        Entry::Note(e) => e.at_ns,
-        Entry::End(_) | Entry::Unknown => 0,
+    let last = |e: &JournalEntry| match e {
+        JournalEntry::Snapshot(e) => e.at_ns,
+        JournalEntry::Decision(e) => e.at_ns,
+        JournalEntry::Outcome(e) => e.at_ns,
+        JournalEntry::Note(e) => e.at_ns,
+        JournalEntry::End(_) | JournalEntry::Unknown => 0,
     };
-    Summary {
+    JournalSummary {
         at_ns: reading.entries.iter().map(last).max().unwrap_or(0),
         steps: parts.snapshots.len() as u64,
         promoted_pages: sum(|o| o.promoted_pages),
@@ -103,14 +105,14 @@ fn add_up(reading: &Reading, parts: &Parts<'_>) -> Summary {
             .snapshots
             .iter()
             .fold(0u64, |sum, s| sum.saturating_add(s.tracking_cpu_ns)),
-        ..Summary::default()
+        ..JournalSummary::default()
     }
 }
 
 /// One HTML file.
-pub fn html(reading: &Reading) -> String {
+pub fn html(reading: &ParsedJournal) -> String {
     let parts = Parts::of(reading);
-    let figures = Figures::of(reading, &parts);
+    let figures = JournalFigures::of(reading, &parts);
     let header = &reading.header;
     let timeline = Timeline::new(header, &parts.snapshots, figures.summary.at_ns);
     let mut body = String::new();
@@ -152,7 +154,7 @@ pub fn html(reading: &Reading) -> String {
     page(&format!("{}: {}", header.policy, header.command), &body)
 }
 
-fn verdict(figures: &Figures) -> String {
+fn verdict(figures: &JournalFigures) -> String {
     let s = &figures.summary;
     let mut text = if s.promoted_pages == 0 && s.demoted_pages == 0 {
         "No page was moved.".to_owned()
@@ -176,7 +178,7 @@ fn verdict(figures: &Figures) -> String {
     text
 }
 
-fn warnings(body: &mut String, reading: &Reading, figures: &Figures) {
+fn warnings(body: &mut String, reading: &ParsedJournal, figures: &JournalFigures) {
     if let Some(problem) = &reading.problem {
         put!(
             body,
@@ -195,7 +197,7 @@ fn warnings(body: &mut String, reading: &Reading, figures: &Figures) {
     }
 }
 
-fn tiles(body: &mut String, figures: &Figures) {
+fn tiles(body: &mut String, figures: &JournalFigures) {
     let s = &figures.summary;
     body.push_str("<div class=\"tiles\">\n");
     let (figure, more) = match figures.share_first_last {
@@ -243,7 +245,7 @@ fn heat(body: &mut String, data: Option<Value>) {
     );
 }
 
-fn not_moved(body: &mut String, figures: &Figures) {
+fn not_moved(body: &mut String, figures: &JournalFigures) {
     body.push_str("<section><h2>What did not move, and why</h2>\n");
     if figures.failed.is_empty() {
         body.push_str(
@@ -265,7 +267,7 @@ fn not_moved(body: &mut String, figures: &Figures) {
     body.push_str("</table></section>\n");
 }
 
-fn cost(body: &mut String, figures: &Figures) {
+fn cost(body: &mut String, figures: &JournalFigures) {
     let s = &figures.summary;
     let of_run = |ns: u64| match s.at_ns {
         0 => "unknown".to_owned(),
@@ -288,7 +290,7 @@ fn cost(body: &mut String, figures: &Figures) {
     );
 }
 
-fn machine(body: &mut String, reading: &Reading) {
+fn machine(body: &mut String, reading: &ParsedJournal) {
     let header = &reading.header;
     body.push_str("<section><h2>The machine, as its model states it</h2>\n<div class=\"wide\"><table class=\"figures\">\n<tr><th>tier</th><th>room</th><th>read latency</th><th>read bandwidth</th><th>write bandwidth</th></tr>\n");
     for (rank, tier) in header.tiers.iter().enumerate().take(MAX_TIERS) {
@@ -366,9 +368,9 @@ const TEXT_NOTES: usize = 5;
 const MOST_NOTES: usize = 200;
 
 /// For a terminal: one screen.
-pub fn text(reading: &Reading) -> String {
+pub fn text(reading: &ParsedJournal) -> String {
     let parts = Parts::of(reading);
-    let figures = Figures::of(reading, &parts);
+    let figures = JournalFigures::of(reading, &parts);
     let clean = |text: &str| -> String {
         text.chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect()
     };
@@ -402,9 +404,9 @@ pub fn text(reading: &Reading) -> String {
 }
 
 /// The figures.
-pub fn json(reading: &Reading) -> Value {
+pub fn json(reading: &ParsedJournal) -> Value {
     let parts = Parts::of(reading);
-    let figures = Figures::of(reading, &parts);
+    let figures = JournalFigures::of(reading, &parts);
     let s = &figures.summary;
     let failed: serde_json::Map<String, Value> = figures
         .failed

@@ -2,7 +2,7 @@
 
 use crate::markup::{brief, count, escape, pages, put, time};
 use std::collections::BTreeMap;
-use terrace_engine::journal::{DecisionEntry, Entry, FailureCount, OutcomeEntry};
+use terrace_engine::journal::{DecisionEntry, FailureCount, JournalEntry, OutcomeEntry};
 use terrace_engine::MoveFailure;
 
 /// Rows shown at most; the journal holds the rest.
@@ -12,7 +12,7 @@ const MAX_REASONS: usize = 3;
 
 /// Decisions taken together, and the outcome that followed.
 #[derive(Debug, Default)]
-pub struct Step<'a> {
+pub struct DecisionStep<'a> {
     /// One or more; empty only for an outcome that nothing announced.
     pub decisions: Vec<&'a DecisionEntry>,
     /// What became of the moves, if there were any.
@@ -26,12 +26,12 @@ pub struct Step<'a> {
 }
 
 /// Walks through a journal's entries in order.
-pub fn steps(entries: &[Entry]) -> Vec<Step<'_>> {
-    let mut steps: Vec<Step<'_>> = Vec::new();
+pub fn steps(entries: &[JournalEntry]) -> Vec<DecisionStep<'_>> {
+    let mut steps: Vec<DecisionStep<'_>> = Vec::new();
     let mut open = false;
     for entry in entries {
         match entry {
-            Entry::Decision(decision) => {
+            JournalEntry::Decision(decision) => {
                 let last = steps.last_mut().filter(|_| open);
                 match last {
                     Some(step) if same_moment(step, decision) => step.decisions.push(decision),
@@ -42,16 +42,16 @@ pub fn steps(entries: &[Entry]) -> Vec<Step<'_>> {
                         step.earlier.push(before);
                     }
                     _ => {
-                        steps.push(Step {
+                        steps.push(DecisionStep {
                             decisions: vec![decision],
                             first_ns: decision.at_ns,
-                            ..Step::default()
+                            ..DecisionStep::default()
                         });
                         open = true;
                     }
                 }
             }
-            Entry::Outcome(outcome) => {
+            JournalEntry::Outcome(outcome) => {
                 match steps.last_mut().filter(|_| open) {
                     Some(step) if step.repeats == 0 => step.outcome = Some(outcome),
                     Some(step) => {
@@ -59,17 +59,17 @@ pub fn steps(entries: &[Entry]) -> Vec<Step<'_>> {
                         step.repeats -= 1;
                         let decision = step.decisions[0];
                         step.decisions[0] = step.earlier.pop().unwrap_or(decision);
-                        steps.push(Step {
+                        steps.push(DecisionStep {
                             decisions: vec![decision],
                             outcome: Some(outcome),
                             first_ns: decision.at_ns,
-                            ..Step::default()
+                            ..DecisionStep::default()
                         });
                     }
-                    None => steps.push(Step {
+                    None => steps.push(DecisionStep {
                         outcome: Some(outcome),
                         first_ns: outcome.at_ns,
-                        ..Step::default()
+                        ..DecisionStep::default()
                     }),
                 }
                 open = false;
@@ -80,11 +80,11 @@ pub fn steps(entries: &[Entry]) -> Vec<Step<'_>> {
     steps
 }
 
-fn same_moment(step: &Step<'_>, decision: &DecisionEntry) -> bool {
+fn same_moment(step: &DecisionStep<'_>, decision: &DecisionEntry) -> bool {
     step.repeats == 0 && step.decisions.iter().all(|d| d.at_ns == decision.at_ns)
 }
 
-fn same_again(step: &Step<'_>, decision: &DecisionEntry) -> bool {
+fn same_again(step: &DecisionStep<'_>, decision: &DecisionEntry) -> bool {
     let mut shown = step.earlier.iter().chain(&step.decisions);
     step.decisions.len() == 1
         && step.decisions[0].name == decision.name
@@ -119,7 +119,7 @@ pub const fn reason(failure: MoveFailure) -> &'static str {
 }
 
 /// The table of decisions.
-pub fn table(steps: &[Step<'_>]) -> String {
+pub fn table(steps: &[DecisionStep<'_>]) -> String {
     if steps.is_empty() {
         return "<p class=\"small\">No decision was recorded.</p>\n".to_owned();
     }
@@ -140,7 +140,7 @@ pub fn table(steps: &[Step<'_>]) -> String {
     html
 }
 
-fn row(html: &mut String, step: &Step<'_>) {
+fn row(html: &mut String, step: &DecisionStep<'_>) {
     let last = step.decisions.last().map_or(step.first_ns, |d| d.at_ns);
     let when = if step.repeats > 0 {
         format!("{} to {}", time(step.first_ns), time(last))
@@ -216,12 +216,16 @@ fn outcome(html: &mut String, outcome: Option<&OutcomeEntry>) {
 mod tests {
     use super::*;
 
-    fn decision(at_ns: u64, name: &str) -> Entry {
-        Entry::Decision(DecisionEntry { at_ns, name: name.into(), ..DecisionEntry::default() })
+    fn decision(at_ns: u64, name: &str) -> JournalEntry {
+        JournalEntry::Decision(DecisionEntry {
+            at_ns,
+            name: name.into(),
+            ..DecisionEntry::default()
+        })
     }
 
-    fn outcome(at_ns: u64) -> Entry {
-        Entry::Outcome(OutcomeEntry { at_ns, promoted_pages: 3, ..OutcomeEntry::default() })
+    fn outcome(at_ns: u64) -> JournalEntry {
+        JournalEntry::Outcome(OutcomeEntry { at_ns, promoted_pages: 3, ..OutcomeEntry::default() })
     }
 
     #[test]
@@ -261,7 +265,7 @@ mod tests {
     #[test]
     fn decisions_in_one_row_show_each_of_their_reasons() {
         let hold = |at_ns: u64, why: &str| {
-            Entry::Decision(DecisionEntry {
+            JournalEntry::Decision(DecisionEntry {
                 at_ns,
                 name: "hold".into(),
                 why: why.into(),
@@ -269,7 +273,8 @@ mod tests {
             })
         };
         let reasons = ["a", "b", "a", "c", "d", "e", "e"];
-        let entries: Vec<Entry> = reasons.iter().zip(1..).map(|(why, at)| hold(at, why)).collect();
+        let entries: Vec<JournalEntry> =
+            reasons.iter().zip(1..).map(|(why, at)| hold(at, why)).collect();
         let rows = steps(&entries);
         assert_eq!(rows.iter().map(|s| s.repeats + 1).collect::<Vec<_>>(), [5, 2]);
         let html = table(&rows);

@@ -2,7 +2,7 @@
 
 use crate::chart::{byte_marks, legend, marks, ticks, Chart, Series};
 use crate::markup::{bytes, count, escape, pages, percent, put};
-use terrace_engine::journal::{Header, OutcomeEntry, SnapshotEntry, TierSummary};
+use terrace_engine::journal::{JournalHeader, OutcomeEntry, SnapshotEntry, TierSummary};
 
 /// Points of a curve at most; more cannot be told apart.
 const MAX_POINTS: usize = 480;
@@ -20,7 +20,7 @@ pub struct Timeline<'a> {
 }
 
 /// Name of a tier for legends: its rank, what it is made of, its nodes.
-pub fn tier_name(header: &Header, rank: usize) -> String {
+pub fn tier_name(header: &JournalHeader, rank: usize) -> String {
     let place = match rank {
         0 => "fast tier",
         1 if header.tiers.len() == 2 => "slow tier",
@@ -38,7 +38,7 @@ pub fn tier_name(header: &Header, rank: usize) -> String {
 
 impl<'a> Timeline<'a> {
     /// Of all snapshots; `end_ns` is when the run ended.
-    pub fn new(header: &Header, all: &[&'a SnapshotEntry], end_ns: u64) -> Self {
+    pub fn new(header: &JournalHeader, all: &[&'a SnapshotEntry], end_ns: u64) -> Self {
         let stride = all.len().div_ceil(MAX_POINTS).max(1);
         let mut shots: Vec<_> = all.iter().copied().step_by(stride).collect();
         if let (Some(last), true) = (all.last().copied(), all.len() % stride != 1 && stride > 1) {

@@ -2,19 +2,19 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::Cursor;
-use terrace_report::{read_recording, Document, Recording};
-use terrace_trace::{Access, Event, Header, TraceReader, TraceWriter, What};
+use terrace_report::{read_recording, Document, RecordingSummary};
+use terrace_trace::{Access, TraceEvent, TraceHeader, TraceReader, TraceWriter, What};
 
 /// Page 0 of an array is loaded 900 times, pages 0 to 9 of another are stored to in turn, ten
 /// rounds of each.
 fn trace(name: &str) -> Vec<u8> {
-    let header = Header {
+    let header = TraceHeader {
         source: "test".into(),
         command: vec!["prog".into(), name.into()],
-        ..Header::default()
+        ..TraceHeader::default()
     };
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
-    let event = |what| Event { time: 0, process: 0, thread: 0, what };
+    let event = |what| TraceEvent { time: 0, process: 0, thread: 0, what };
     let map = |start, length, name: &str| What::Map {
         start,
         length,
@@ -40,8 +40,8 @@ fn trace(name: &str) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-fn recording(bytes: Vec<u8>) -> Recording {
-    Recording::of(&mut TraceReader::open(Cursor::new(bytes)).unwrap()).unwrap()
+fn recording(bytes: Vec<u8>) -> RecordingSummary {
+    RecordingSummary::of(&mut TraceReader::open(Cursor::new(bytes)).unwrap()).unwrap()
 }
 
 #[test]
@@ -100,12 +100,13 @@ fn what_is_cut_off_or_empty_is_shown_as_far_as_it_goes() {
     let bytes = trace("table");
     let cut = recording(bytes[..bytes.len() - 40].to_vec());
     assert!(!cut.complete && cut.html().contains("warning"));
-    let none = TraceWriter::new(Vec::new(), &Header::default()).unwrap().finish().unwrap();
+    let none = TraceWriter::new(Vec::new(), &TraceHeader::default()).unwrap().finish().unwrap();
     let none = recording(none);
     assert_eq!((none.total.all(), none.bytes_for(0.5)), (0, 0));
     assert!(none.html().contains("No access was recorded") && none.working_set.is_empty());
     assert!(read_recording(Cursor::new(b"nothing".to_vec())).is_err());
-    let odd = Header { page_size_bytes: u64::MAX, ns_per_tick: f64::MAX, ..Header::default() };
+    let odd =
+        TraceHeader { page_size_bytes: u64::MAX, ns_per_tick: f64::MAX, ..TraceHeader::default() };
     let mut writer = TraceWriter::new(Vec::new(), &odd).unwrap();
     for address in [0, 1, u64::MAX] {
         writer

@@ -58,7 +58,7 @@ impl AccessObserver for () {
 
 /// Decoded instructions, by page.
 #[derive(Debug, Default)]
-pub struct CodeCache {
+pub struct DecodeCache {
     pages: Vec<Box<[Instruction; SLOTS]>>,
     index: HashMap<u64, usize>,
 }
@@ -68,7 +68,7 @@ const SLOTS: usize = PAGE_BYTES as usize / 2;
 /// Pages of decoded code kept, 24 KiB each; past it, all are decoded anew.
 const MOST_CODE_PAGES: usize = 8192;
 
-impl CodeCache {
+impl DecodeCache {
     /// Forgets all, after code was changed or unmapped.
     pub fn clear(&mut self) {
         self.pages.clear();
@@ -118,7 +118,7 @@ impl Hart {
     pub fn run<O: AccessObserver>(
         &mut self,
         memory: &mut GuestMemory,
-        code: &mut CodeCache,
+        code: &mut DecodeCache,
         observer: &mut O,
         budget: u64,
     ) -> Trap {

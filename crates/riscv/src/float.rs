@@ -2,7 +2,7 @@
 //! all five rounding modes, accrued flags, tininess detected after rounding, canonical NaNs.
 //!
 //! A finite number is `significand * 2^exponent`; each operation computes it exactly, or with one
-//! sticky bit for what lies below, and rounds once in [`Format::round`].
+//! sticky bit for what lies below, and rounds once in [`FloatFormat::round`].
 
 /// Invalid operation, `fflags` bit 4.
 pub const INVALID: u8 = 16;
@@ -125,21 +125,21 @@ enum Class {
 }
 
 /// Flags accrued by an operation; or'ed into `fflags`.
-pub type Flags = u8;
+pub type FloatFlags = u8;
 
 /// A binary interchange format: 32 or 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Format {
+pub struct FloatFormat {
     exponent_bits: u32,
     fraction_bits: u32,
 }
 
 /// Single precision.
-pub const SINGLE: Format = Format { exponent_bits: 8, fraction_bits: 23 };
+pub const SINGLE: FloatFormat = FloatFormat { exponent_bits: 8, fraction_bits: 23 };
 /// Double precision.
-pub const DOUBLE: Format = Format { exponent_bits: 11, fraction_bits: 52 };
+pub const DOUBLE: FloatFormat = FloatFormat { exponent_bits: 11, fraction_bits: 52 };
 
-impl Format {
+impl FloatFormat {
     const fn sign_bit(self) -> u64 {
         1 << (self.exponent_bits + self.fraction_bits)
     }
@@ -202,7 +202,7 @@ impl Format {
     }
 
     /// Rounds an exact number into the format.
-    fn round(self, value: Exact, mode: Rounding, flags: &mut Flags) -> u64 {
+    fn round(self, value: Exact, mode: Rounding, flags: &mut FloatFlags) -> u64 {
         let value = if value.sticky { value.with_top_bit(126) } else { value };
         let bits = 128 - value.significand.leading_zeros() as i32;
         let free = value.exponent + bits - (self.fraction_bits as i32 + 1);
@@ -244,13 +244,13 @@ impl Format {
         self.signed(value.negative, self.infinity() - u64::from(stays))
     }
 
-    fn invalid(self, flags: &mut Flags) -> u64 {
+    fn invalid(self, flags: &mut FloatFlags) -> u64 {
         *flags |= INVALID;
         self.nan()
     }
 
     /// The NaN that an operation with a NaN among `operands` gives.
-    fn propagate(self, operands: &[Class], flags: &mut Flags) -> Option<u64> {
+    fn propagate(self, operands: &[Class], flags: &mut FloatFlags) -> Option<u64> {
         if operands.iter().any(|c| matches!(c, Class::SignallingNan)) {
             *flags |= INVALID;
         }
@@ -259,7 +259,7 @@ impl Format {
     }
 
     /// `a + b`.
-    pub fn add(self, a: u64, b: u64, mode: Rounding, flags: &mut Flags) -> u64 {
+    pub fn add(self, a: u64, b: u64, mode: Rounding, flags: &mut FloatFlags) -> u64 {
         let (ca, cb) = (self.class(a), self.class(b));
         if let Some(nan) = self.propagate(&[ca, cb], flags) {
             return nan;
@@ -280,11 +280,11 @@ impl Format {
     }
 
     /// `a - b`.
-    pub fn subtract(self, a: u64, b: u64, mode: Rounding, flags: &mut Flags) -> u64 {
+    pub fn subtract(self, a: u64, b: u64, mode: Rounding, flags: &mut FloatFlags) -> u64 {
         self.add(a, self.negate(b), mode, flags)
     }
 
-    fn round_sum(self, sum: Option<Exact>, mode: Rounding, flags: &mut Flags) -> u64 {
+    fn round_sum(self, sum: Option<Exact>, mode: Rounding, flags: &mut FloatFlags) -> u64 {
         match sum {
             Some(sum) => self.round(sum, mode, flags),
             None => self.signed(mode == Rounding::Down, 0),
@@ -298,7 +298,7 @@ impl Format {
     }
 
     /// `a * b`.
-    pub fn multiply(self, a: u64, b: u64, mode: Rounding, flags: &mut Flags) -> u64 {
+    pub fn multiply(self, a: u64, b: u64, mode: Rounding, flags: &mut FloatFlags) -> u64 {
         let (ca, cb) = (self.class(a), self.class(b));
         if let Some(nan) = self.propagate(&[ca, cb], flags) {
             return nan;
@@ -315,7 +315,7 @@ impl Format {
     }
 
     /// `a * b + c`, rounded once.
-    pub fn multiply_add(self, [a, b, c]: [u64; 3], mode: Rounding, flags: &mut Flags) -> u64 {
+    pub fn multiply_add(self, [a, b, c]: [u64; 3], mode: Rounding, flags: &mut FloatFlags) -> u64 {
         let (ca, cb, cc) = (self.class(a), self.class(b), self.class(c));
         let undefined =
             matches!((ca, cb), (Class::Infinite, Class::Zero) | (Class::Zero, Class::Infinite));
@@ -344,7 +344,7 @@ impl Format {
     }
 
     /// `a / b`.
-    pub fn divide(self, a: u64, b: u64, mode: Rounding, flags: &mut Flags) -> u64 {
+    pub fn divide(self, a: u64, b: u64, mode: Rounding, flags: &mut FloatFlags) -> u64 {
         let (ca, cb) = (self.class(a), self.class(b));
         if let Some(nan) = self.propagate(&[ca, cb], flags) {
             return nan;
@@ -370,7 +370,7 @@ impl Format {
     }
 
     /// The square root of `a`.
-    pub fn square_root(self, a: u64, mode: Rounding, flags: &mut Flags) -> u64 {
+    pub fn square_root(self, a: u64, mode: Rounding, flags: &mut FloatFlags) -> u64 {
         let class = self.class(a);
         if let Some(nan) = self.propagate(&[class], flags) {
             return nan;
@@ -415,7 +415,13 @@ impl Format {
     }
 
     /// `fmin` (or `fmax`): of -0 and +0 the first is less; a NaN gives way to a number.
-    pub fn select(self, a: u64, b: u64, extreme: std::cmp::Ordering, flags: &mut Flags) -> u64 {
+    pub fn select(
+        self,
+        a: u64,
+        b: u64,
+        extreme: std::cmp::Ordering,
+        flags: &mut FloatFlags,
+    ) -> u64 {
         if self.is_signalling(a) || self.is_signalling(b) {
             *flags |= INVALID;
         }
@@ -451,7 +457,7 @@ impl Format {
     }
 
     /// An integer as a number.
-    pub fn from_integer(self, value: i128, mode: Rounding, flags: &mut Flags) -> u64 {
+    pub fn from_integer(self, value: i128, mode: Rounding, flags: &mut FloatFlags) -> u64 {
         if value == 0 {
             return 0;
         }
@@ -467,7 +473,7 @@ impl Format {
         a: u64,
         [low, high]: [i128; 2],
         mode: Rounding,
-        flags: &mut Flags,
+        flags: &mut FloatFlags,
     ) -> i128 {
         let negative = self.negative(a);
         let exact = match self.class(a) {
@@ -502,7 +508,7 @@ impl Format {
     }
 
     /// The number in another format.
-    pub fn convert(self, to: Self, a: u64, mode: Rounding, flags: &mut Flags) -> u64 {
+    pub fn convert(self, to: Self, a: u64, mode: Rounding, flags: &mut FloatFlags) -> u64 {
         let class = self.class(a);
         if self.propagate(&[class], flags).is_some() {
             return to.nan();
@@ -525,7 +531,7 @@ mod tests {
     use super::*;
 
     /// A pattern that is near the edges of the format as often as not.
-    fn pattern(state: &mut u64, format: Format) -> u64 {
+    fn pattern(state: &mut u64, format: FloatFormat) -> u64 {
         let mut next = || {
             *state ^= *state << 13;
             *state ^= *state >> 7;
@@ -590,7 +596,7 @@ mod tests {
     #[test]
     fn flags_follow_the_standard() {
         let (mode, one) = (Rounding::NearestEven, 1f64.to_bits());
-        let flags_of = |f: &dyn Fn(&mut Flags) -> u64| {
+        let flags_of = |f: &dyn Fn(&mut FloatFlags) -> u64| {
             let mut flags = 0;
             f(&mut flags);
             flags

@@ -9,7 +9,7 @@ mod files;
 mod stack;
 
 use crate::elf::{self, ElfError};
-use crate::execute::{AccessObserver, CodeCache, Hart, Trap};
+use crate::execute::{AccessObserver, DecodeCache, Hart, Trap};
 use crate::memory::{GuestMemory, MemoryFault, PAGE_BYTES, READ, USER_END, WRITE};
 
 /// Instructions of a thread before the next has its turn. A tenth costs a few percent of speed in
@@ -26,7 +26,7 @@ pub struct Errno(pub i32);
 
 /// What a guest sees of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FileStatus {
+pub struct GuestFileStatus {
     /// Type and permission bits.
     pub mode: u32,
     /// Bytes.
@@ -69,7 +69,7 @@ pub trait Host {
     ///
     /// # Errors
     /// The host's error number.
-    fn status(&mut self, descriptor: i32) -> Result<FileStatus, Errno>;
+    fn status(&mut self, descriptor: i32) -> Result<GuestFileStatus, Errno>;
     /// Nanoseconds: clock 0 since 1970, others since some fixed time.
     fn now_ns(&mut self, clock: u32) -> u64;
     /// Lets time pass.
@@ -176,7 +176,7 @@ struct Thread {
 pub struct Process<H> {
     host: H,
     memory: GuestMemory,
-    code: CodeCache,
+    code: DecodeCache,
     threads: Vec<Thread>,
     heap_start: u64,
     heap_end: u64,
@@ -221,7 +221,7 @@ impl<H: Host> Process<H> {
         Ok(Self {
             host,
             memory,
-            code: CodeCache::default(),
+            code: DecodeCache::default(),
             threads: vec![Thread {
                 hart,
                 activity: Activity::Running,

@@ -7,7 +7,7 @@
 
 use crate::compressed::expand;
 use crate::decode::{Instruction, Layout, Op, TABLE};
-use crate::linux::{Errno, FileStatus, Host, Process, ProcessEnd};
+use crate::linux::{Errno, GuestFileStatus, Host, Process, ProcessEnd};
 use std::process::Command;
 
 /// States stored by a program, and random instructions before each.
@@ -245,7 +245,7 @@ impl Host for Output {
     fn seek(&mut self, _: i32, _: i64, _: u32) -> Result<u64, Errno> {
         Err(Errno(29))
     }
-    fn status(&mut self, _: i32) -> Result<FileStatus, Errno> {
+    fn status(&mut self, _: i32) -> Result<GuestFileStatus, Errno> {
         Err(Errno(9))
     }
     fn now_ns(&mut self, _: u32) -> u64 {

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use terrace_riscv::linux::{Errno, FileStatus, Host, Process, ProcessEnd};
+use terrace_riscv::linux::{Errno, GuestFileStatus, Host, Process, ProcessEnd};
 
 const COMPILER: &str = "riscv64-linux-gnu-gcc";
 const ORACLE: &str = "qemu-riscv64";
@@ -30,8 +30,8 @@ impl Host for Collector {
     fn seek(&mut self, _: i32, _: i64, _: u32) -> Result<u64, Errno> {
         Err(Errno(29))
     }
-    fn status(&mut self, _: i32) -> Result<FileStatus, Errno> {
-        Ok(FileStatus { mode: 0o10_600, ..FileStatus::default() })
+    fn status(&mut self, _: i32) -> Result<GuestFileStatus, Errno> {
+        Ok(GuestFileStatus { mode: 0o10_600, ..GuestFileStatus::default() })
     }
     fn now_ns(&mut self, _: u32) -> u64 {
         0

@@ -12,9 +12,9 @@ use std::io::Cursor;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
-use terrace_sim::recording::{Open, Source};
-use terrace_sim::{all, simulate, Input, Options, Plan, Recording};
-use terrace_trace::{Access, Block, BlockKind, Header, TraceReader, TraceWriter};
+use terrace_sim::recording::{Open, RecordingSource};
+use terrace_sim::{all, simulate, Recording, RunOptions, SimInput, SimSetup};
+use terrace_trace::{Access, Block, BlockKind, TraceHeader, TraceReader, TraceWriter};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -132,7 +132,7 @@ fn run_kernel(name: &str, memory: &mut impl Memory, accesses: i64) {
 }
 
 fn recorded(name: &str, accesses: i64) -> Outcome<Arc<Vec<u8>>> {
-    let header = Header { dependence: true, ..Header::default() };
+    let header = TraceHeader { dependence: true, ..TraceHeader::default() };
     let mut recorder = Recorder(TraceWriter::new(Vec::new(), &header)?);
     run_kernel(name, &mut recorder, accesses);
     Ok(Arc::new(recorder.0.finish()?))
@@ -197,8 +197,8 @@ fn measure(name: &str, open: Arc<Open>, machine: &str, times: usize) -> Outcome<
     let machine = terrace_machine::preset(machine).ok_or("no such preset")?;
     let recording = Recording::new(open.clone())?;
     let accesses = recording.accesses() as f64;
-    let plan = Plan::of(&machine, Input::Recording { name: name.to_owned(), recording })?;
-    let simulated = least(times, || Ok(simulate(&plan, "first-touch", Options::default())?))?;
+    let plan = SimSetup::of(&machine, SimInput::Recording { name: name.to_owned(), recording })?;
+    let simulated = least(times, || Ok(simulate(&plan, "first-touch", RunOptions::default())?))?;
     let decoded = least(times, || pass(&open, None))?;
     let plain = least(times, || {
         let sets = (32 << 10) / 64 / PlainLru::WAYS as u64;
@@ -253,12 +253,13 @@ fn several(open: &Arc<Open>, workers: usize) -> Outcome<()> {
     let machine = terrace_machine::preset("dram-dcpmm").ok_or("no such preset")?;
     let recording = Recording::new(open.clone())?;
     let (accesses, decodes) = (recording.accesses() as f64, recording.clone());
-    let plan = Plan::of(&machine, Input::Recording { name: "several".to_owned(), recording })?;
+    let plan =
+        SimSetup::of(&machine, SimInput::Recording { name: "several".to_owned(), recording })?;
     let policies = ["first-touch", "bound:all-fast", "hardware:memory-mode", "first-touch"];
     let mut first = None;
     for workers in [1, workers] {
         let (began, decoded) = (Instant::now(), decodes.blocks_decoded());
-        all(&policies, workers, |p| simulate(&plan, p, Options::default()))?;
+        all(&policies, workers, |p| simulate(&plan, p, RunOptions::default()))?;
         let speed = policies.len() as f64 * accesses / began.elapsed().as_secs_f64() / 1e6;
         let base = *first.get_or_insert(speed);
         println!(
@@ -301,7 +302,7 @@ fn main() -> Outcome<()> {
     for name in KERNELS.into_iter().filter(|k| only.is_none_or(|o| o == k)) {
         let bytes = recorded(name, accesses)?;
         let open: Arc<Open> = Arc::new(move || {
-            Ok(Box::new(Cursor::new(SharedBytes(bytes.clone()))) as Box<dyn Source>)
+            Ok(Box::new(Cursor::new(SharedBytes(bytes.clone()))) as Box<dyn RecordingSource>)
         });
         speeds.push((name, measure(name, open.clone(), machine, times)?));
         last.get_or_insert(open);
@@ -309,7 +310,8 @@ fn main() -> Outcome<()> {
     for file in args.iter().filter(|a| !a.starts_with("--") && Some(*a) != only) {
         let (path, name) = (file.clone(), file.rsplit('/').next().unwrap_or(file));
         let open: Arc<Open> = Arc::new(move || {
-            Ok(Box::new(std::io::BufReader::new(std::fs::File::open(&path)?)) as Box<dyn Source>)
+            Ok(Box::new(std::io::BufReader::new(std::fs::File::open(&path)?))
+                as Box<dyn RecordingSource>)
         });
         measure(name, open, machine, times)?;
     }

@@ -1,6 +1,6 @@
 //! Placements that know more than a policy can.
 
-use crate::memory::{Memory, Misses, ABSENT};
+use crate::memory::{Misses, ProgramMemory, ABSENT};
 use std::collections::HashMap;
 use terrace_machine::MigrationCost;
 use terrace_model::params::LinkParams;
@@ -11,14 +11,14 @@ use terrace_types::Nanos;
 const BATCH: u64 = 512;
 
 /// Misses by page.
-pub type Profile = [(u64, Misses)];
+pub type MissProfile = [(u64, Misses)];
 
 /// Pages, most worth having in the fast node first; pages that would gain nothing are left out.
 ///
 /// A load saves the difference of latency and of its line's time on the bus, a store besides that
 /// of the line written back: the ranking of the lab's `bound:ideal-move`.
 #[must_use]
-pub fn ranked(misses: &Profile, fast: &LinkParams, slow: &LinkParams) -> Vec<u64> {
+pub fn ranked(misses: &MissProfile, fast: &LinkParams, slow: &LinkParams) -> Vec<u64> {
     let line = |block_time: u64, l: &LinkParams| block_time as f64 * LINE as f64 / l.block as f64;
     let load = slow.read_latency as f64 - fast.read_latency as f64 + line(slow.read_block, slow)
         - line(fast.read_block, fast);
@@ -32,7 +32,7 @@ pub fn ranked(misses: &Profile, fast: &LinkParams, slow: &LinkParams) -> Vec<u64
 
 /// What was moved, and what it cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Moved {
+pub struct OracleMoves {
     /// Base pages brought to the fast node.
     pub promoted: u64,
     /// Base pages sent away from it.
@@ -44,13 +44,13 @@ pub struct Moved {
 /// Puts as many of the first pages of `ranking` on `fast` as it holds; others leave only as far as
 /// room is needed, those never ranked first, then from the end of the ranking.
 pub fn place(
-    memory: &mut Memory,
+    memory: &mut ProgramMemory,
     ranking: &[u64],
     fast: usize,
     slow: usize,
     cost: MigrationCost,
-) -> Moved {
-    let there = |memory: &Memory, page: &usize| memory.pages[*page].node as usize == fast;
+) -> OracleMoves {
+    let there = |memory: &ProgramMemory, page: &usize| memory.pages[*page].node as usize == fast;
     let present: Vec<usize> = memory.present().map(|(_, index)| index).collect();
     let on_fast = present.iter().filter(|i| there(memory, i)).count();
     let free = memory.pools[fast].spare() as usize;
@@ -69,10 +69,10 @@ pub fn place(
         .collect();
     leave.sort_by_key(|i| (std::cmp::Reverse(place_of[*i]), *i));
     leave.truncate(promote.len().saturating_sub(free));
-    let move_all = |memory: &mut Memory, pages: &[usize], to: usize| {
+    let move_all = |memory: &mut ProgramMemory, pages: &[usize], to: usize| {
         let heads =
             pages.iter().map(|i| memory.head(*i)).collect::<std::collections::BTreeSet<_>>();
-        let span = |m: &Memory, head: usize| m.span(head) as u64;
+        let span = |m: &ProgramMemory, head: usize| m.span(head) as u64;
         heads
             .into_iter()
             .map(|h| if memory.relocate(h, to, 0) { span(memory, h) } else { 0 })
@@ -82,7 +82,11 @@ pub fn place(
     let promoted = move_all(memory, &promote, fast);
     let pages = promoted + demoted;
     let calls = promoted.div_ceil(BATCH) + demoted.div_ceil(BATCH);
-    Moved { promoted, demoted, cost: Nanos(calls * cost.call.get() + pages * cost.page.get()) }
+    OracleMoves {
+        promoted,
+        demoted,
+        cost: Nanos(calls * cost.call.get() + pages * cost.page.get()),
+    }
 }
 
 /// Where each of `pages` (ascending) goes at its first touch so that the first of `ranking` are on
@@ -114,7 +118,7 @@ mod tests {
     use super::*;
     use crate::memory::FirstTouch;
     use crate::pool::Pool;
-    use terrace_model::layout::Layout;
+    use terrace_model::layout::AddressLayout;
     use terrace_types::{Vpn, VpnRange};
 
     fn link(latency: u64, write_block: u64) -> LinkParams {
@@ -140,9 +144,9 @@ mod tests {
 
     #[test]
     fn only_what_needs_room_makes_room() {
-        let layout = Layout::q35(&[1 << 20, 1 << 20]);
+        let layout = AddressLayout::q35(&[1 << 20, 1 << 20]);
         let pools = vec![Pool::new(0, 4, layout.clone()), Pool::new(1, 100, layout)];
-        let mut m = Memory::new(pools, FirstTouch::Nearest(vec![vec![0, 1]]));
+        let mut m = ProgramMemory::new(pools, FirstTouch::Nearest(vec![vec![0, 1]]));
         m.map(VpnRange::new(Vpn(0), Vpn(8)));
         for i in 0..7 {
             m.walk(i, i as u64, true, 0, 0);
@@ -150,7 +154,7 @@ mod tests {
         // Fast: 0 to 3. Ranked: 6, 0, 5; 1 to 3 were never ranked, two of them leave.
         let cost = MigrationCost { call: Nanos(100), page: Nanos(1), ..MigrationCost::default() };
         let moved = place(&mut m, &[6, 0, 5, 7], 0, 1, cost);
-        assert_eq!(moved, Moved { promoted: 2, demoted: 2, cost: Nanos(204) });
+        assert_eq!(moved, OracleMoves { promoted: 2, demoted: 2, cost: Nanos(204) });
         let fast: Vec<usize> = (0..7).filter(|i| m.pages[*i].node == 0).collect();
         assert_eq!(fast, [0, 3, 5, 6]);
     }

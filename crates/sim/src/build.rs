@@ -1,21 +1,21 @@
 //! From a machine file to a simulated machine.
 
 use crate::error::SimError;
-use crate::far::Far;
+use crate::far::SimFarMemory;
 use crate::feed::{Feed, WorkloadFeed, BASE};
-use crate::memory::{FirstTouch, Memory};
+use crate::memory::{FirstTouch, ProgramMemory};
 use crate::mmu::Mmu;
-use crate::percpu::Zone;
+use crate::percpu::ZoneLimits;
 use crate::pool::Pool;
 use crate::recording::Recording;
 use crate::world::World;
 use std::collections::HashMap;
 use std::sync::Arc;
-use terrace_machine::{rank, By, Machine};
+use terrace_machine::{rank, Machine, RankAttribute};
 use terrace_model::engine::Unit;
-use terrace_model::{Engine, Options, Params, PS};
+use terrace_model::{MemorySystem, ModelOptions, ModelParams, PS};
 use terrace_types::{Bytes, Nanos, NodeId, Vpn, VpnRange};
-use terrace_workload::{PageSize, Spec};
+use terrace_workload::{DataPageSize, WorkloadSpec};
 
 /// Length of a quantum, as the lab's plugin has it: 10 us.
 const QUANTUM: Nanos = Nanos::micros(10);
@@ -29,7 +29,7 @@ const MOST_CORES: usize = 64;
 
 /// How a machine is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
+pub enum MachineMode {
     /// As its file says.
     #[default]
     Plain,
@@ -73,9 +73,9 @@ impl Births {
 
 /// What runs.
 #[derive(Debug, Clone)]
-pub enum Input {
+pub enum SimInput {
     /// A workload, its sizes fixed.
-    Workload(Spec),
+    Workload(WorkloadSpec),
     /// A recording.
     Recording {
         /// Its name, for people.
@@ -85,7 +85,7 @@ pub enum Input {
     },
 }
 
-impl Input {
+impl SimInput {
     fn threads(&self) -> usize {
         match self {
             Self::Workload(spec) => spec.threads as usize,
@@ -94,7 +94,7 @@ impl Input {
     }
 }
 
-impl std::fmt::Display for Input {
+impl std::fmt::Display for SimInput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Workload(spec) => write!(f, "workload:{spec}"),
@@ -105,11 +105,11 @@ impl std::fmt::Display for Input {
 
 /// A machine and an input, checked, from which any number of worlds can be made.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct SimSetup {
     /// The machine.
     pub machine: Machine,
     /// What runs on it.
-    pub input: Input,
+    pub input: SimInput,
     /// Names of the nodes by index.
     pub ids: Vec<NodeId>,
     /// Indexes of nodes by tier, best first.
@@ -132,28 +132,28 @@ pub struct Plan {
     cores: u32,
 }
 
-impl Plan {
+impl SimSetup {
     /// A workload on a machine. Where the specification gives no `fast`, sizes follow what the best
     /// tier has free.
     ///
     /// # Errors
     /// [`SimError`].
     pub fn new(machine: &Machine, workload: &str) -> Result<Self, SimError> {
-        let mut spec = Spec::parse(workload)?;
+        let mut spec = WorkloadSpec::parse(workload)?;
         let given = workload.split(',').skip(1).any(|part| part.trim().starts_with("fast"));
         if !given {
             let tiers = tiers(machine)?;
             let free: u64 = tiers.first().into_iter().flatten().map(|n| usable(machine, *n)).sum();
             spec.fast = Bytes((free >> 20).max(1) << 20);
         }
-        Self::of(machine, Input::Workload(spec))
+        Self::of(machine, SimInput::Workload(spec))
     }
 
     /// Any input on a machine: checks that the two go together.
     ///
     /// # Errors
     /// [`SimError`].
-    pub fn of(machine: &Machine, input: Input) -> Result<Self, SimError> {
+    pub fn of(machine: &Machine, input: SimInput) -> Result<Self, SimError> {
         let ids: Vec<NodeId> = machine.nodes.iter().map(|n| n.id).collect();
         let cpus: usize = machine.nodes.iter().map(|n| n.cpus.len()).sum();
         // One more than the program has threads, for the manager; those beyond would only be idle.
@@ -169,7 +169,7 @@ impl Plan {
             host_memory: None,
             cores,
         };
-        plan.params(Mode::Plain)?;
+        plan.params(MachineMode::Plain)?;
         Ok(plan)
     }
 
@@ -177,7 +177,7 @@ impl Plan {
     /// by whoever manages (some 24 bytes each). Of a recording it is not known before.
     #[must_use]
     pub fn host_bytes(&self) -> Bytes {
-        let Input::Workload(spec) = &self.input else { return Bytes::ZERO };
+        let SimInput::Workload(spec) = &self.input else { return Bytes::ZERO };
         let data = spec.size.bytes(spec.fast) + spec.hot_size.bytes(spec.fast);
         Bytes(data.get().saturating_add(data.get() / PAGE * 24))
     }
@@ -190,8 +190,10 @@ impl Plan {
             need,
             have: self.host_memory.unwrap_or(Bytes::ZERO),
             remedy: match self.input {
-                Input::Workload(_) => "give fast= or size=",
-                Input::Recording { .. } => "give fewer policies at a time or a shorter recording",
+                SimInput::Workload(_) => "give fast= or size=",
+                SimInput::Recording { .. } => {
+                    "give fewer policies at a time or a shorter recording"
+                }
             },
         }
     }
@@ -205,17 +207,17 @@ impl Plan {
     /// Whether there is a private cache between the first and the last level.
     #[must_use]
     pub fn has_middle_cache(&self) -> bool {
-        self.params(Mode::Plain).is_ok_and(|p| p.l2.is_some())
+        self.params(MachineMode::Plain).is_ok_and(|p| p.l2.is_some())
     }
 
-    fn params(&self, mode: Mode) -> Result<Params, SimError> {
-        let options = Options {
+    fn params(&self, mode: MachineMode) -> Result<ModelParams, SimError> {
+        let options = ModelOptions {
             vcpus: self.cores,
-            all_fast: mode == Mode::AllFast,
-            memory_mode: mode == Mode::MemoryMode,
+            all_fast: mode == MachineMode::AllFast,
+            memory_mode: mode == MachineMode::MemoryMode,
             outstanding: None,
         };
-        Params::of(&self.machine, options)
+        ModelParams::of(&self.machine, options)
             .map_err(|why| SimError::Machine { machine: self.machine.name.clone(), why })
     }
 
@@ -223,7 +225,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`SimError::Machine`], [`SimError::TooSmall`].
-    pub fn world(&self, mode: Mode, births: Births) -> Result<World, SimError> {
+    pub fn world(&self, mode: MachineMode, births: Births) -> Result<World, SimError> {
         let machine = || self.machine.name.clone();
         // Where it does not fit the machine either, that is said, below.
         let machine_has = Bytes((0..self.ids.len()).map(|node| self.usable(node)).sum());
@@ -234,11 +236,11 @@ impl Plan {
         let params = self.params(mode)?;
         let feed: Box<dyn Feed> = match &self.input {
             // A pager has the program's data only.
-            Input::Workload(spec) if mode == Mode::Paged => {
+            SimInput::Workload(spec) if mode == MachineMode::Paged => {
                 Box::new(WorkloadFeed::without_heap(spec))
             }
-            Input::Workload(spec) => Box::new(WorkloadFeed::new(spec)),
-            Input::Recording { name, recording } => {
+            SimInput::Workload(spec) => Box::new(WorkloadFeed::new(spec)),
+            SimInput::Recording { name, recording } => {
                 Box::new(recording.feed().map_err(|why| SimError::Recording {
                     name: name.clone(),
                     why: why.to_string(),
@@ -247,8 +249,10 @@ impl Plan {
         };
         let frames = |node: usize| match mode {
             // What caches others is no memory of its own then.
-            Mode::MemoryMode if params.cached_by.iter().any(|(cache, _)| *cache == node) => 0,
-            Mode::Paged if !self.best().contains(&node) => 0,
+            MachineMode::MemoryMode if params.cached_by.iter().any(|(cache, _)| *cache == node) => {
+                0
+            }
+            MachineMode::Paged if !self.best().contains(&node) => 0,
             _ => self.usable(node) / PAGE,
         };
         let others = |node: usize| {
@@ -258,7 +262,7 @@ impl Plan {
                 0
             }
         };
-        let listed = self.waits_for_records && mode != Mode::Paged;
+        let listed = self.waits_for_records && mode != MachineMode::Paged;
         let pools: Vec<Pool> = (0..)
             .zip(self.zones())
             .map(|(node, zone)| {
@@ -272,7 +276,7 @@ impl Plan {
             .collect();
         let have = pools.iter().map(|p| p.frames() * PAGE).sum();
         let bytes = feed.bytes();
-        if let Some(need) = bytes.filter(|b| *b > have && mode != Mode::Paged) {
+        if let Some(need) = bytes.filter(|b| *b > have && mode != MachineMode::Paged) {
             let (have, need) = (Bytes(have), Bytes(need));
             return Err(SimError::TooSmall {
                 machine: machine(),
@@ -287,14 +291,15 @@ impl Plan {
         worst_first
             .iter_mut()
             .for_each(|list| list.sort_by_key(|node| std::cmp::Reverse(rank(node))));
-        let asked = matches!(&self.input, Input::Workload(spec) if spec.pages == PageSize::Huge);
+        let asked =
+            matches!(&self.input, SimInput::Workload(spec) if spec.pages == DataPageSize::Huge);
         let huge = asked || births == Births::Huge;
         let first_touch = match births {
             Births::Nearest | Births::Huge => FirstTouch::Nearest(nearest),
             Births::Slow => FirstTouch::Nearest(worst_first),
             Births::Placed(nodes) => FirstTouch::Placed(nodes, nearest),
         };
-        let mut memory = Memory::new(pools, first_touch);
+        let mut memory = ProgramMemory::new(pools, first_touch);
         memory.huge = huge;
         match bytes {
             Some(bytes) => {
@@ -307,8 +312,8 @@ impl Plan {
         }
         let homes = params.homes.clone();
         let quantum =
-            if mode == Mode::Paged { self.quantum.min(PAGED_QUANTUM) } else { self.quantum };
-        let engine = Engine::new(params, quantum.get() * PS)
+            if mode == MachineMode::Paged { self.quantum.min(PAGED_QUANTUM) } else { self.quantum };
+        let engine = MemorySystem::new(params, quantum.get() * PS)
             .map_err(|why| SimError::Machine { machine: machine(), why })?;
         let mmu =
             |unit: &Unit| Mmu::new(self.machine.core.tlb_flush, &self.machine.tlb, unit.l1.sets());
@@ -316,13 +321,13 @@ impl Plan {
         let mut world = World::new(engine, memory, mmus, homes, feed);
         world.waits_for_records = self.waits_for_records;
         world.memory.tells_births = self.waits_for_records;
-        if matches!(self.input, Input::Workload(_)) {
+        if matches!(self.input, SimInput::Workload(_)) {
             world.start_late(EXEC);
         }
         Ok(world)
     }
 
-    /// As [`Plan::world`], with the best tier's memory for what is in memory and a store of this
+    /// As [`SimSetup::world`], with the best tier's memory for what is in memory and a store of this
     /// name behind it.
     ///
     /// # Errors
@@ -338,10 +343,10 @@ impl Plan {
                 known: known.join(", "),
             });
         };
-        let mut world = self.world(Mode::Paged, Births::Nearest)?;
+        let mut world = self.world(MachineMode::Paged, Births::Nearest)?;
         let have = Bytes(self.best().iter().map(|node| self.usable(*node) / PAGE * PAGE).sum());
-        let need = Far::least();
-        let far = Far::new(found, have, self.best().to_vec());
+        let need = SimFarMemory::least();
+        let far = SimFarMemory::new(found, have, self.best().to_vec());
         world.put_behind(far.ok_or_else(|| SimError::TooLittle {
             machine: machine(),
             have,
@@ -352,14 +357,14 @@ impl Plan {
 
     /// Each node as a zone of the kernel's, if its file tells of what the kernel keeps there;
     /// elsewhere it is not known what a watermark would be counted from, and programs have all.
-    fn zones(&self) -> Vec<Option<Zone>> {
+    fn zones(&self) -> Vec<Option<ZoneLimits>> {
         let nodes = &self.machine.nodes;
         let room = |node: usize| (self.usable(node) + nodes[node].in_use.get()) / PAGE;
         let sizes: Vec<(u64, u64)> =
             (0..nodes.len()).map(|n| (room(n), nodes[n].cpus.len() as u64)).collect();
         let kept =
             |node: usize| nodes[node].reserved.saturating_sub(nodes[node].in_use).get() / PAGE;
-        let zones = Zone::of(&sizes).into_iter().enumerate();
+        let zones = ZoneLimits::of(&sizes).into_iter().enumerate();
         zones
             .map(|(node, zone)| Some(zone).filter(|z| kept(node) >= z.high + z.most_at_once()))
             .collect()
@@ -383,7 +388,7 @@ impl Plan {
 }
 
 fn tiers(machine: &Machine) -> Result<Vec<Vec<usize>>, SimError> {
-    let ranking = rank(machine, By::Bandwidth, None)
+    let ranking = rank(machine, RankAttribute::Bandwidth, None)
         .map_err(|why| SimError::Ranking { machine: machine.name.clone(), why: why.to_string() })?;
     let index = |id: &NodeId| machine.nodes.iter().position(|n| n.id == *id);
     Ok(ranking.tiers.iter().map(|t| t.nodes.iter().filter_map(index).collect()).collect())

@@ -5,10 +5,10 @@
 //! whoever is far behind (another run that began later) does not hold anybody up, and decodes for
 //! itself what has been let go. What is simulated never depends on any of it.
 
-use crate::event::{Event, KEPT};
+use crate::event::{WordAccess, KEPT};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use terrace_trace::{Block, Kind};
+use terrace_trace::{AccessDescriptor, Block};
 
 /// Blocks that one may be in front of another.
 const AHEAD: u64 = 16;
@@ -28,7 +28,7 @@ pub(crate) struct Columns {
     pub space: u64,
     pub first_time: u64,
     pub last_time: u64,
-    /// First words of its accesses as [`Event`] has them, where the recording has them or, if its
+    /// First words of its accesses as [`WordAccess`] has them, where the recording has them or, if its
     /// addresses are too wide, by the GiBs' numbers in `gibs`.
     pub words: Vec<u64>,
     /// The GiBs that it touches, in the order in which it does: what tells one in `words`, and its
@@ -65,13 +65,13 @@ impl Columns {
             words.extend(accesses.map(|((address, kind), gap)| {
                 let (gib, rest) = (address >> KEPT, address & ((1 << KEPT) - 1));
                 let gib = if wide { names.number(gib) } else { gib };
-                Event::new(gib << KEPT | rest, kind.is_store(), u64::from(*gap), 0).words()[0]
+                WordAccess::new(gib << KEPT | rest, kind.is_store(), u64::from(*gap), 0).words()[0]
             }));
         } else {
             block.exchange_packed(&mut words);
         }
         for word in &words {
-            gibs.number(Event::from_words([*word, 0]).address() >> KEPT);
+            gibs.number(WordAccess::from_words([*word, 0]).address() >> KEPT);
         }
         let named =
             |gib: u64| if wide { names.list.get(gib as usize).copied().unwrap_or(0) } else { gib };
@@ -90,7 +90,7 @@ impl Columns {
 
 /// Puts into `dependents`, for each access, the index of the first whose address depends on what it
 /// loaded.
-fn find_dependents(kinds: &[Kind], dependents: &mut Vec<u16>) {
+fn find_dependents(kinds: &[AccessDescriptor], dependents: &mut Vec<u16>) {
     /// As far back as a dependence reaches.
     const LOADS: usize = 16;
     dependents.clear();

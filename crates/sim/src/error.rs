@@ -2,7 +2,7 @@
 
 use terrace_model::ModelError;
 use terrace_policy::place::PolicyError;
-use terrace_workload::SpecError;
+use terrace_workload::WorkloadSpecError;
 
 /// Why there is no result.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum SimError {
     },
     /// No such workload, or a parameter that cannot be read.
     #[error(transparent)]
-    Workload(#[from] SpecError),
+    Workload(#[from] WorkloadSpecError),
     /// A recording that cannot be run.
     #[error("recording {name}: {why}")]
     Recording {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// A load or a store of one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
+pub struct WordAccess {
     /// Bit 63: a store. Bits 48 to 62: instructions since the access before. Below: the virtual
     /// address.
     word: u64,
@@ -18,13 +18,13 @@ pub struct Event {
 pub enum Batch {
     /// As columns.
     Own {
-        /// The first word of each [`Event`].
+        /// The first word of each [`WordAccess`].
         words: Vec<u64>,
         /// What each brings; empty: nothing that anybody depends on.
         values: Vec<u64>,
     },
     /// Of a recording's block, which others have too.
-    Part(Part),
+    Part(BlockPart),
 }
 
 impl Default for Batch {
@@ -86,11 +86,11 @@ impl Batch {
 
     /// The access of this index; `None` beyond the last.
     #[must_use]
-    pub fn at(&self, index: usize) -> Option<Event> {
-        fn of(all: &impl Accesses, index: usize) -> Option<Event> {
-            let event = Event::from_words([*all.words().get(index)?, all.value(index)]);
+    pub fn at(&self, index: usize) -> Option<WordAccess> {
+        fn of(all: &impl Accesses, index: usize) -> Option<WordAccess> {
+            let event = WordAccess::from_words([*all.words().get(index)?, all.value(index)]);
             let address = all.placed(event.address());
-            Some(Event { word: event.word & !((1 << ADDRESS_BITS) - 1) | address, ..event })
+            Some(WordAccess { word: event.word & !((1 << ADDRESS_BITS) - 1) | address, ..event })
         }
         match self {
             Self::Own { words, values } => of(&(&words[..], &values[..]), index),
@@ -99,13 +99,13 @@ impl Batch {
     }
 
     /// The accesses, one by one.
-    pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = WordAccess> + '_ {
         (0..self.len()).filter_map(|index| self.at(index))
     }
 }
 
-impl FromIterator<Event> for Batch {
-    fn from_iter<T: IntoIterator<Item = Event>>(events: T) -> Self {
+impl FromIterator<WordAccess> for Batch {
+    fn from_iter<T: IntoIterator<Item = WordAccess>>(events: T) -> Self {
         let (words, values) = events.into_iter().map(|e| (e.word, e.value)).unzip();
         Self::Own { words, values }
     }
@@ -116,7 +116,7 @@ pub(crate) const KEPT: u32 = 30;
 
 /// Some accesses of a recording's block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct BlockPart {
     pub(crate) columns: Arc<Columns>,
     /// Where the block's GiBs are.
     pub(crate) places: Arc<Places>,
@@ -126,7 +126,7 @@ pub struct Part {
     pub(crate) to: usize,
 }
 
-impl Accesses for Part {
+impl Accesses for BlockPart {
     #[inline(always)]
     fn words(&self) -> &[u64] {
         self.columns.words.get(self.from..self.to).unwrap_or_default()
@@ -145,7 +145,7 @@ impl Accesses for Part {
             return 0;
         }
         let word = self.columns.words.get(usize::from(dependent));
-        word.map_or(0, |word| self.placed(Event::from_words([*word, 0]).address()))
+        word.map_or(0, |word| self.placed(WordAccess::from_words([*word, 0]).address()))
     }
 
     fn space(&self) -> u64 {
@@ -192,7 +192,7 @@ const STORE: u64 = 1 << 63;
 const ADDRESS_BITS: u32 = 48;
 const MOST_INSTRUCTIONS: u64 = (1 << 15) - 1;
 
-impl Event {
+impl WordAccess {
     /// Packs an access; instructions beyond 32767 and address bits beyond 48 are cut off.
     #[inline]
     #[must_use]
@@ -256,20 +256,21 @@ mod tests {
         for (address, store, instructions) in
             [(0, false, 0), ((1 << 48) - 8, true, 32_767), (4096, true, 10)]
         {
-            let e = Event::from_words(Event::new(address, store, instructions, 7).words());
+            let e =
+                WordAccess::from_words(WordAccess::new(address, store, instructions, 7).words());
             assert_eq!(
                 (e.address(), e.store(), e.instructions(), e.value),
                 (address, store, instructions, 7)
             );
         }
-        let again = Event::new(4096, true, 10, 7).again();
+        let again = WordAccess::new(4096, true, 10, 7).again();
         assert_eq!(
             (again.address(), again.store(), again.instructions(), again.value),
             (4096, true, 0, 7)
         );
-        assert_eq!(Event::new(0, false, 1 << 20, 0).instructions(), 32_767);
-        assert_eq!(std::mem::size_of::<Event>(), 16);
-        let events = [Event::new(8, true, 1, 0), Event::new(16, false, 2, 5)];
+        assert_eq!(WordAccess::new(0, false, 1 << 20, 0).instructions(), 32_767);
+        assert_eq!(std::mem::size_of::<WordAccess>(), 16);
+        let events = [WordAccess::new(8, true, 1, 0), WordAccess::new(16, false, 2, 5)];
         let batch: Batch = events.into_iter().collect();
         assert_eq!((batch.iter().collect::<Vec<_>>(), batch.len()), (events.to_vec(), 2));
     }

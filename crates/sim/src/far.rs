@@ -14,7 +14,7 @@
 //! zeros when it goes: each written page is stored. What it costs to write to a page that came
 //! clean is a fault like any other.
 
-use crate::memory::{Memory, Page, ABSENT, PROTECTED};
+use crate::memory::{BasePage, ProgramMemory, ABSENT, PROTECTED};
 use crate::pool::Use;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -22,7 +22,9 @@ use std::collections::{BinaryHeap, HashMap};
 use terrace_machine::FarStore;
 use terrace_model::PS;
 use terrace_policy::far::geometry::{runs, Geometry, GrainNo, Mask, UnitNo};
-use terrace_policy::far::pager::{Action, Outcome, Pager, ReadOutcome, Settings, Touch};
+use terrace_policy::far::pager::{
+    Pager, PagerAction, PagerSettings, ReadOutcome, Touch, WriteOutcome,
+};
 use terrace_policy::far::Counts;
 use terrace_types::{Bytes, Tick, Tid};
 
@@ -49,7 +51,7 @@ enum Next {
 
 /// Memory with a store behind it.
 #[derive(Debug)]
-pub struct Far {
+pub struct SimFarMemory {
     pager: Pager,
     store: FarStore,
     /// Where pages may lie, indexes of nodes.
@@ -109,16 +111,16 @@ fn transfer(bytes: u64, rate: terrace_types::BytesPerSec) -> u64 {
     (u128::from(bytes) * 1_000_000_000_000 / u128::from(rate.0.max(1))) as u64
 }
 
-impl Far {
+impl SimFarMemory {
     /// Nothing in memory yet, of which there is `dram` on `nodes`; `None` if that is less than a
     /// pager can do with.
     #[must_use]
     pub fn new(store: FarStore, dram: Bytes, nodes: Vec<usize>) -> Option<Self> {
-        let unit = Settings::unit_for(dram);
+        let unit = PagerSettings::unit_for(dram);
         let geometry =
             Geometry::new(ADDRESSES, unit, PAGE_SHIFT).filter(|_| dram >= Self::least())?;
         Some(Self {
-            pager: Pager::new(geometry, Settings::of(dram, unit)),
+            pager: Pager::new(geometry, PagerSettings::of(dram, unit)),
             store,
             nodes,
             events: BinaryHeap::new(),
@@ -135,7 +137,7 @@ impl Far {
     /// The least memory that it can do with.
     #[must_use]
     pub const fn least() -> Bytes {
-        Settings::least(Bytes::ZERO, Settings::unit_for(Bytes::ZERO))
+        PagerSettings::least(Bytes::ZERO, PagerSettings::unit_for(Bytes::ZERO))
     }
 
     /// What the pager did so far.
@@ -175,7 +177,7 @@ impl Far {
     }
 
     /// Lets happen what does before `end`, picoseconds.
-    pub fn pass(&mut self, memory: &mut Memory, end: u64) {
+    pub fn pass(&mut self, memory: &mut ProgramMemory, end: u64) {
         while self.next().is_some_and(|time| time < end) {
             let Some(Reverse((time, _, next))) = self.events.pop() else { return };
             let begin = self.pager_free.max(time);
@@ -189,10 +191,10 @@ impl Far {
                         .touch(Touch { tid: Tid(thread as i32 + 1), grain, write, protected }, now);
                 }
                 Next::Read(unit) => self.pager.read_done(unit, ReadOutcome::Done, now),
-                Next::Written(unit) => self.pager.write_done(unit, Outcome::Done, now),
+                Next::Written(unit) => self.pager.write_done(unit, WriteOutcome::Done, now),
                 Next::Store { unit, mask } => {
                     self.work(self.asks(unit, mask, true));
-                    self.pager.write_done(unit, Outcome::Done, Tick(self.pager_free / PS));
+                    self.pager.write_done(unit, WriteOutcome::Done, Tick(self.pager_free / PS));
                 }
             }
             self.act(memory);
@@ -223,37 +225,38 @@ impl Far {
         runs(mask).count() as u64 * self.store.operation.0 * PS + transfer(bytes as u64, rate)
     }
 
-    fn act(&mut self, memory: &mut Memory) {
+    fn act(&mut self, memory: &mut ProgramMemory) {
         while let Some(action) = self.pager.next_action() {
             self.perform(memory, action);
         }
     }
 
-    fn perform(&mut self, memory: &mut Memory, action: Action) {
+    fn perform(&mut self, memory: &mut ProgramMemory, action: PagerAction) {
         match action {
-            Action::Read { unit, mask } if self.store.on_cpu => {
+            PagerAction::Read { unit, mask } if self.store.on_cpu => {
                 self.work(self.asks(unit, mask, false));
                 self.then(self.pager_free, Next::Read(unit));
             }
-            Action::Write { unit, mask } if self.store.on_cpu => {
+            PagerAction::Write { unit, mask } if self.store.on_cpu => {
                 self.then(self.pager_free, Next::Store { unit, mask })
             }
-            Action::Read { unit, mask } => {
+            PagerAction::Read { unit, mask } => {
                 let done = self.request(self.asks(unit, mask, false), self.store.read_latency.0);
                 self.then(done, Next::Read(unit));
             }
-            Action::Write { unit, mask } => {
+            PagerAction::Write { unit, mask } => {
                 let done = self.request(self.asks(unit, mask, true), self.store.write_latency.0);
                 self.then(done, Next::Written(unit));
             }
-            Action::Install { unit, mask, protect } | Action::Zeros { unit, mask, protect } => {
+            PagerAction::Install { unit, mask, protect }
+            | PagerAction::Zeros { unit, mask, protect } => {
                 for grain in self.grains(unit, mask) {
                     self.work(self.store.page.0 * PS);
                     self.map(memory, grain, protect);
                 }
                 self.wake(unit, mask);
             }
-            Action::Unprotect { unit, mask } => {
+            PagerAction::Unprotect { unit, mask } => {
                 for grain in self.grains(unit, mask) {
                     if let Some(page) = memory.page_of_mut(grain) {
                         page.bits &= !PROTECTED;
@@ -261,21 +264,21 @@ impl Far {
                 }
                 self.wake(unit, mask);
             }
-            Action::Wake { unit, mask, .. } => self.wake(unit, mask),
-            Action::Drop { unit, mask } => self.unmap(memory, unit, mask),
-            Action::Extract { unit, mask, .. } => {
+            PagerAction::Wake { unit, mask, .. } => self.wake(unit, mask),
+            PagerAction::Drop { unit, mask } => self.unmap(memory, unit, mask),
+            PagerAction::Extract { unit, mask, .. } => {
                 self.unmap(memory, unit, mask);
                 self.pager.extracted(unit, mask, 0, Tick(self.pager_free / PS));
             }
             // Of commands, which nobody gives here; of slots, whose memory is not simulated; and of
             // stores that fail.
-            Action::CopyOut { .. }
-            | Action::Release { .. }
-            | Action::Poison { .. }
-            | Action::Forget { .. }
-            | Action::Cure { .. }
-            | Action::Detach { .. }
-            | Action::Answer { .. } => {}
+            PagerAction::CopyOut { .. }
+            | PagerAction::Release { .. }
+            | PagerAction::Poison { .. }
+            | PagerAction::Forget { .. }
+            | PagerAction::Cure { .. }
+            | PagerAction::Detach { .. }
+            | PagerAction::Answer { .. } => {}
         }
     }
 
@@ -292,7 +295,7 @@ impl Far {
             .map(move |bit| geometry.grain_at(unit, bit))
     }
 
-    fn map(&mut self, memory: &mut Memory, grain: GrainNo, protect: bool) {
+    fn map(&mut self, memory: &mut ProgramMemory, grain: GrainNo, protect: bool) {
         let frame = self
             .nodes
             .iter()
@@ -305,21 +308,21 @@ impl Far {
         let bits = if protect { PROTECTED } else { 0 };
         match memory.page_for(grain) {
             Some(page) if page.frame == ABSENT => {
-                *page = Page { frame: frame as u32, node: node as u8, bits, part: 0 }
+                *page = BasePage { frame: frame as u32, node: node as u8, bits, part: 0 }
             }
             // Fetched ahead beyond what the program has mapped, or there already.
             _ => memory.pools[node].give_back(memory.cpu, frame, false),
         }
     }
 
-    fn unmap(&mut self, memory: &mut Memory, unit: UnitNo, mask: Mask) {
+    fn unmap(&mut self, memory: &mut ProgramMemory, unit: UnitNo, mask: Mask) {
         for grain in self.grains(unit, mask) {
             self.work(self.store.page.0 * PS);
             let Some(page) = memory.page_of_mut(grain).filter(|page| page.frame != ABSENT) else {
                 continue;
             };
             let (frame, node) = (u64::from(page.frame), page.node as usize);
-            *page = Page { frame: ABSENT, node: 0, bits: 0, part: 0 };
+            *page = BasePage { frame: ABSENT, node: 0, bits: 0, part: 0 };
             memory.pools[node].give_back(memory.cpu, frame, false);
             self.stale.push(grain);
         }

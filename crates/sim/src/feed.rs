@@ -5,14 +5,16 @@
 //! accesses over in batches and waits when it is a few batches ahead. It makes a step only when it
 //! is asked to, with the simulated time: nothing that it does depends on the host.
 
-use crate::event::{Batch, Event};
+use crate::event::{Batch, WordAccess};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Mutex;
 use std::thread::JoinHandle;
 use terrace_types::Nanos;
-use terrace_workload::{conduct, Algorithm, Conduct, Hot, Layout, Memory, Name, Spec, Step};
+use terrace_workload::{
+    conduct, Algorithm, Conduct, Hot, HotLayout, Name, ThreadStep, WordMemory, WorkloadSpec,
+};
 
 /// Accesses in a batch.
 const BATCH: usize = 8192;
@@ -104,17 +106,17 @@ enum Reply {
 impl WorkloadFeed {
     /// Starts the workload, which touches nothing yet.
     #[must_use]
-    pub fn new(spec: &Spec) -> Self {
+    pub fn new(spec: &WorkloadSpec) -> Self {
         Self::start(spec, true)
     }
 
     /// The same, and nothing is told of its own heap: its data alone.
     #[must_use]
-    pub fn without_heap(spec: &Spec) -> Self {
+    pub fn without_heap(spec: &WorkloadSpec) -> Self {
         Self::start(spec, false)
     }
 
-    fn start(spec: &Spec, heap: bool) -> Self {
+    fn start(spec: &WorkloadSpec, heap: bool) -> Self {
         let (ask, asked) = sync_channel(1);
         let (sender, reply) = sync_channel(AHEAD);
         let (own, threads) = (spec.clone(), spec.threads as usize);
@@ -205,7 +207,7 @@ struct Worker {
 impl Conduct for Worker {
     type Out = ();
 
-    fn conduct<A: Algorithm>(self, mut algorithm: A, spec: &Spec) {
+    fn conduct<A: Algorithm>(self, mut algorithm: A, spec: &WorkloadSpec) {
         let words = algorithm.words();
         if self.reply.send(Reply::Words(words as u64)).is_err() {
             return;
@@ -231,9 +233,9 @@ impl Conduct for Worker {
                 Ask::Step(index, now) => match threads.get_mut(index) {
                     None => Supply::Done,
                     Some(thread) => match algorithm.step(recorder, thread, now) {
-                        Step::More => Supply::Again,
-                        Step::Meet => Supply::Meet,
-                        Step::Done => Supply::Done,
+                        ThreadStep::More => Supply::Again,
+                        ThreadStep::Meet => Supply::Meet,
+                        ThreadStep::Done => Supply::Done,
                     },
                 },
                 Ask::Finish => {
@@ -254,7 +256,7 @@ impl Conduct for Worker {
 }
 
 /// Memory that notes what is done to it. Only one thread uses it; atomics are there because
-/// [`Memory`] asks for `Sync`.
+/// [`WordMemory`] asks for `Sync`.
 struct Recorder {
     words: Vec<AtomicU64>,
     batch: Vec<[AtomicU64; 2]>,
@@ -302,7 +304,7 @@ impl Recorder {
         let at = self.filled.load(Ordering::Relaxed);
         let due = self.rest.load(Ordering::Relaxed) + pace.load(Ordering::Relaxed);
         self.rest.store(due & 1023, Ordering::Relaxed);
-        let [a, b] = Event::new(address, store, due >> 10, value).words();
+        let [a, b] = WordAccess::new(address, store, due >> 10, value).words();
         self.batch[at][0].store(a, Ordering::Relaxed);
         self.batch[at][1].store(b, Ordering::Relaxed);
         self.filled.store(at + 1, Ordering::Relaxed);
@@ -322,7 +324,7 @@ impl Recorder {
             return ControlFlow::Continue(());
         }
         let read = |slot: &[AtomicU64; 2]| {
-            Event::from_words([0, 1].map(|i| slot[i].load(Ordering::Relaxed)))
+            WordAccess::from_words([0, 1].map(|i| slot[i].load(Ordering::Relaxed)))
         };
         let events: Batch = self.batch[..filled].iter().map(read).collect();
         let sent = self
@@ -343,7 +345,7 @@ impl Recorder {
     }
 }
 
-impl Memory for Recorder {
+impl WordMemory for Recorder {
     #[inline(always)]
     fn load(&self, word: usize) -> u64 {
         let value = self.words[word].load(Ordering::Relaxed);
@@ -393,11 +395,11 @@ impl Memory for Recorder {
 /// release on x86-64, executes. Instructions were counted by valgrind's cachegrind at 1 and 3
 /// million accesses; their difference divided by that of the accesses to data that the same
 /// algorithm makes here.
-const fn instructions(spec: &Spec) -> u64 {
+const fn instructions(spec: &WorkloadSpec) -> u64 {
     let hundredths = match (spec.name, spec.layout, spec.hot) {
-        (Name::Skew | Name::Fits, Layout::Contiguous, _) => 980,
-        (Name::Skew | Name::Fits, Layout::Scattered, Hot::Write) => 2110,
-        (Name::Skew | Name::Fits, Layout::Scattered, Hot::Read) => 3760,
+        (Name::Skew | Name::Fits, HotLayout::Contiguous, _) => 980,
+        (Name::Skew | Name::Fits, HotLayout::Scattered, Hot::Write) => 2110,
+        (Name::Skew | Name::Fits, HotLayout::Scattered, Hot::Read) => 3760,
         (Name::Shift, _, _) => 890,
         (Name::Rwsplit, _, _) => 1130,
         (Name::Scan, _, _) => 1070,
@@ -443,7 +445,7 @@ impl Pace {
 /// loads, which only check, 680.1 to go over the lists again, of which 12.67 million lines are read
 /// each time, and the rest for 9.44 million stores. Others are taken to go at the pace of what
 /// follows.
-const fn preparing(spec: &Spec) -> Pace {
+const fn preparing(spec: &WorkloadSpec) -> Pace {
     match spec.name {
         Name::GraphBfs | Name::GraphPagerank => {
             Pace { own: 145 * 1024 / 10, fill: 61 * 1024 / 10, ..Pace::even(96 * 1024 / 10) }
@@ -467,8 +469,8 @@ mod tests {
     use super::*;
 
     /// All accesses of a whole run, and the accesses that the workload says it made.
-    fn drain(text: &str) -> (Vec<Event>, u64) {
-        let spec = Spec::parse(text).unwrap();
+    fn drain(text: &str) -> (Vec<WordAccess>, u64) {
+        let spec = WorkloadSpec::parse(text).unwrap();
         let mut feed = WorkloadFeed::new(&spec);
         let mut all = Vec::new();
         loop {
@@ -495,7 +497,7 @@ mod tests {
 
     #[test]
     fn what_a_program_does_to_its_own_heap_is_told_where_somebody_listens() {
-        let spec = Spec::parse("npb-cg,fast=1MiB,threads=1,accesses=1").unwrap();
+        let spec = WorkloadSpec::parse("npb-cg,fast=1MiB,threads=1,accesses=1").unwrap();
         let told = |mut feed: WorkloadFeed| {
             let (mut held, mut heap) = (0, Vec::new());
             loop {
@@ -525,7 +527,7 @@ mod tests {
 
     #[test]
     fn a_graphs_table_of_chances_is_read_for_every_edge_drawn() {
-        let spec = Spec::parse("graph-bfs,fast=256KiB,threads=1,accesses=1").unwrap();
+        let spec = WorkloadSpec::parse("graph-bfs,fast=256KiB,threads=1,accesses=1").unwrap();
         let (mut feed, mut held, mut reads, mut stores) =
             (WorkloadFeed::new(&spec), 0, 0_u64, 0_u64);
         loop {
@@ -580,7 +582,8 @@ mod tests {
 
     #[test]
     fn a_matrix_is_drawn_at_the_pace_that_was_counted() {
-        let mut feed = WorkloadFeed::new(&Spec::parse("npb-cg,fast=64MiB,accesses=1").unwrap());
+        let mut feed =
+            WorkloadFeed::new(&WorkloadSpec::parse("npb-cg,fast=64MiB,accesses=1").unwrap());
         let (mut accesses, mut instructions) = (0u64, 0);
         loop {
             match feed.prepare() {
@@ -600,13 +603,13 @@ mod tests {
 
     #[test]
     fn a_feed_can_be_left_in_the_middle() {
-        let mut feed = WorkloadFeed::new(&Spec::parse("skew,fast=8MiB").unwrap());
+        let mut feed = WorkloadFeed::new(&WorkloadSpec::parse("skew,fast=8MiB").unwrap());
         assert!(matches!(feed.prepare(), Supply::Accesses(_)));
     }
 
     #[test]
     fn a_heap_is_written_as_it_grows() {
-        let spec = Spec::parse("npb-cg,fast=1MiB,accesses=1M").unwrap();
+        let spec = WorkloadSpec::parse("npb-cg,fast=1MiB,accesses=1M").unwrap();
         let (mut feed, mut held, mut heap) = (WorkloadFeed::new(&spec), Vec::new(), Vec::new());
         loop {
             match feed.prepare() {

@@ -5,14 +5,14 @@
 //! only before something else must be looked at. The results are those of taking each access by
 //! itself.
 
-use crate::event::{Accesses, Batch, Event};
+use crate::event::{Accesses, Batch, WordAccess};
 use crate::kernel::{entry, record};
-use crate::memory::{Memory, Misses, WAITS};
+use crate::memory::{Misses, ProgramMemory, WAITS};
 use crate::mmu::{Mmu, NOWHERE};
-use crate::sampler::Sampler;
+use crate::sampler::AccessSampler;
 use crate::world::{Thread, World};
 use terrace_cache::ahead;
-use terrace_model::{Access, Counters, Uncore, Unit, LINE};
+use terrace_model::{Counters, MemoryAccess, Uncore, Unit, LINE};
 
 /// Accesses before an access at which the host is told to fetch what it will look at; at twice as
 /// many, its page.
@@ -120,9 +120,9 @@ enum Came {
 struct Lane<'a> {
     unit: &'a mut Unit,
     uncore: &'a mut Uncore,
-    memory: &'a mut Memory,
+    memory: &'a mut ProgramMemory,
     mmu: &'a mut Mmu,
-    sampler: Option<&'a mut Sampler>,
+    sampler: Option<&'a mut AccessSampler>,
     home: usize,
     /// The core's time at which it stops.
     end: u64,
@@ -153,7 +153,7 @@ impl Lane<'_> {
         let words = source.words();
         if let Some(word) = words.get(*at).filter(|_| *again) {
             // It is made anew: its instructions, which are added below, have been executed.
-            let event = Event::from_words([*word, 0]);
+            let event = WordAccess::from_words([*word, 0]);
             time -= event.instructions() * self.pace;
             instructions -= event.instructions();
             *again = false;
@@ -164,7 +164,7 @@ impl Lane<'_> {
             if FAR {
                 self.look_ahead(source, number);
             }
-            let event = Event::from_words([*word, 0]);
+            let event = WordAccess::from_words([*word, 0]);
             instructions += event.instructions();
             time += event.instructions() * self.pace;
             if SAMPLED {
@@ -193,7 +193,7 @@ impl Lane<'_> {
     fn look_ahead(&self, source: &impl Accesses, at: usize) {
         let words = source.words();
         let address = |ahead: usize| {
-            words.get(at + ahead).map(|word| Event::from_words([*word, 0]).address())
+            words.get(at + ahead).map(|word| WordAccess::from_words([*word, 0]).address())
         };
         let page =
             |address: u64| self.memory.index_nearby(source.placed(address) >> 12, self.mmu.hint);
@@ -209,7 +209,7 @@ impl Lane<'_> {
 
     /// The time that it takes to sample a store, if it is one.
     #[inline(always)]
-    fn sampled(&mut self, source: &impl Accesses, event: Event) -> u64 {
+    fn sampled(&mut self, source: &impl Accesses, event: WordAccess) -> u64 {
         match &mut self.sampler {
             Some(sampler) if event.store() => sampler.store(source.placed(event.address()) >> 12),
             _ => 0,
@@ -222,7 +222,7 @@ impl Lane<'_> {
     #[inline(always)]
     fn access<const SAMPLED: bool>(
         &mut self,
-        event: Event,
+        event: WordAccess,
         time: u64,
         instructions: u64,
         clear: u64,
@@ -263,7 +263,8 @@ impl Lane<'_> {
         if !fetched.hit() {
             let core = &mut self.unit.core;
             (core.time, core.instructions) = (time, instructions);
-            let access = Access { physical, virtual_: source.0.placed(address), write: store };
+            let access =
+                MemoryAccess { physical, virtual_: source.0.placed(address), write: store };
             self.missed::<SAMPLED>(access, at.page, fetched.left(), source);
             (time, clear) = (self.unit.core.time, self.unit.core.clear_until());
         }
@@ -299,7 +300,7 @@ impl Lane<'_> {
     fn written(&mut self, physical: u64) -> Option<usize> {
         self.unit.counters.stores += 1;
         let fetched = self.unit.l1.fetch(physical / LINE, true);
-        let access = Access { physical, virtual_: physical, write: true };
+        let access = MemoryAccess { physical, virtual_: physical, write: true };
         if fetched.hit() {
             return None;
         }
@@ -311,7 +312,7 @@ impl Lane<'_> {
     #[inline(never)]
     fn missed<const SAMPLED: bool>(
         &mut self,
-        access: Access,
+        access: MemoryAccess,
         page: u32,
         left: Option<u64>,
         (source, number): (&impl Accesses, usize),
@@ -341,22 +342,22 @@ fn count(misses: &mut Misses, store: bool) {
 
 #[cfg(test)]
 mod tests {
-    use crate::build::{Births, Input, Mode, Plan};
+    use crate::build::{Births, MachineMode, SimInput, SimSetup};
     use crate::event::KEPT;
     use crate::memory::{ACCESSED, WATCHED};
     use crate::mmu::Mmu;
-    use crate::recording::{Recording, Source};
+    use crate::recording::{Recording, RecordingSource};
     use crate::world::World;
     use std::io::Cursor;
     use std::sync::Arc;
     use terrace_machine::{preset, Machine};
-    use terrace_trace::{Access, Header, TraceWriter};
+    use terrace_trace::{Access, TraceHeader, TraceWriter};
     use terrace_types::{Bytes, Nanos};
 
     /// Each access by itself, as far as the lines go: of a first level that is said to have many
     /// sets none is remembered.
-    fn plain(plan: &Plan) -> World {
-        let mut world = plan.world(Mode::Plain, Births::Nearest).unwrap();
+    fn plain(plan: &SimSetup) -> World {
+        let mut world = plan.world(MachineMode::Plain, Births::Nearest).unwrap();
         for mmu in &mut world.mmus {
             *mmu = Mmu::new(plan.machine.core.tlb_flush, &plan.machine.tlb, 1 << 20);
         }
@@ -377,9 +378,9 @@ mod tests {
             ("ddr-cxl", "shift,fast=2MiB,accesses=50k,phase_seconds=0.0001,pages=thp"),
             ("lab-hbm", "stream,fast=1MiB,accesses=40k"),
         ] {
-            let plan = Plan::new(&machine(name), workload).unwrap();
+            let plan = SimSetup::new(&machine(name), workload).unwrap();
             let (mut short, mut plain) =
-                (plan.world(Mode::Plain, Births::Nearest).unwrap(), plain(&plan));
+                (plan.world(MachineMode::Plain, Births::Nearest).unwrap(), plain(&plan));
             [&mut short, &mut plain]
                 .into_iter()
                 .for_each(|world| world.pass(Nanos(u64::MAX / 2000)));
@@ -401,9 +402,11 @@ mod tests {
             x ^= x << 17;
             (x >> 8) % below
         };
-        let mut writer =
-            TraceWriter::new(Vec::new(), &Header { dependence: true, ..Header::default() })
-                .unwrap();
+        let mut writer = TraceWriter::new(
+            Vec::new(),
+            &TraceHeader { dependence: true, ..TraceHeader::default() },
+        )
+        .unwrap();
         for step in 0..90_000u64 {
             let thread = random(6) as u32;
             let stream = random(4);
@@ -423,9 +426,9 @@ mod tests {
             }
         }
         let bytes = writer.finish().unwrap();
-        Recording::new(Arc::new(
-            move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn Source>),
-        ))
+        Recording::new(Arc::new(move || {
+            Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn RecordingSource>)
+        }))
         .unwrap()
     }
 
@@ -457,10 +460,10 @@ mod tests {
     #[test]
     fn the_short_cut_changes_nothing_while_pages_move() {
         for (name, seed) in [("dram-dcpmm", 1), ("lab-cxl", 2), ("ddr-cxl", 3), ("lab-hbm", 4)] {
-            let input = Input::Recording { name: "mixed".to_owned(), recording: mixed(seed) };
-            let plan = Plan::of(&machine(name), input).unwrap();
+            let input = SimInput::Recording { name: "mixed".to_owned(), recording: mixed(seed) };
+            let plan = SimSetup::of(&machine(name), input).unwrap();
             let (mut short, mut plain) =
-                (plan.world(Mode::Plain, Births::Nearest).unwrap(), plain(&plan));
+                (plan.world(MachineMode::Plain, Births::Nearest).unwrap(), plain(&plan));
             for world in [&mut short, &mut plain] {
                 let mut step = 0;
                 while !world.ended() {

@@ -9,7 +9,7 @@
 
 use crate::memory::ABSENT;
 use crate::world::World;
-use terrace_model::{Engine, Params, LINE, PS};
+use terrace_model::{MemorySystem, ModelParams, LINE, PS};
 use terrace_types::{Nanos, VpnRange};
 
 /// A base page.
@@ -125,7 +125,7 @@ impl World {
 /// apart, in no cache, takes 81.5 ns a page (80 ns is the node's latency), looking them up in
 /// `pagemap` 81.8; in order 21.2 and 31.1, in the last level 20.9 and 30.9.
 fn go_over(
-    engine: &mut Engine,
+    engine: &mut MemorySystem,
     core: usize,
     frames: &[(u64, Option<u64>)],
     visit: Visit,
@@ -169,7 +169,7 @@ fn go_over(
 /// Where the `struct page` of a frame is: in what the kernel keeps of the frame's node (`reserved`
 /// in the machine file), of which it is the last part here. Where nothing is kept the program's
 /// last frames are there, too, and share the lines' places in caches.
-pub(crate) fn record(params: &Params, frame: u64) -> Option<u64> {
+pub(crate) fn record(params: &ModelParams, frame: u64) -> Option<u64> {
     let (node, number) = place(params, frame)?;
     params
         .layout
@@ -177,21 +177,21 @@ pub(crate) fn record(params: &Params, frame: u64) -> Option<u64> {
 }
 
 /// Where the entry for a frame is in the page table, before the records of the node.
-pub(crate) fn entry(params: &Params, frame: u64) -> Option<u64> {
+pub(crate) fn entry(params: &ModelParams, frame: u64) -> Option<u64> {
     let (node, number) = place(params, frame)?;
     let pages = params.sizes[node] / PAGE;
     params.layout.address(node, params.sizes[node] - pages * (RECORD + ENTRY) + number * ENTRY)
 }
 
 /// Where the manager remembers a page, before those.
-fn own_record(params: &Params, node: usize, vpn: u64, bytes: u64) -> Option<u64> {
+fn own_record(params: &ModelParams, node: usize, vpn: u64, bytes: u64) -> Option<u64> {
     let pages = params.sizes[node] / PAGE;
     let first = (params.sizes[node] - pages * (RECORD + ENTRY)).checked_sub(OWN)?;
     (bytes > 0).then(|| params.layout.address(node, first + vpn * bytes % OWN))?
 }
 
 /// A frame's node, and its number there.
-fn place(params: &Params, frame: u64) -> Option<(usize, u64)> {
+fn place(params: &ModelParams, frame: u64) -> Option<(usize, u64)> {
     let node = params.layout.node_of(frame * PAGE)?;
     Some((node, params.layout.offset(node, frame * PAGE)? / PAGE))
 }
@@ -199,7 +199,7 @@ fn place(params: &Params, frame: u64) -> Option<(usize, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::{Births, Mode, Plan};
+    use crate::build::{Births, MachineMode, SimSetup};
     use crate::memory::UNTIL_TOLD;
     use crate::ports::costs;
 
@@ -208,8 +208,9 @@ mod tests {
     fn under_way(births: Births, threads: u32) -> (World, Vec<u64>) {
         let workload =
             format!("skew,accesses=64M,size=64MiB,hot_size=32MiB,fast=64MiB,threads={threads}");
-        let plan = Plan::new(&terrace_machine::preset("lab-dcpmm").unwrap(), &workload).unwrap();
-        let mut world = plan.world(Mode::Plain, births).unwrap();
+        let plan =
+            SimSetup::new(&terrace_machine::preset("lab-dcpmm").unwrap(), &workload).unwrap();
+        let mut world = plan.world(MachineMode::Plain, births).unwrap();
         while world.measured.begin.is_none() {
             world.pass(Nanos::millis(5));
         }
@@ -237,12 +238,14 @@ mod tests {
 
     #[test]
     fn records_out_of_order_are_waited_for_one_by_one() {
-        let plan =
-            Plan::new(&terrace_machine::preset("lab-cxl").unwrap(), "skew,accesses=50k,size=2MiB")
-                .unwrap();
+        let plan = SimSetup::new(
+            &terrace_machine::preset("lab-cxl").unwrap(),
+            "skew,accesses=50k,size=2MiB",
+        )
+        .unwrap();
         // ns a page, records in no cache: frames of neighbours two apart, or in order.
         let each = |visit: Visit, apart: u64| {
-            let mut world = plan.world(Mode::Plain, Births::Nearest).unwrap();
+            let mut world = plan.world(MachineMode::Plain, Births::Nearest).unwrap();
             let half = 10_000;
             let frame = |n: u64| if apart == 2 { n % half * 2 + n / half } else { n };
             let frames: Vec<(u64, Option<u64>)> =
@@ -272,14 +275,14 @@ mod tests {
 
     #[test]
     fn a_fault_waits_while_another_has_the_address_space() {
-        let plan = Plan::new(
+        let plan = SimSetup::new(
             &terrace_machine::preset("lab-dcpmm").unwrap(),
             "skew,accesses=50k,size=64MiB,fast=64MiB",
         )
         .unwrap();
         // Pages that are born while 16,384 are gone over.
         let born = |alone: bool| {
-            let mut world = plan.world(Mode::Plain, Births::Nearest).unwrap();
+            let mut world = plan.world(MachineMode::Plain, Births::Nearest).unwrap();
             world.manager_core = 1;
             world.pass(Nanos::millis(5));
             let ranges: Vec<VpnRange> = world.memory.mappings().collect();

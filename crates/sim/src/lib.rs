@@ -37,11 +37,11 @@ pub mod sampler;
 pub mod tlb;
 pub mod world;
 
-pub use build::{Births, Input, Mode, Plan};
+pub use build::{Births, MachineMode, SimInput, SimSetup};
 pub use error::SimError;
 pub use far::FarCount;
 pub use recording::Recording;
 pub use run::{
-    all, conclude, simulate, simulate_custom, CacheCount, NodeEnergy, Options, Run, TrackerKind,
-    BEHIND, BOUNDS,
+    all, conclude, simulate, simulate_custom, CacheCount, NodeEnergy, RunOptions, SimRun,
+    TrackerKind, BEHIND, BOUNDS,
 };

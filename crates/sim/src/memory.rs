@@ -62,7 +62,7 @@ const WATCHED_WRITE_OF_A_HOST: u64 = 850 * PS;
 
 /// One base page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Page {
+pub struct BasePage {
     /// Physical frame, or [`ABSENT`].
     pub frame: u32,
     /// Index of its node.
@@ -112,10 +112,10 @@ pub trait FrameChooser: std::fmt::Debug {
 
 /// The program's memory.
 #[derive(Debug)]
-pub struct Memory {
+pub struct ProgramMemory {
     regions: Vec<Region>,
     /// All pages of all regions.
-    pub pages: Vec<Page>,
+    pub pages: Vec<BasePage>,
     /// Frames by node.
     pub pools: Vec<Pool>,
     /// The CPU of whoever takes or frees pages now.
@@ -167,7 +167,7 @@ pub struct Walked {
     pub writable: bool,
 }
 
-impl Memory {
+impl ProgramMemory {
     /// No mappings yet.
     #[must_use]
     pub fn new(pools: Vec<Pool>, first_touch: FirstTouch) -> Self {
@@ -206,7 +206,7 @@ impl Memory {
             self.unaccounted = self.unaccounted.saturating_add(range.len());
             return;
         }
-        self.pages.extend((0..range.len()).map(|_| Page {
+        self.pages.extend((0..range.len()).map(|_| BasePage {
             frame: ABSENT,
             node: 0,
             bits: 0,
@@ -354,18 +354,18 @@ impl Memory {
 
     /// A page by its number; `None` where nothing is mapped.
     #[must_use]
-    pub fn page_of(&self, vpn: u64) -> Option<Page> {
+    pub fn page_of(&self, vpn: u64) -> Option<BasePage> {
         self.pages.get(self.index(vpn, &mut 0)?).copied()
     }
 
     /// The same, to be changed.
-    pub fn page_of_mut(&mut self, vpn: u64) -> Option<&mut Page> {
+    pub fn page_of_mut(&mut self, vpn: u64) -> Option<&mut BasePage> {
         let index = self.index(vpn, &mut 0)?;
         self.pages.get_mut(index)
     }
 
     /// The same; where pages are mapped as they are touched, it is mapped.
-    pub fn page_for(&mut self, vpn: u64) -> Option<&mut Page> {
+    pub fn page_for(&mut self, vpn: u64) -> Option<&mut BasePage> {
         let index = self.index_or_map(vpn, &mut 0)?;
         self.pages.get_mut(index)
     }
@@ -467,8 +467,12 @@ impl Memory {
                     for (i, page) in self.pages[start..start + HUGE as usize].iter_mut().enumerate()
                     {
                         let frame = frame as u32 + i as u32;
-                        *page =
-                            Page { frame, node: *node as u8, bits: PART_OF_HUGE, part: i as u16 };
+                        *page = BasePage {
+                            frame,
+                            node: *node as u8,
+                            bits: PART_OF_HUGE,
+                            part: i as u16,
+                        };
                     }
                     self.touched += HUGE;
                     return FAULT + HUGE * ZERO_PAGE + self.count_taken(*node, HUGE);
@@ -483,7 +487,7 @@ impl Memory {
         }
         self.refused += 1;
         // Frame 0 of the first node: shared by all that find no room.
-        self.pages[index] = Page { frame: 0, node: 0, bits: 0, part: 0 };
+        self.pages[index] = BasePage { frame: 0, node: 0, bits: 0, part: 0 };
         FAULT
     }
 
@@ -501,7 +505,7 @@ impl Memory {
 
     /// The page has this frame from now on; gives what its first touch costs.
     fn back(&mut self, index: usize, node: usize, frame: u64) -> u64 {
-        self.pages[index] = Page { frame: frame as u32, node: node as u8, bits: 0, part: 0 };
+        self.pages[index] = BasePage { frame: frame as u32, node: node as u8, bits: 0, part: 0 };
         self.touched += 1;
         self.born = self.tells_births.then_some(frame as u32);
         let zeroing = if self.tells_births { 0 } else { ZERO_PAGE };
@@ -565,15 +569,15 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_model::layout::Layout;
+    use terrace_model::layout::AddressLayout;
 
-    fn memory(fast: u64, slow: u64) -> Memory {
-        let layout = Layout::q35(&[16 << 20, 64 << 20]);
+    fn memory(fast: u64, slow: u64) -> ProgramMemory {
+        let layout = AddressLayout::q35(&[16 << 20, 64 << 20]);
         let pools = vec![Pool::new(0, fast, layout.clone()), Pool::new(1, slow, layout)];
-        Memory::new(pools, FirstTouch::Nearest(vec![vec![0, 1]]))
+        ProgramMemory::new(pools, FirstTouch::Nearest(vec![vec![0, 1]]))
     }
 
-    fn walk(m: &mut Memory, vpn: u64, store: bool, time: u64) -> Walked {
+    fn walk(m: &mut ProgramMemory, vpn: u64, store: bool, time: u64) -> Walked {
         let index = m.index(vpn, &mut 0).unwrap();
         m.walk(index, vpn, store, 0, time)
     }
@@ -653,9 +657,9 @@ mod tests {
     #[test]
     fn scattered_pages_take_memory_by_the_page_and_dense_ones_are_mapped_by_the_stretch() {
         let run = |pages: u64, apart: u64| {
-            let layout = Layout::q35(&[4 << 30]);
+            let layout = AddressLayout::q35(&[4 << 30]);
             let pools = vec![Pool::new(0, 1 << 20, layout)];
-            let mut m = Memory::new(pools, FirstTouch::Nearest(vec![vec![0]]));
+            let mut m = ProgramMemory::new(pools, FirstTouch::Nearest(vec![vec![0]]));
             m.on_demand = true;
             let mut hint = 0;
             for page in 0..pages {

@@ -5,9 +5,9 @@
 //! and [`Mmu::settled`] tells it with two comparisons of virtual addresses. Whatever could make it
 //! untrue takes the entry away: see [`Mmu::settle`].
 
-use crate::memory::{Memory, PART_OF_HUGE, WAITS};
-use crate::tlb::{Found, Looked, Tlb, Translation};
-use terrace_machine::Tlb as Figures;
+use crate::memory::{ProgramMemory, PART_OF_HUGE, WAITS};
+use crate::tlb::{Looked, Tlb, TlbLookup, Translation};
+use terrace_machine::TlbSpec as Figures;
 use terrace_model::PS;
 use terrace_types::Nanos;
 
@@ -79,7 +79,7 @@ const NONE: (u64, Translation) = (0, Translation { page: 0, frame: 0, writable: 
 
 /// Where a page is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct PageLocation {
     /// Its index.
     pub page: u32,
     /// Its frame.
@@ -90,7 +90,7 @@ pub struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Translated {
     /// Where the page is.
-    pub at: Place,
+    pub at: PageLocation,
     /// The core's time when the access can go on, picoseconds; [`WAITS`]: not known yet, and no
     /// translation; [`NOWHERE`]: there is none.
     pub time: u64,
@@ -176,18 +176,18 @@ impl Mmu {
     /// store if this is one: to use it again changes nothing.
     #[inline(always)]
     #[must_use]
-    pub fn known(&self, address: u64, store: bool) -> Option<Place> {
+    pub fn known(&self, address: u64, store: bool) -> Option<PageLocation> {
         let vpn = address >> 12;
         let used = &self.pages[self.page_slot(vpn)];
         (used.key ^ vpn << 1 <= u64::from(!store))
-            .then_some(Place { page: used.page, frame: used.frame })
+            .then_some(PageLocation { page: used.page, frame: used.frame })
     }
 
     /// Translates, by a walk if need be; `None` where nothing is mapped and nothing can be.
     #[inline]
     pub fn translate(
         &mut self,
-        memory: &mut Memory,
+        memory: &mut ProgramMemory,
         address: u64,
         store: bool,
         home: usize,
@@ -205,7 +205,7 @@ impl Mmu {
     #[inline(never)]
     pub fn translate_other(
         &mut self,
-        memory: &mut Memory,
+        memory: &mut ProgramMemory,
         (name, address): (u64, u64),
         store: bool,
         home: usize,
@@ -217,16 +217,16 @@ impl Mmu {
                     let slot = self.page_slot(name >> 12);
                     self.pages[slot] = Used::of(name >> 12, at);
                 }
-                Translated { at: Place { page: at.page, frame: at.frame }, time }
+                Translated { at: PageLocation { page: at.page, frame: at.frame }, time }
             }
-            None => Translated { at: Place { page: 0, frame: 0 }, time: NOWHERE },
+            None => Translated { at: PageLocation { page: 0, frame: 0 }, time: NOWHERE },
         }
     }
 
     #[inline(always)]
     fn look_up(
         &mut self,
-        memory: &mut Memory,
+        memory: &mut ProgramMemory,
         vpn: u64,
         store: bool,
         home: usize,
@@ -234,7 +234,7 @@ impl Mmu {
     ) -> Option<(Translation, u64)> {
         match &mut self.kept {
             Kept::Some(tlb) => match tlb.find(vpn, store) {
-                Looked::Up(Found { at, took, large_moved }) => {
+                Looked::Up(TlbLookup { at, took, large_moved }) => {
                     if large_moved {
                         self.pages.fill(Used::NONE);
                     }
@@ -251,7 +251,7 @@ impl Mmu {
 
     fn look_up_in_all(
         &mut self,
-        memory: &mut Memory,
+        memory: &mut ProgramMemory,
         vpn: u64,
         store: bool,
         home: usize,
@@ -273,7 +273,7 @@ impl Mmu {
     #[inline(always)]
     fn walk(
         &mut self,
-        memory: &mut Memory,
+        memory: &mut ProgramMemory,
         vpn: u64,
         store: bool,
         home: usize,
@@ -357,12 +357,12 @@ mod tests {
     use super::*;
     use crate::memory::{FirstTouch, ACCESSED, WATCHED};
     use crate::pool::Pool;
-    use terrace_model::layout::Layout;
+    use terrace_model::layout::AddressLayout;
     use terrace_types::{Vpn, VpnRange};
 
-    fn memory() -> Memory {
-        let mut m = Memory::new(
-            vec![Pool::new(0, 4096, Layout::q35(&[1 << 30]))],
+    fn memory() -> ProgramMemory {
+        let mut m = ProgramMemory::new(
+            vec![Pool::new(0, 4096, AddressLayout::q35(&[1 << 30]))],
             FirstTouch::Nearest(vec![vec![0]]),
         );
         m.map(VpnRange::new(Vpn(0), Vpn(4096)));
@@ -370,7 +370,7 @@ mod tests {
     }
 
     /// Whether an access walks, which sets the accessed bit.
-    fn walks(mmu: &mut Mmu, m: &mut Memory, vpn: u64, store: bool) -> bool {
+    fn walks(mmu: &mut Mmu, m: &mut ProgramMemory, vpn: u64, store: bool) -> bool {
         m.pages[vpn as usize].bits &= !ACCESSED;
         mmu.translate(m, vpn << 12, store, 0, 0).unwrap();
         m.pages[vpn as usize].bits & ACCESSED != 0
@@ -414,7 +414,7 @@ mod tests {
         }
         assert!(walks(&mut mmu, &mut m, 0, true));
         // A walk takes its time, a hit in the second level less, in the first none.
-        let took = |mmu: &mut Mmu, m: &mut Memory, vpn: u64| {
+        let took = |mmu: &mut Mmu, m: &mut ProgramMemory, vpn: u64| {
             mmu.translate(m, vpn << 12, false, 0, 0).unwrap().time
         };
         assert_eq!((took(&mut mmu, &mut m, 1), took(&mut mmu, &mut m, 1)), (10_000, 0));

@@ -32,7 +32,7 @@ const SMALL_ZONE_KEEPS: u64 = 256;
 
 /// A zone's watermarks and what bounds its lists, pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Zone {
+pub struct ZoneLimits {
     /// Watermarks: down to `low` a first touch has its page here, down to `min` a page that is
     /// moved here.
     pub min: u64,
@@ -64,9 +64,9 @@ pub struct SmallZone {
     pub high: u64,
 }
 
-impl Zone {
+impl ZoneLimits {
     /// The zones of nodes that have so many pages above their high watermarks, and so many CPUs. A
-    /// node is one zone here, but for [`Zone::small`] of the first.
+    /// node is one zone here, but for [`ZoneLimits::small`] of the first.
     #[must_use]
     pub fn of(nodes: &[(u64, u64)]) -> Vec<Self> {
         let all_cpus = nodes.iter().map(|n| n.1).sum::<u64>().max(1);
@@ -189,7 +189,7 @@ impl PerCpuPages {
 
     /// How many pages an empty list gets (`nr_pcp_alloc`). `below_high`: little is free
     /// (`ZONE_BELOW_HIGH`).
-    pub fn refill(&mut self, zone: &Zone, below_high: bool) -> u64 {
+    pub fn refill(&mut self, zone: &ZoneLimits, below_high: bool) -> u64 {
         self.limit = self.limit.clamp(zone.high_min, zone.high_max);
         if self.limit < zone.batch {
             return 1;
@@ -207,7 +207,7 @@ impl PerCpuPages {
 
     /// A page is freed (`free_unref_page_commit`): how many the list has to give back then, by
     /// [`Self::give`].
-    pub fn free(&mut self, page: u64, zone: &Zone, below_high: bool) -> u64 {
+    pub fn free(&mut self, page: u64, zone: &ZoneLimits, below_high: bool) -> u64 {
         self.alloc_factor >>= 1;
         self.pages.push_front(page);
         if self.free_count < zone.most_at_once() {
@@ -225,7 +225,7 @@ impl PerCpuPages {
     }
 
     /// `nr_pcp_high`, where the kernel does not reclaim.
-    fn limit_at(&mut self, zone: &Zone, below_high: bool) -> u64 {
+    fn limit_at(&mut self, zone: &ZoneLimits, below_high: bool) -> u64 {
         let limit = self.limit.clamp(zone.high_min, zone.high_max);
         self.limit = limit;
         if zone.high_min == zone.high_max {
@@ -248,7 +248,7 @@ impl PerCpuPages {
     }
 
     /// A second has passed (`decay_pcp_high`): how many pages the list has to give back.
-    pub fn decay(&mut self, zone: &Zone) -> u64 {
+    pub fn decay(&mut self, zone: &ZoneLimits) -> u64 {
         if self.limit > zone.high_min {
             let kept = self.count().saturating_sub(zone.most_at_once());
             self.limit = kept.max(self.limit - (self.limit >> 3)).max(zone.high_min);
@@ -263,8 +263,8 @@ mod tests {
 
     /// The fast node of `lab-dcpmm`: 138.4 MiB above the high watermark and two CPUs; the slow one
     /// has a GiB.
-    fn lab() -> Zone {
-        Zone::of(&[(35_430, 2), (262_144, 0)])[0]
+    fn lab() -> ZoneLimits {
+        ZoneLimits::of(&[(35_430, 2), (262_144, 0)])[0]
     }
 
     #[test]
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(zone.high_min, zone.low / 2);
         assert!(zone.high_max.abs_diff(34_440 / 8 / 2) < 40, "{zone:?}");
         // Two sockets of 64 GiB: 11 page blocks a zone, a thousandth between the watermarks.
-        let [zone, _] = Zone::of(&[(1 << 24, 32), (1 << 24, 32)])[..] else { panic!() };
+        let [zone, _] = ZoneLimits::of(&[(1 << 24, 32), (1 << 24, 32)])[..] else { panic!() };
         assert!(zone.min.abs_diff(512 * 11 * 4 / 2) < 2, "{zone:?}");
         assert!((zone.low - zone.min).abs_diff((1 << 24) / 1000) < 100, "{zone:?}");
         assert_eq!((zone.batch, zone.small), (63, None), "all of the small one is kept");
@@ -308,7 +308,7 @@ mod tests {
     }
 
     /// The list of a CPU that took much and freed nothing.
-    fn grown(zone: &Zone) -> PerCpuPages {
+    fn grown(zone: &ZoneLimits) -> PerCpuPages {
         let mut list = PerCpuPages::default();
         while list.limit < zone.high_max {
             assert!(list.refill(zone, false) > 0);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     /// Frees so many pages, one after the other; how many stay.
-    fn freed(list: &mut PerCpuPages, zone: &Zone, pages: u64, below_high: bool) -> u64 {
+    fn freed(list: &mut PerCpuPages, zone: &ZoneLimits, pages: u64, below_high: bool) -> u64 {
         for page in 0..pages {
             for _ in 0..list.free(page, zone, below_high) {
                 list.give();

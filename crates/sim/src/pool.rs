@@ -1,8 +1,8 @@
 //! Page frames of one node: which are free, singly and by the huge page, and which of them the CPUs
 //! have on lists of their own.
 
-use crate::percpu::{PerCpuPages, SmallZone, Zone};
-use terrace_model::layout::Layout;
+use crate::percpu::{PerCpuPages, SmallZone, ZoneLimits};
+use terrace_model::layout::AddressLayout;
 
 /// Pages of the node that the program runs on which the tool has for itself, whatever it asks for:
 /// its first pages, before it has said that others shall lie elsewhere, page tables, stack and
@@ -16,7 +16,7 @@ pub const HUGE: u64 = 512;
 #[derive(Debug, Clone)]
 pub struct Pool {
     node: usize,
-    layout: Layout,
+    layout: AddressLayout,
     /// Frames never given out begin here, counted from the node's first; those of the small zone
     /// come before.
     next: u64,
@@ -37,7 +37,7 @@ pub struct Pool {
 
 #[derive(Debug, Clone)]
 struct Lists {
-    zone: Zone,
+    zone: ZoneLimits,
     of: Vec<PerCpuPages>,
     /// Frames on lists for memory that cannot be moved or is given back on demand, which no
     /// program's page gets.
@@ -81,7 +81,7 @@ pub enum Use {
 impl Pool {
     /// All frames of `node` free: `frames` of them, those that the kernel keeps taken off.
     #[must_use]
-    pub fn new(node: usize, frames: u64, layout: Layout) -> Self {
+    pub fn new(node: usize, frames: u64, layout: AddressLayout) -> Self {
         Self {
             node,
             layout,
@@ -107,7 +107,7 @@ impl Pool {
     /// CPU can have for first touches; what stays on that CPU's list then, and what is below the
     /// low watermark, is there besides.
     #[must_use]
-    pub fn with_lists(mut self, zone: Zone, cpus: usize) -> Self {
+    pub fn with_lists(mut self, zone: ZoneLimits, cpus: usize) -> Self {
         let mut of = vec![PerCpuPages::default(); cpus.max(1)];
         let small = zone.small.unwrap_or_default();
         let frames = self.frames.saturating_sub(small.pages.saturating_sub(small.low));
@@ -129,7 +129,7 @@ impl Pool {
     /// Somebody who manages the program works on `cpu`, another than the program's first, and takes
     /// from here what cannot lie elsewhere: [`TOOLS_OWN`], and what lies on that CPU's lists once
     /// pages of all kinds were taken there. The kernel has a list for each of three kinds
-    /// (`MIGRATE_PCPTYPES`), filled by up to [`Zone::most_at_once`] at a time: half of that is on
+    /// (`MIGRATE_PCPTYPES`), filled by up to [`ZoneLimits::most_at_once`] at a time: half of that is on
     /// each, by expectation. Where lists are not modelled nothing happens.
     pub fn share_with_tool(&mut self, cpu: usize) {
         let Some(lists) = &mut self.lists else { return };
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     fn pool(frames: u64) -> Pool {
-        Pool::new(1, frames, Layout::q35(&[1 << 30, 3 << 30]))
+        Pool::new(1, frames, AddressLayout::q35(&[1 << 30, 3 << 30]))
     }
 
     #[test]
@@ -372,9 +372,9 @@ mod tests {
         assert_eq!(p.take(0, Use::Birth), Some(last));
     }
 
-    fn listed(frames: u64) -> (Pool, Zone) {
-        let zone = Zone::of(&[(frames + 4_000, 2), (1 << 18, 0)])[0];
-        (Pool::new(0, frames, Layout::q35(&[192 << 20, 1 << 30])).with_lists(zone, 2), zone)
+    fn listed(frames: u64) -> (Pool, ZoneLimits) {
+        let zone = ZoneLimits::of(&[(frames + 4_000, 2), (1 << 18, 0)])[0];
+        (Pool::new(0, frames, AddressLayout::q35(&[192 << 20, 1 << 30])).with_lists(zone, 2), zone)
     }
 
     impl Pool {

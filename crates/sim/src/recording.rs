@@ -6,7 +6,7 @@
 //! before is handed to the core as what that load brings.
 
 use crate::decoded::{Columns, Member, Sharing};
-use crate::event::{Batch, Part, Places, KEPT};
+use crate::event::{Batch, BlockPart, Places, KEPT};
 use crate::feed::{Feed, Supply};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,11 +16,11 @@ use terrace_trace::{Block, BlockKind, TraceError, TraceReader};
 use terrace_types::Nanos;
 
 /// Something a recording can be read from.
-pub trait Source: Read + Seek + Send {}
-impl<T: Read + Seek + Send> Source for T {}
+pub trait RecordingSource: Read + Seek + Send {}
+impl<T: Read + Seek + Send> RecordingSource for T {}
 
 /// Opens a recording anew, for each run.
-pub type Open = dyn Fn() -> std::io::Result<Box<dyn Source>> + Send + Sync;
+pub type Open = dyn Fn() -> std::io::Result<Box<dyn RecordingSource>> + Send + Sync;
 
 /// A recording that can be run any number of times.
 #[derive(Clone)]
@@ -139,7 +139,7 @@ struct Cursor {
 /// A run of a recording.
 pub(crate) struct RecordingFeed {
     recording: Recording,
-    reader: TraceReader<Box<dyn Source>>,
+    reader: TraceReader<Box<dyn RecordingSource>>,
     block: Block,
     cursors: Vec<Cursor>,
     folds: Folds,
@@ -201,7 +201,7 @@ impl RecordingFeed {
         let place = |(name, gib): &(u64, u64)| (*name, self.folds.place(columns.process, *gib));
         let places = Arc::new(columns.gibs.iter().map(place).collect::<Places>());
         let part = |from: usize, to: usize| {
-            Supply::Accesses(Batch::Part(Part {
+            Supply::Accesses(Batch::Part(BlockPart {
                 columns: columns.clone(),
                 places: places.clone(),
                 from,
@@ -270,19 +270,23 @@ impl Feed for RecordingFeed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Event;
+    use crate::event::WordAccess;
     use std::io::Cursor as Bytes;
-    use terrace_trace::{Access, Header, TraceWriter};
+    use terrace_trace::{Access, TraceHeader, TraceWriter};
 
     fn recording(
         write: impl FnOnce(&mut TraceWriter<Vec<u8>>),
     ) -> Result<Recording, RecordingError> {
-        let mut writer =
-            TraceWriter::new(Vec::new(), &Header { dependence: true, ..Header::default() })
-                .unwrap();
+        let mut writer = TraceWriter::new(
+            Vec::new(),
+            &TraceHeader { dependence: true, ..TraceHeader::default() },
+        )
+        .unwrap();
         write(&mut writer);
         let bytes = writer.finish().unwrap();
-        Recording::new(Arc::new(move || Ok(Box::new(Bytes::new(bytes.clone())) as Box<dyn Source>)))
+        Recording::new(Arc::new(move || {
+            Ok(Box::new(Bytes::new(bytes.clone())) as Box<dyn RecordingSource>)
+        }))
     }
 
     fn access(address: u64, depends: u8) -> Access {
@@ -302,7 +306,7 @@ mod tests {
         let mut feed = recording.feed().unwrap();
         assert_eq!(feed.prepare(), Supply::Done);
         let Supply::Accesses(events) = feed.step(0, Nanos::ZERO) else { panic!("accesses first") };
-        let events: Vec<Event> = events.iter().collect();
+        let events: Vec<WordAccess> = events.iter().collect();
         assert_eq!(events.len(), 3);
         assert_eq!(events[0].value, events[2].address());
         assert_eq!((events[1].value, events[1].instructions()), (0, 4));
@@ -360,7 +364,7 @@ mod tests {
             for process in 0..2u32 {
                 let of: Vec<&Access> =
                     accesses.iter().filter(|a| a.0 == process).map(|a| &a.1).collect();
-                let mut expected: Vec<Event> = Vec::new();
+                let mut expected: Vec<WordAccess> = Vec::new();
                 let mut loads: Vec<usize> = Vec::new();
                 for (at, a) in of.iter().enumerate() {
                     let next = places.len() as u64 + 1;
@@ -376,9 +380,9 @@ mod tests {
                     if !a.store {
                         loads.push(at);
                     }
-                    expected.push(Event::new(address, a.store, u64::from(a.gap), 0));
+                    expected.push(WordAccess::new(address, a.store, u64::from(a.gap), 0));
                 }
-                let mut got: Vec<Event> = Vec::new();
+                let mut got: Vec<WordAccess> = Vec::new();
                 loop {
                     match feed.step(process as usize, Nanos::ZERO) {
                         Supply::Accesses(batch) => got.extend(batch.iter()),
@@ -394,7 +398,7 @@ mod tests {
 
     /// The bytes of a recording of three blocks of one thread.
     fn three_blocks() -> Vec<u8> {
-        let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
+        let mut writer = TraceWriter::new(Vec::new(), &TraceHeader::default()).unwrap();
         for i in 0..3 * 32_768u64 {
             writer.access(0, 0, &access(0x7000_0000 + i % 4096 * 8, 0)).unwrap();
         }

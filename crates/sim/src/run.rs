@@ -1,8 +1,8 @@
 //! One policy on one machine with one input, from start to end; and several of them on all cores of
 //! the host.
 
-use crate::bounds::{self, Moved};
-use crate::build::{Births, Mode, Plan};
+use crate::bounds::{self, OracleMoves};
+use crate::build::{Births, MachineMode, SimSetup};
 use crate::error::SimError;
 use crate::far::FarCount;
 use crate::memory::Misses;
@@ -17,8 +17,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
-use terrace_engine::journal::Summary;
-use terrace_engine::{Config, Engine, Journal, Parts, Stop, Tracker};
+use terrace_engine::journal::JournalSummary;
+use terrace_engine::{Config, Engine, EngineParts, Journal, Stop, Tracker};
 use terrace_machine::{CoreModel, Machine, MigrationCost};
 use terrace_model::Counters;
 use terrace_policy::place::{CustomPolicy, Placement};
@@ -57,7 +57,7 @@ pub struct CacheCount {
 
 /// One policy's result; as JSON it is an entry of the contract's `sim`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Run {
+pub struct SimRun {
     /// Its name.
     pub policy: String,
     /// Modelled seconds of the phase that counts.
@@ -92,7 +92,7 @@ pub struct Run {
     pub notes: Vec<String>,
     /// The engine's account, where one ran.
     #[serde(skip)]
-    pub summary: Option<Summary>,
+    pub summary: Option<JournalSummary>,
     /// The engine's journal, where one was asked for.
     #[serde(skip)]
     pub journal: Option<String>,
@@ -113,7 +113,7 @@ pub struct NodeEnergy {
 
 /// Choices that are neither the machine's nor the input's.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Options {
+pub struct RunOptions {
     /// Seed of the policies' and trackers' chance.
     pub seed: Seed,
     /// Share of one core for tracking and deciding (0.03).
@@ -142,7 +142,7 @@ impl TrackerKind {
         [("page-table", Self::PageTable), ("pebs", Self::Pebs), ("damon", Self::Damon)];
 }
 
-impl Default for Options {
+impl Default for RunOptions {
     fn default() -> Self {
         Self { seed: Seed(1), cpu_share: 0.03, tracker: TrackerKind::PageTable, journal: false }
     }
@@ -151,23 +151,23 @@ impl Default for Options {
 /// What was moved by whom.
 #[derive(Debug, Clone, Default)]
 struct Moves {
-    moved: Moved,
+    moved: OracleMoves,
     overhead: Nanos,
-    summary: Option<Summary>,
+    summary: Option<JournalSummary>,
 }
 
 /// Runs `policy`.
 ///
 /// # Errors
 /// [`SimError`].
-pub fn simulate(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError> {
+pub fn simulate(plan: &SimSetup, policy: &str, options: RunOptions) -> Result<SimRun, SimError> {
     if let Some(store) = policy.strip_prefix(BEHIND) {
         return behind(plan, policy, store);
     }
     match policy {
-        "first-touch" => alone(plan, policy, Mode::Plain),
-        "bound:all-fast" => alone(plan, policy, Mode::AllFast),
-        "hardware:memory-mode" => alone(plan, policy, Mode::MemoryMode),
+        "first-touch" => alone(plan, policy, MachineMode::Plain),
+        "bound:all-fast" => alone(plan, policy, MachineMode::AllFast),
+        "hardware:memory-mode" => alone(plan, policy, MachineMode::MemoryMode),
         "bound:static" => static_placement(plan, policy),
         "bound:clairvoyant" => clairvoyant(plan, policy),
         "bound:ideal-move" => ideal_move(plan, policy),
@@ -184,20 +184,20 @@ pub fn simulate(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimE
 /// # Errors
 /// [`SimError`].
 pub fn simulate_custom(
-    plan: &Plan,
+    plan: &SimSetup,
     name: &str,
     policy: CustomPolicy,
-    options: Options,
-) -> Result<Run, SimError> {
+    options: RunOptions,
+) -> Result<SimRun, SimError> {
     managed(plan, name, Placement::Custom(policy), options)
 }
 
 /// A run in which nobody moves anything.
-fn alone(plan: &Plan, policy: &str, mode: Mode) -> Result<Run, SimError> {
+fn alone(plan: &SimSetup, policy: &str, mode: MachineMode) -> Result<SimRun, SimError> {
     let mut world = plan.world(mode, Births::Nearest)?;
     world.pass(FOR_EVER);
     let mut run = result(plan, policy, &mut world, Moves::default())?;
-    if mode == Mode::AllFast {
+    if mode == MachineMode::AllFast {
         run.fast_access_share = Some(1.0);
     }
     Ok(run)
@@ -207,19 +207,19 @@ fn alone(plan: &Plan, policy: &str, mode: Mode) -> Result<Run, SimError> {
 ///
 /// # Errors
 /// [`SimError`]: wrong results, too little memory.
-pub fn conclude(plan: &Plan, policy: &str, world: &mut World) -> Result<Run, SimError> {
+pub fn conclude(plan: &SimSetup, policy: &str, world: &mut World) -> Result<SimRun, SimError> {
     result(plan, policy, world, Moves::default())
 }
 
 /// A run in the best tier's memory, with a store behind it.
-fn behind(plan: &Plan, policy: &str, store: &str) -> Result<Run, SimError> {
+fn behind(plan: &SimSetup, policy: &str, store: &str) -> Result<SimRun, SimError> {
     let mut world = plan.paged_world(store)?;
     world.pass(FOR_EVER);
     let Some((counts, worked)) = world.far().map(|far| (far.counts(), far.worked())) else {
         return Err(SimError::Wrong("nothing lies behind memory".to_owned()));
     };
     let (promoted, demoted) = (counts.read_bytes / PAGE, counts.written_bytes / PAGE);
-    let moved = Moved { promoted, demoted, cost: worked };
+    let moved = OracleMoves { promoted, demoted, cost: worked };
     let mut run =
         result(plan, policy, &mut world, Moves { moved, overhead: worked, summary: None })?;
     let dram = world.memory.pools.iter().map(|pool| pool.frames() * PAGE).sum();
@@ -228,14 +228,14 @@ fn behind(plan: &Plan, policy: &str, store: &str) -> Result<Run, SimError> {
 }
 
 /// Indexes of the best and the worst tier's first nodes.
-fn ends(plan: &Plan) -> (usize, usize) {
+fn ends(plan: &SimSetup) -> (usize, usize) {
     let of = |tier: Option<&Vec<usize>>| tier.and_then(|t| t.first()).copied().unwrap_or(0);
     (of(plan.tiers.first()), of(plan.tiers.last()))
 }
 
 /// What a run in which nothing moves shows: all pages, and those of them that gain in the fast
 /// node, best first.
-fn profile(plan: &Plan) -> Result<(Vec<u64>, Vec<u64>), SimError> {
+fn profile(plan: &SimSetup) -> Result<(Vec<u64>, Vec<u64>), SimError> {
     let mut world = profiled(plan)?;
     world.proceed(Nanos::ZERO);
     world.pass(FOR_EVER);
@@ -245,26 +245,26 @@ fn profile(plan: &Plan) -> Result<(Vec<u64>, Vec<u64>), SimError> {
 }
 
 /// A world that counts misses by page and waits at the begin of the phase that counts.
-fn profiled(plan: &Plan) -> Result<World, SimError> {
-    let mut world = plan.world(Mode::Plain, Births::Nearest)?;
+fn profiled(plan: &SimSetup) -> Result<World, SimError> {
+    let mut world = plan.world(MachineMode::Plain, Births::Nearest)?;
     world.stop_at_begin = true;
     world.pass(FOR_EVER);
     world.memory.profile();
     Ok(world)
 }
 
-fn rank(plan: &Plan, world: &World, misses: &bounds::Profile) -> Vec<u64> {
+fn rank(plan: &SimSetup, world: &World, misses: &bounds::MissProfile) -> Vec<u64> {
     let (fast, slow) = ends(plan);
     let links = &world.engine().params().links[0];
     bounds::ranked(misses, &links[fast], &links[slow])
 }
 
 /// The best static placement, in place from the start.
-fn static_placement(plan: &Plan, policy: &str) -> Result<Run, SimError> {
+fn static_placement(plan: &SimSetup, policy: &str) -> Result<SimRun, SimError> {
     let (pages, ranking) = profile(plan)?;
     let (fast, slow) = ends(plan);
     let places = bounds::placed(&pages, &ranking, plan.usable(fast) / PAGE, fast, slow);
-    let mut world = plan.world(Mode::Plain, Births::Placed(Arc::new(places)))?;
+    let mut world = plan.world(MachineMode::Plain, Births::Placed(Arc::new(places)))?;
     world.pass(FOR_EVER);
     result(plan, policy, &mut world, Moves::default())
 }
@@ -278,7 +278,7 @@ const MOST_WINDOWS: usize = 256;
 type Window = Vec<(u64, Misses)>;
 
 /// Misses by page and window in a run in which nothing moves, and the windows' length in accesses.
-fn foresee(plan: &Plan) -> Result<(Vec<Window>, u64), SimError> {
+fn foresee(plan: &SimSetup) -> Result<(Vec<Window>, u64), SimError> {
     let mut world = profiled(plan)?;
     let (mut windows, mut length) = (Vec::new(), WINDOW);
     while !world.ended() {
@@ -318,14 +318,14 @@ fn joined(pair: &[Window]) -> Window {
 /// beaten by who moves within a window, by who divides misses between two buses, or where a page's
 /// misses overlap with others so that they cost little. And no policy that pays comes near it where
 /// the hot set changes from window to window.
-fn clairvoyant(plan: &Plan, policy: &str) -> Result<Run, SimError> {
+fn clairvoyant(plan: &SimSetup, policy: &str) -> Result<SimRun, SimError> {
     let (windows, length) = foresee(plan)?;
     let (fast, slow) = ends(plan);
-    let mut world = plan.world(Mode::Plain, Births::Nearest)?;
+    let mut world = plan.world(MachineMode::Plain, Births::Nearest)?;
     world.stop_at_begin = true;
     world.pass(FOR_EVER);
     let free = MigrationCost { call: Nanos::ZERO, page: Nanos::ZERO, ..MigrationCost::default() };
-    let mut moved = Moved::default();
+    let mut moved = OracleMoves::default();
     for misses in &windows {
         if world.ended() {
             break;
@@ -354,10 +354,10 @@ fn clairvoyant(plan: &Plan, policy: &str) -> Result<Run, SimError> {
 /// for finding out where its pages are and for moving them.
 ///
 /// A recording is all phase: nothing is in memory when it begins, so nothing is moved.
-fn ideal_move(plan: &Plan, policy: &str) -> Result<Run, SimError> {
+fn ideal_move(plan: &SimSetup, policy: &str) -> Result<SimRun, SimError> {
     let (_, ranking) = profile(plan)?;
     let (fast, slow) = ends(plan);
-    let mut world = plan.world(Mode::Plain, Births::Nearest)?;
+    let mut world = plan.world(MachineMode::Plain, Births::Nearest)?;
     world.stop_at_begin = true;
     world.pass(FOR_EVER);
     let moved = bounds::place(&mut world.memory, &ranking, fast, slow, plan.machine.migration);
@@ -376,21 +376,21 @@ fn as_it_describes_itself(machine: &Machine) -> Machine {
 
 /// A run under the engine, with the very policy that runs live.
 fn managed(
-    plan: &Plan,
+    plan: &SimSetup,
     policy: &str,
     placement: Placement,
-    options: Options,
-) -> Result<Run, SimError> {
+    options: RunOptions,
+) -> Result<SimRun, SimError> {
     if plan.tiers.len() < 2 {
         // As live: nothing is managed where there is nothing to place.
-        return alone(plan, policy, Mode::Plain);
+        return alone(plan, policy, MachineMode::Plain);
     }
     let births = match (placement.starts_slow(), placement.wants_huge_pages()) {
         (true, _) => Births::Slow,
         (_, true) => Births::Huge,
         _ => Births::Nearest,
     };
-    let mut world = plan.world(Mode::Plain, births)?;
+    let mut world = plan.world(MachineMode::Plain, births)?;
     if plan.tool_takes_room {
         world.share_with_tool();
     }
@@ -405,7 +405,7 @@ fn managed(
         TrackerKind::Damon => vec![Box::new(DamonScan::new(world.clone(), options.seed))],
     };
     let journal = SimJournal::default();
-    let parts = Parts {
+    let parts = EngineParts {
         clock: Box::new(SimClock(world.clone())),
         trackers,
         target: Box::new(SimTarget::new(world.clone(), plan.ids.clone(), &plan.tiers)),
@@ -431,7 +431,7 @@ fn managed(
         return Err(SimError::Needs(stop.to_string()));
     }
     drop(engine);
-    let moved = Moved {
+    let moved = OracleMoves {
         promoted: summary.promoted_pages,
         demoted: summary.demoted_pages,
         cost: Nanos(summary.moving_ns),
@@ -446,7 +446,12 @@ fn managed(
     Ok(run)
 }
 
-fn result(plan: &Plan, policy: &str, world: &mut World, moves: Moves) -> Result<Run, SimError> {
+fn result(
+    plan: &SimSetup,
+    policy: &str,
+    world: &mut World,
+    moves: Moves,
+) -> Result<SimRun, SimError> {
     if world.lacks_memory() {
         return Err(plan.too_little_memory(plan.host_bytes()));
     }
@@ -472,7 +477,7 @@ fn result(plan: &Plan, policy: &str, world: &mut World, moves: Moves) -> Result<
         None => (moves.moved.promoted + moves.moved.demoted) * PAGE,
     };
     let energy = energy(plan, &counters, span);
-    Ok(Run {
+    Ok(SimRun {
         policy: policy.to_owned(),
         seconds: span.as_secs_f64(),
         fast_access_share: (all > 0).then(|| fast as f64 / all as f64),
@@ -493,14 +498,14 @@ fn result(plan: &Plan, policy: &str, world: &mut World, moves: Moves) -> Result<
 }
 
 /// All together, if nothing is missing.
-fn total_energy(plan: &Plan, energy: &[NodeEnergy]) -> Option<f64> {
+fn total_energy(plan: &SimSetup, energy: &[NodeEnergy]) -> Option<f64> {
     let with_memory = plan.machine.nodes.iter().filter(|n| n.capacity > Bytes::ZERO).count();
     let whole = |e: &NodeEnergy| Some(e.read_joules? + e.write_joules? + e.static_joules?);
     (energy.len() == with_memory).then(|| energy.iter().map(whole).sum::<Option<f64>>())?
 }
 
 /// Bytes on each bus by what a byte takes, and the time by what the node takes at rest.
-fn energy(plan: &Plan, counters: &Counters, span: Nanos) -> Vec<NodeEnergy> {
+fn energy(plan: &SimSetup, counters: &Counters, span: Nanos) -> Vec<NodeEnergy> {
     let with_memory =
         plan.machine.nodes.iter().enumerate().filter(|(_, n)| n.capacity > Bytes::ZERO);
     let bytes = |pj: Option<u32>, bytes: u64| pj.map(|pj| f64::from(pj) * bytes as f64 * 1e-12);
@@ -516,7 +521,7 @@ fn energy(plan: &Plan, counters: &Counters, span: Nanos) -> Vec<NodeEnergy> {
         .collect()
 }
 
-fn caches(plan: &Plan, c: &Counters) -> Vec<CacheCount> {
+fn caches(plan: &SimSetup, c: &Counters) -> Vec<CacheCount> {
     let last = plan.machine.caches.iter().map(|l| l.level).max().unwrap_or(2);
     let misses: u64 = c.llc_misses().iter().sum();
     let first = CacheCount {
@@ -544,8 +549,8 @@ fn caches(plan: &Plan, c: &Counters) -> Vec<CacheCount> {
 pub fn all<T: Sync>(
     tasks: &[T],
     workers: usize,
-    run: impl Fn(&T) -> Result<Run, SimError> + Sync,
-) -> Result<Vec<Run>, SimError> {
+    run: impl Fn(&T) -> Result<SimRun, SimError> + Sync,
+) -> Result<Vec<SimRun>, SimError> {
     let next = Mutex::new(0..tasks.len());
     let done = Mutex::new(Vec::new());
     std::thread::scope(|scope| {

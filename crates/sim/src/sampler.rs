@@ -18,11 +18,11 @@ pub struct Sample {
 
 /// The sampling of all cores: they share one count, so that the total rate is what the period says.
 #[derive(Debug)]
-pub struct Sampler {
+pub struct AccessSampler {
     periods: (u64, u64),
     until: (u64, u64),
     samples: Vec<Sample>,
-    figures: Figures,
+    figures: SamplingParams,
     /// Records in the processor's buffer.
     buffered: usize,
     lost: u64,
@@ -30,7 +30,7 @@ pub struct Sampler {
 
 /// What sampling is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Figures {
+pub struct SamplingParams {
     /// Records between two interrupts.
     pub buffer: usize,
     /// Records that wait for the manager at most.
@@ -41,10 +41,10 @@ pub struct Figures {
     pub interrupt: u64,
 }
 
-impl Sampler {
+impl AccessSampler {
     /// One load that misses in `loads`, one store in `stores`.
     #[must_use]
-    pub fn new(loads: u64, stores: u64, figures: Figures) -> Self {
+    pub fn new(loads: u64, stores: u64, figures: SamplingParams) -> Self {
         let periods = (loads.max(1), stores.max(1));
         Self { periods, until: periods, samples: Vec::new(), figures, buffered: 0, lost: 0 }
     }
@@ -104,8 +104,11 @@ mod tests {
 
     #[test]
     fn one_in_a_period_is_kept_until_the_buffer_is_full() {
-        let mut s =
-            Sampler::new(3, 5, Figures { buffer: 2, room: 4, record: 250, interrupt: 1000 });
+        let mut s = AccessSampler::new(
+            3,
+            5,
+            SamplingParams { buffer: 2, room: 4, record: 250, interrupt: 1000 },
+        );
         let took: u64 = (0..9).map(|i| s.missed_load(i)).sum();
         assert_eq!(took, 3 * 250 + 1000);
         assert_eq!((0..10).map(|i| s.store(100 + i)).sum::<u64>(), 2 * 250 + 1000);

@@ -1,8 +1,8 @@
 //! A core's data translations as hardware keeps them: two levels of sets, least recently used first
 //! out.
 
-use terrace_cache::{Sets, Slot};
-use terrace_machine::Tlb as Figures;
+use terrace_cache::{SetSlot, Sets};
+use terrace_machine::TlbSpec as Figures;
 use terrace_model::PS;
 
 /// Base pages of a huge page, as a shift.
@@ -56,7 +56,7 @@ impl Level {
     }
 
     #[inline(always)]
-    fn place(&mut self, slot: Slot) -> Option<&mut (u32, u32)> {
+    fn place(&mut self, slot: SetSlot) -> Option<&mut (u32, u32)> {
         self.places.get_mut(slot.set * self.sets.ways() + slot.way)
     }
 
@@ -66,7 +66,7 @@ impl Level {
     fn find(&mut self, key: Key) -> Option<(bool, (u32, u32))> {
         let (set, tag) = self.set(key);
         let (way, writable) = self.sets.find_flag(set, tag)?;
-        Some((writable, *self.place(Slot { set, way })?))
+        Some((writable, *self.place(SetSlot { set, way })?))
     }
 
     /// Whether the entry of a page is there and not the latest of its set.
@@ -121,7 +121,7 @@ pub struct Tlb {
 
 /// What a look-up found and took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct TlbLookup {
     /// The translation.
     pub at: Translation,
     /// Time that it added, picoseconds.
@@ -134,7 +134,7 @@ pub struct Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Looked {
     /// The translation is there.
-    Up(Found),
+    Up(TlbLookup),
     /// It is there, but not for stores: a walk must tell whether the page may be written.
     ReadOnly,
     /// It is nowhere: it takes a walk.
@@ -173,13 +173,13 @@ impl Tlb {
     pub fn find(&mut self, vpn: u64, store: bool) -> Looked {
         if let Some((writable, place)) = self.small.find(small_key(vpn)) {
             let at = Translation { page: place.0, frame: place.1, writable };
-            return usable(Found { at, took: 0, large_moved: false }, store);
+            return usable(TlbLookup { at, took: 0, large_moved: false }, store);
         }
         if self.any_large {
             let moved = self.large.is_behind(large_key(vpn));
             if let Some((writable, place)) = self.large.find(large_key(vpn)) {
                 return usable(
-                    Found { at: part(vpn, writable, place), took: 0, large_moved: moved },
+                    TlbLookup { at: part(vpn, writable, place), took: 0, large_moved: moved },
                     store,
                 );
             }
@@ -193,7 +193,7 @@ impl Tlb {
         if let Some((writable, place)) = self.second.find(small_key(vpn)) {
             self.small.push(small_key(vpn), writable, place);
             let at = Translation { page: place.0, frame: place.1, writable };
-            return usable(Found { at, took, large_moved: false }, store);
+            return usable(TlbLookup { at, took, large_moved: false }, store);
         }
         if !self.any_large {
             return Looked::Absent;
@@ -202,7 +202,7 @@ impl Tlb {
             return Looked::Absent;
         };
         self.large.push(large_key(vpn), writable, place);
-        usable(Found { at: part(vpn, writable, place), took, large_moved: true }, store)
+        usable(TlbLookup { at: part(vpn, writable, place), took, large_moved: true }, store)
     }
 
     /// Remembers what a walk found; of a page that is part of a huge one, `part` is which.
@@ -248,7 +248,7 @@ impl Tlb {
 }
 
 #[inline(always)]
-fn usable(found: Found, store: bool) -> Looked {
+fn usable(found: TlbLookup, store: bool) -> Looked {
     if store && !found.at.writable {
         Looked::ReadOnly
     } else {
@@ -279,7 +279,7 @@ mod tests {
         Tlb::new(&figures).unwrap()
     }
 
-    fn find(t: &mut Tlb, vpn: u64, store: bool) -> Option<Found> {
+    fn find(t: &mut Tlb, vpn: u64, store: bool) -> Option<TlbLookup> {
         match t.find(vpn, store) {
             Looked::Up(found) => Some(found),
             Looked::ReadOnly | Looked::Absent => None,

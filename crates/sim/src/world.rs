@@ -8,18 +8,18 @@
 mod threads;
 
 use crate::event::Batch;
-use crate::far::Far;
+use crate::far::SimFarMemory;
 use crate::feed::{Feed, Supply};
 use crate::hot::Outlook;
-use crate::memory::Memory;
+use crate::memory::ProgramMemory;
 use crate::mmu::Mmu;
 use crate::pool::Pool;
 use crate::ports::costs::Deciding;
-use crate::ports::Work;
-use crate::sampler::Sampler;
+use crate::ports::EngineInput;
+use crate::sampler::AccessSampler;
 use std::collections::VecDeque;
 use terrace_model::channel::BusDemand;
-use terrace_model::{Counters, Engine, PS};
+use terrace_model::{Counters, MemorySystem, PS};
 use terrace_types::{Nanos, Tick};
 
 /// Time that a thread has a core before another that waits for it, picoseconds: the base slice of
@@ -80,14 +80,14 @@ struct Queue {
 
 /// The phase that counts: when it began and ended, picoseconds, and what had been counted then.
 #[derive(Debug, Clone, Default)]
-pub struct Measured {
+pub struct RoiMeasurement {
     /// Begin of the phase.
     pub begin: Option<(u64, Counters)>,
     /// End of the phase.
     pub end: Option<(u64, Counters)>,
 }
 
-impl Measured {
+impl RoiMeasurement {
     /// Length, and what was counted in it; `None` until it has ended.
     #[must_use]
     pub fn result(&self) -> Option<(Nanos, Counters)> {
@@ -99,10 +99,10 @@ impl Measured {
 /// The machine and the program.
 #[derive(Debug)]
 pub struct World {
-    pub(crate) engine: Engine,
+    pub(crate) engine: MemorySystem,
     /// The program's memory.
-    pub memory: Memory,
-    /// As in [`crate::Plan`].
+    pub memory: ProgramMemory,
+    /// As in [`crate::SimSetup`].
     pub(crate) waits_for_records: bool,
     pub(crate) mmus: Vec<Mmu>,
     pub(crate) homes: Vec<usize>,
@@ -111,7 +111,7 @@ pub struct World {
     pub(crate) threads: Vec<Thread>,
     queues: Vec<Queue>,
     /// The phase that counts.
-    pub measured: Measured,
+    pub measured: RoiMeasurement,
     /// The program stops at the begin of the phase that counts until [`World::proceed`].
     pub stop_at_begin: bool,
     stopped: bool,
@@ -119,9 +119,9 @@ pub struct World {
     /// [`World::proceed`].
     pub stop_after: u64,
     /// Hardware sampling of accesses, where somebody asked for it.
-    pub sampler: Option<Sampler>,
+    pub sampler: Option<AccessSampler>,
     /// What the engine was shown since it was last charged for what it does with that.
-    pub(crate) work: Work,
+    pub(crate) work: EngineInput,
     /// What deciding takes.
     pub(crate) deciding: Deciding,
     /// The manager is working, on its core.
@@ -136,7 +136,7 @@ pub struct World {
     taken: Vec<Nanos>,
     pub(crate) accesses: u64,
     /// What lies behind memory, if anything does.
-    far: Option<Box<Far>>,
+    far: Option<Box<SimFarMemory>>,
     /// Threads that have their pages, and when they go on, picoseconds.
     paged_in: Vec<(usize, u64)>,
     /// First page behind the program's heap that was never mapped.
@@ -159,8 +159,8 @@ impl World {
     /// `feed` on it.
     #[must_use]
     pub fn new(
-        engine: Engine,
-        memory: Memory,
+        engine: MemorySystem,
+        memory: ProgramMemory,
         mmus: Vec<Mmu>,
         homes: Vec<usize>,
         feed: Box<dyn Feed>,
@@ -192,12 +192,12 @@ impl World {
             feed,
             threads,
             queues,
-            measured: Measured::default(),
+            measured: RoiMeasurement::default(),
             stop_at_begin: false,
             stopped: false,
             stop_after: u64::MAX,
             sampler: None,
-            work: Work::default(),
+            work: EngineInput::default(),
             working: false,
             deciding: Deciding::of(""),
             plan_to_make: false,
@@ -231,14 +231,14 @@ impl World {
     }
 
     /// Puts a store behind memory, before anything runs.
-    pub fn put_behind(&mut self, far: Far) {
+    pub fn put_behind(&mut self, far: SimFarMemory) {
         self.memory.paged = true;
         self.far = Some(Box::new(far));
     }
 
     /// What lies behind memory.
     #[must_use]
-    pub fn far(&self) -> Option<&Far> {
+    pub fn far(&self) -> Option<&SimFarMemory> {
         self.far.as_deref()
     }
 
@@ -281,7 +281,7 @@ impl World {
     }
 
     /// The engine was shown something.
-    pub(crate) fn show(&mut self, work: Work) {
+    pub(crate) fn show(&mut self, work: EngineInput) {
         self.work = self.work.and(work);
     }
 
@@ -300,7 +300,7 @@ impl World {
 
     /// The machine's timing model.
     #[must_use]
-    pub fn engine(&self) -> &Engine {
+    pub fn engine(&self) -> &MemorySystem {
         &self.engine
     }
 

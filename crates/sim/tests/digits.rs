@@ -8,9 +8,9 @@ use std::fmt::Write;
 use std::io::Cursor;
 use std::sync::Arc;
 use terrace_machine::{preset, Machine};
-use terrace_sim::recording::{Open, Source};
-use terrace_sim::{simulate, Input, Options, Plan, Recording, Run, TrackerKind};
-use terrace_trace::{Access, Header, TraceWriter};
+use terrace_sim::recording::{Open, RecordingSource};
+use terrace_sim::{simulate, Recording, RunOptions, SimInput, SimRun, SimSetup, TrackerKind};
+use terrace_trace::{Access, TraceHeader, TraceWriter};
 use terrace_types::Bytes;
 
 const ACCEPT: &str = "TERRACE_ACCEPT=1 cargo test -p terrace-sim --test digits";
@@ -37,8 +37,8 @@ fn mix(x: u64) -> u64 {
 
 /// Streams, gathers that depend on a load two before, chases, and stores, by three threads of two
 /// processes, one of which waits for the others; `far`: over how many bytes the scattered ones go.
-fn recording(far: u64) -> Input {
-    let header = Header { dependence: true, ..Header::default() };
+fn recording(far: u64) -> SimInput {
+    let header = TraceHeader { dependence: true, ..TraceHeader::default() };
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
     for (process, thread) in [(0u32, 0u32), (0, 1), (7, 0)] {
         let base = 0x7f12_0000_0000 + u64::from(thread) * (64 << 20);
@@ -62,11 +62,14 @@ fn recording(far: u64) -> Input {
     }
     let bytes = writer.finish().unwrap();
     let open: Arc<Open> =
-        Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn Source>));
-    Input::Recording { name: format!("recording {far}"), recording: Recording::new(open).unwrap() }
+        Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn RecordingSource>));
+    SimInput::Recording {
+        name: format!("recording {far}"),
+        recording: Recording::new(open).unwrap(),
+    }
 }
 
-fn line(run: &Run) -> String {
+fn line(run: &SimRun) -> String {
     let mut text =
         format!("    {} {:?} s, fast {:?}", run.policy, run.seconds, run.fast_access_share);
     let moves = (run.promoted_pages, run.demoted_pages, run.migrated_bytes);
@@ -82,10 +85,10 @@ fn line(run: &Run) -> String {
     text.replace("Some(", "(")
 }
 
-fn runs(text: &mut String, title: &str, plan: &Plan, tracker: TrackerKind, policies: &[&str]) {
+fn runs(text: &mut String, title: &str, plan: &SimSetup, tracker: TrackerKind, policies: &[&str]) {
     writeln!(text, "{title}, {tracker:?}").unwrap();
     for policy in policies {
-        let run = simulate(plan, policy, Options { tracker, ..Options::default() }).unwrap();
+        let run = simulate(plan, policy, RunOptions { tracker, ..RunOptions::default() }).unwrap();
         writeln!(text, "{}", line(&run)).unwrap();
     }
 }
@@ -149,13 +152,15 @@ fn results_stay_as_they_are() {
         ("lab-hbm", 4, 512, "chase,fast=4MiB,accesses=100k", &["first-touch", "bound:static"]),
         ("lab-pcie", 4, 512, "scan,fast=4MiB,accesses=300k", &["first-touch", "terrace"]),
     ] {
-        let plan = Plan::new(&machine(name, fast, sets), workload).unwrap();
+        let plan = SimSetup::new(&machine(name, fast, sets), workload).unwrap();
         runs(&mut text, &format!("{workload} on {name}"), &plan, page_table, policies);
     }
     for tracker in [TrackerKind::Pebs, TrackerKind::Damon] {
-        let plan =
-            Plan::new(&machine("ddr-cxl", 8, 1024), "skew,accesses=2M,size=16MiB,hot_size=2MiB")
-                .unwrap();
+        let plan = SimSetup::new(
+            &machine("ddr-cxl", 8, 1024),
+            "skew,accesses=2M,size=16MiB,hot_size=2MiB",
+        )
+        .unwrap();
         runs(&mut text, "skew on ddr-cxl", &plan, tracker, &["histogram", "hyplacer"]);
     }
     for (name, far) in [
@@ -164,7 +169,7 @@ fn results_stay_as_they_are() {
         ("ddr-cxl", 24 << 20),
         ("xeon-max", 8 << 20),
     ] {
-        let plan = Plan::of(&machine(name, 24, 1024), recording(far)).unwrap();
+        let plan = SimSetup::of(&machine(name, 24, 1024), recording(far)).unwrap();
         runs(&mut text, &format!("recording {far} on {name}"), &plan, page_table, &few);
         runs(&mut text, "again", &plan, page_table, &["hardware:memory-mode"]);
     }

@@ -5,7 +5,7 @@ mod common;
 
 use common::recording;
 use terrace_machine::{preset, FarStore, Machine};
-use terrace_sim::{simulate, FarCount, Input, Options, Plan, Run, SimError};
+use terrace_sim::{simulate, FarCount, RunOptions, SimError, SimInput, SimRun, SimSetup};
 use terrace_trace::{Access, TraceWriter};
 use terrace_types::{Bytes, BytesPerSec, Nanos};
 
@@ -50,10 +50,10 @@ fn disk() -> FarStore {
     disk
 }
 
-fn run(input: &Input, dram: Bytes, store: FarStore) -> (Run, FarCount) {
+fn run(input: &SimInput, dram: Bytes, store: FarStore) -> (SimRun, FarCount) {
     let policy = format!("far:{}", store.name);
-    let plan = Plan::of(&machine(dram, store), input.clone()).unwrap();
-    let run = simulate(&plan, &policy, Options::default()).unwrap();
+    let plan = SimSetup::of(&machine(dram, store), input.clone()).unwrap();
+    let run = simulate(&plan, &policy, RunOptions::default()).unwrap();
     let far = run.far.unwrap();
     assert_eq!(far.dram_bytes, dram.get());
     (run, far)
@@ -71,9 +71,9 @@ fn what_fits_pays_for_its_first_touches_alone() {
     // Zeros are mapped ahead of a walk: not each page is a fault.
     assert!((10..600).contains(&far.faults), "{far:?}");
     let plain = simulate(
-        &Plan::of(&machine(Bytes::mib(8), disk()), input).unwrap(),
+        &SimSetup::of(&machine(Bytes::mib(8), disk()), input).unwrap(),
         "first-touch",
-        Options::default(),
+        RunOptions::default(),
     );
     let more = first.seconds - plain.unwrap().seconds;
     // As many half faults, there and back, and the pages; of the plain run's own first touches
@@ -155,11 +155,12 @@ fn more_memory_and_faster_stores_help_and_equal_runs_are_equal() {
 #[test]
 fn a_workload_with_threads_that_meet_comes_to_its_end() {
     let machine = machine(Bytes::mib(4), disk());
-    let plan = Plan::new(&machine, "npb-cg,threads=3,size=12MiB,accesses=2M").unwrap();
-    let run = simulate(&plan, "far:file", Options::default()).unwrap();
+    let plan = SimSetup::new(&machine, "npb-cg,threads=3,size=12MiB,accesses=2M").unwrap();
+    let run = simulate(&plan, "far:file", RunOptions::default()).unwrap();
     let plain =
-        Plan::new(&preset("lab-cxl").unwrap(), "npb-cg,threads=3,size=12MiB,accesses=2M").unwrap();
-    let plain = simulate(&plain, "first-touch", Options::default()).unwrap();
+        SimSetup::new(&preset("lab-cxl").unwrap(), "npb-cg,threads=3,size=12MiB,accesses=2M")
+            .unwrap();
+    let plain = simulate(&plain, "first-touch", RunOptions::default()).unwrap();
     assert_eq!(run.accesses, plain.accesses);
     assert!(run.far.unwrap().misses > 0 && run.seconds > plain.seconds, "{run:?}");
 }
@@ -167,8 +168,8 @@ fn a_workload_with_threads_that_meet_comes_to_its_end() {
 #[test]
 fn what_cannot_be_is_said() {
     let ask = |dram, policy: &str| {
-        let plan = Plan::new(&machine(dram, disk()), "skew,accesses=10k,size=8MiB").unwrap();
-        simulate(&plan, policy, Options::default()).unwrap_err()
+        let plan = SimSetup::new(&machine(dram, disk()), "skew,accesses=10k,size=8MiB").unwrap();
+        simulate(&plan, policy, RunOptions::default()).unwrap_err()
     };
     let error = ask(Bytes::mib(8), "far:tape");
     assert!(matches!(&error, SimError::NoStore { known, .. } if known == "file"), "{error}");

@@ -5,12 +5,12 @@ mod common;
 
 use common::recording;
 use terrace_machine::preset;
-use terrace_sim::{simulate, Input, Options, Plan, Run, SimError};
+use terrace_sim::{simulate, RunOptions, SimError, SimInput, SimRun, SimSetup};
 use terrace_trace::{Access, TraceWriter};
 
-fn run(input: Input, policy: &str) -> Result<Run, SimError> {
-    let plan = Plan::of(&preset("lab-cxl").unwrap(), input)?;
-    simulate(&plan, policy, Options::default())
+fn run(input: SimInput, policy: &str) -> Result<SimRun, SimError> {
+    let plan = SimSetup::of(&preset("lab-cxl").unwrap(), input)?;
+    simulate(&plan, policy, RunOptions::default())
 }
 
 /// Every line once, in an order that no prefetcher follows, over 32 MiB.
@@ -136,14 +136,15 @@ fn policies_side_by_side_share_blocks_and_nothing_else() {
         chase(0, 1)(w);
         chase(1, 0)(w);
     });
-    let Input::Recording { recording, .. } = &input else { panic!("a recording") };
+    let SimInput::Recording { recording, .. } = &input else { panic!("a recording") };
     let recording = recording.clone();
-    let plan = Plan::of(&preset("lab-cxl").unwrap(), input).unwrap();
+    let plan = SimSetup::of(&preset("lab-cxl").unwrap(), input).unwrap();
     let policies = ["first-touch", "bound:all-fast", "terrace", "first-touch"];
     let go = |workers| {
         let before = recording.blocks_decoded();
-        let runs = terrace_sim::all(&policies, workers, |p| simulate(&plan, p, Options::default()))
-            .unwrap();
+        let runs =
+            terrace_sim::all(&policies, workers, |p| simulate(&plan, p, RunOptions::default()))
+                .unwrap();
         (runs, recording.blocks_decoded() - before)
     };
     let ((apart, by_each), (together, once)) = (go(1), go(4));

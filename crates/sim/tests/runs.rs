@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use terrace_machine::{preset, Machine};
-use terrace_sim::{all, simulate, simulate_custom, Options, Plan, Run, SimError, TrackerKind};
+use terrace_sim::{
+    all, simulate, simulate_custom, RunOptions, SimError, SimRun, SimSetup, TrackerKind,
+};
 use terrace_types::{Bytes, Seed};
 
 /// `lab-cxl` with 32 MiB of fast memory, and caches that leave something to miss.
@@ -16,8 +18,8 @@ fn machine() -> Machine {
     machine
 }
 
-fn run(workload: &str, policy: &str) -> Run {
-    simulate(&Plan::new(&machine(), workload).unwrap(), policy, Options::default()).unwrap()
+fn run(workload: &str, policy: &str) -> SimRun {
+    simulate(&SimSetup::new(&machine(), workload).unwrap(), policy, RunOptions::default()).unwrap()
 }
 
 const SKEW: &str = "skew,accesses=9M,hot_size=25%";
@@ -55,10 +57,10 @@ fn a_hot_set_in_huge_pages_is_found_where_ordinary_looks_find_all_touched() {
 
 #[test]
 fn equal_seeds_give_equal_runs_on_any_number_of_threads() {
-    let plan = Plan::new(&machine(), "graph-bfs,accesses=200k,size=6MiB").unwrap();
+    let plan = SimSetup::new(&machine(), "graph-bfs,accesses=200k,size=6MiB").unwrap();
     let policies = ["terrace", "first-touch", "terrace", "hyplacer"];
     let go = |workers| {
-        let options = Options { seed: Seed(5), ..Options::default() };
+        let options = RunOptions { seed: Seed(5), ..RunOptions::default() };
         all(&policies, workers, |p| simulate(&plan, p, options)).unwrap()
     };
     let (one, three) = (go(1), go(3));
@@ -72,8 +74,8 @@ fn who_knows_what_comes_is_not_behind_who_knows_the_whole() {
     let shift = "shift,accesses=3M,phase_seconds=0.004,size=24MiB";
     let mut machine = machine();
     machine.nodes[0].capacity = Bytes::mib(12);
-    let plan = Plan::new(&machine, &format!("{shift},fast=12MiB")).unwrap();
-    let seconds = |policy: &str| simulate(&plan, policy, Options::default()).unwrap().seconds;
+    let plan = SimSetup::new(&machine, &format!("{shift},fast=12MiB")).unwrap();
+    let seconds = |policy: &str| simulate(&plan, policy, RunOptions::default()).unwrap().seconds;
     let (knows, best, fast) =
         (seconds("bound:clairvoyant"), seconds("bound:static"), seconds("bound:all-fast"));
     assert!(fast < knows && knows < 0.98 * best, "{fast} {knows} {best}");
@@ -83,7 +85,7 @@ fn who_knows_what_comes_is_not_behind_who_knows_the_whole() {
 fn a_policy_from_outside_runs_as_those_inside_do() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use terrace_policy::place::{CustomPolicy, Needs, Placement};
-    let plan = Plan::new(&machine(), SKEW).unwrap();
+    let plan = SimSetup::new(&machine(), SKEW).unwrap();
     let calls = std::sync::Arc::new(AtomicUsize::new(0));
     let mut inside = Placement::named("histogram", &plan.machine).unwrap();
     let (needs, counted) = (inside.needs(), calls.clone());
@@ -91,14 +93,14 @@ fn a_policy_from_outside_runs_as_those_inside_do() {
         counted.fetch_add(1, Ordering::Relaxed);
         inside.step(snapshot, now, seed)
     });
-    let custom = simulate_custom(&plan, "mine", outside, Options::default()).unwrap();
-    let named = simulate(&plan, "histogram", Options::default()).unwrap();
+    let custom = simulate_custom(&plan, "mine", outside, RunOptions::default()).unwrap();
+    let named = simulate(&plan, "histogram", RunOptions::default()).unwrap();
     assert_eq!((custom.policy.as_str(), custom.seconds), ("mine", named.seconds));
     assert_eq!(custom.promoted_pages, named.promoted_pages);
     assert!(calls.load(Ordering::Relaxed) > 0 && custom.promoted_pages.unwrap() > 0);
     // One that needs what no tracker tells does not start.
     let needy = CustomPolicy::new(Needs { cells: true, ..needs }, |_, _, _| Default::default());
-    let refused = simulate_custom(&plan, "needy", needy, Options::default()).unwrap_err();
+    let refused = simulate_custom(&plan, "needy", needy, RunOptions::default()).unwrap_err();
     assert!(refused.to_string().contains("needs counts of accesses by cell"), "{refused}");
 }
 
@@ -111,8 +113,8 @@ fn every_tracker_leads_to_gain() {
         ("hyplacer", TrackerKind::Pebs),
         ("terrace", TrackerKind::Damon),
     ] {
-        let options = Options { tracker, ..Options::default() };
-        let managed = simulate(&Plan::new(&machine(), SKEW).unwrap(), policy, options).unwrap();
+        let options = RunOptions { tracker, ..RunOptions::default() };
+        let managed = simulate(&SimSetup::new(&machine(), SKEW).unwrap(), policy, options).unwrap();
         assert!(managed.promoted_pages.unwrap() > 500, "{policy}, {tracker:?}: {managed:?}");
         assert!(managed.fast_access_share > first.fast_access_share, "{tracker:?}: {managed:?}");
         assert!(managed.overhead_seconds.unwrap() > 0.0, "{tracker:?}: {managed:?}");
@@ -135,8 +137,8 @@ fn dcpmm() -> Machine {
 fn written_pages_are_told_from_read_ones_by_how_soon_they_are_dirty() {
     // All pages of both sets are written or read many times in any 25 ms; only early looks tell
     // rates.
-    let plan = Plan::new(&dcpmm(), "rwsplit,accesses=16M").unwrap();
-    let seconds = |policy: &str| simulate(&plan, policy, Options::default()).unwrap();
+    let plan = SimSetup::new(&dcpmm(), "rwsplit,accesses=16M").unwrap();
+    let seconds = |policy: &str| simulate(&plan, policy, RunOptions::default()).unwrap();
     let (first, managed, blind) =
         (seconds("first-touch"), seconds("terrace"), seconds("terrace-write-blind"));
     assert!(managed.promoted_pages.unwrap() > 1_000, "{managed:?}");
@@ -151,8 +153,8 @@ fn all_pages_that_are_written_are_found_whatever_the_seed() {
     // it are written and do not fit.
     let over = machine.nodes[0].capacity.get() / 4096 * 4 / 10;
     for seed in [3, 8] {
-        let plan = Plan::new(&machine, &format!("rwsplit,accesses=16M,seed={seed}")).unwrap();
-        let managed = simulate(&plan, "terrace", Options::default()).unwrap();
+        let plan = SimSetup::new(&machine, &format!("rwsplit,accesses=16M,seed={seed}")).unwrap();
+        let managed = simulate(&plan, "terrace", RunOptions::default()).unwrap();
         let promoted = managed.promoted_pages.unwrap();
         assert!(
             promoted * 100 > over * 95 && promoted * 100 < over * 110,
@@ -164,9 +166,9 @@ fn all_pages_that_are_written_are_found_whatever_the_seed() {
 #[test]
 fn chance_is_the_seeds() {
     let go = |tracker, seed| {
-        let options = Options { tracker, seed: Seed(seed), ..Options::default() };
+        let options = RunOptions { tracker, seed: Seed(seed), ..RunOptions::default() };
         simulate(
-            &Plan::new(&machine(), "skew,accesses=900k,hot_size=25%").unwrap(),
+            &SimSetup::new(&machine(), "skew,accesses=900k,hot_size=25%").unwrap(),
             "histogram",
             options,
         )
@@ -183,14 +185,14 @@ fn without_drops_of_translations_reads_are_seen_all_the_same() {
     // pages.
     let mut machine = machine();
     machine.core.tlb_flush = terrace_types::Nanos::ZERO;
-    machine.tlb = terrace_machine::Tlb::default();
+    machine.tlb = terrace_machine::TlbSpec::default();
     let of = |machine: &Machine| {
-        let plan = Plan::new(machine, "skew,accesses=9M,hot_size=25%,hot=read").unwrap();
-        simulate(&plan, "terrace", Options::default()).unwrap()
+        let plan = SimSetup::new(machine, "skew,accesses=9M,hot_size=25%,hot=read").unwrap();
+        simulate(&plan, "terrace", RunOptions::default()).unwrap()
     };
     let finite = of(&machine);
     assert!(finite.promoted_pages.unwrap() > 1_000, "{finite:?}");
-    machine.tlb = terrace_machine::Tlb::UNLIMITED;
+    machine.tlb = terrace_machine::TlbSpec::UNLIMITED;
     let unlimited = of(&machine);
     assert!(unlimited.promoted_pages < finite.promoted_pages, "{unlimited:?} {finite:?}");
 }
@@ -199,8 +201,8 @@ fn without_drops_of_translations_reads_are_seen_all_the_same() {
 fn moves_take_what_the_buses_take_however_little_the_machine_file_says() {
     let mut machine = machine();
     machine.migration.page = terrace_types::Nanos(10);
-    let options = Options { journal: true, ..Options::default() };
-    let run = simulate(&Plan::new(&machine, SKEW).unwrap(), "terrace", options).unwrap();
+    let options = RunOptions { journal: true, ..RunOptions::default() };
+    let run = simulate(&SimSetup::new(&machine, SKEW).unwrap(), "terrace", options).unwrap();
     let end = run.journal.as_deref().and_then(|j| j.lines().last()).unwrap();
     let of = |name: &str| {
         let (_, after) = end.split_once(&format!("\"{name}\":")).unwrap();
@@ -239,8 +241,8 @@ fn huge_pages_and_many_threads_run_too() {
 
 #[test]
 fn what_does_not_fit_is_said_with_both_sizes() {
-    let plan = Plan::new(&machine(), "skew,size=100MiB").unwrap();
-    let error = simulate(&plan, "first-touch", Options::default()).unwrap_err();
+    let plan = SimSetup::new(&machine(), "skew,size=100MiB").unwrap();
+    let error = simulate(&plan, "first-touch", RunOptions::default()).unwrap_err();
     assert!(
         matches!(error, SimError::TooSmall { .. }) && error.to_string().contains("96 MiB"),
         "{error}"
@@ -254,9 +256,9 @@ fn one_tier_is_left_alone() {
     one.nodes.truncate(1);
     one.nodes[0].capacity = Bytes::mib(64);
     one.links.retain(|l| l.target == one.nodes[0].id);
-    let plan = Plan::new(&one, "npb-cg,threads=1,size=12MiB,accesses=2M").unwrap();
+    let plan = SimSetup::new(&one, "npb-cg,threads=1,size=12MiB,accesses=2M").unwrap();
     let runs = ["first-touch", "hyplacer", "terrace"]
-        .map(|policy| simulate(&plan, policy, Options::default()).unwrap());
+        .map(|policy| simulate(&plan, policy, RunOptions::default()).unwrap());
     for run in &runs[1..] {
         assert_eq!(
             (run.seconds, run.overhead_seconds),
@@ -265,5 +267,5 @@ fn one_tier_is_left_alone() {
             run.policy
         );
     }
-    assert!(simulate(&plan, "no-such-policy", Options::default()).is_err());
+    assert!(simulate(&plan, "no-such-policy", RunOptions::default()).is_err());
 }

@@ -1,5 +1,5 @@
 //! The memory behind far memory: an area whose missing pages a pager fills ([`FarArea`]), and
-//! buffers of one unit each that carry data between it and a store ([`Slot`]).
+//! buffers of one unit each that carry data between it and a store ([`ChunkFrame`]).
 //!
 //! ```text
 //!   FarArea   [ page | page | ----- | page | ----- ]     what the program sees; ----- is missing
@@ -89,12 +89,12 @@ impl Drop for Mapping {
 /// [`FarArea::over`] takes it. A forked child does not have it unless its owner says so
 /// (`MADV_DOFORK`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ground {
+pub struct ReservedMemory {
     start: usize,
     len: usize,
 }
 
-impl Ground {
+impl ReservedMemory {
     /// Maps `len` bytes, rounded up to whole pages; none is accounted before it is touched.
     ///
     /// # Errors
@@ -153,13 +153,13 @@ impl Ground {
 
 /// A unit's worth of memory with one owner: the target of a read, the source of a write.
 #[derive(Debug)]
-pub struct Slot {
+pub struct ChunkFrame {
     pool: Arc<Mapping>,
     start: usize,
     len: usize,
 }
 
-impl Slot {
+impl ChunkFrame {
     /// `count` slots of `unit` bytes that belong to no area.
     ///
     /// # Errors
@@ -237,7 +237,7 @@ impl FarArea {
     /// As there.
     pub fn over(
         uffd: Uffd,
-        ground: Ground,
+        ground: ReservedMemory,
         parts: &[Range<usize>],
         unit: usize,
     ) -> Result<Self, SysError> {
@@ -302,14 +302,14 @@ impl FarArea {
     /// # Errors
     /// When the kernel does not tell.
     pub fn present(&self, part: Range<usize>) -> Result<Vec<Range<usize>>, SysError> {
-        Ground { start: self.map.address() as usize, len: self.map.len }.present(part)
+        ReservedMemory { start: self.map.address() as usize, len: self.map.len }.present(part)
     }
 
     /// Makes `count` slots of `unit` bytes, into which pages of this area can be moved.
     ///
     /// # Errors
     /// No memory.
-    pub fn slots(&self, count: usize, unit: usize) -> Result<Vec<Slot>, SysError> {
+    pub fn slots(&self, count: usize, unit: usize) -> Result<Vec<ChunkFrame>, SysError> {
         let pool = Arc::new(Mapping::new(count.max(1) * unit)?);
         if self.uffd.features().move_pages {
             // Only an area known to the userfaultfd can be moved to; its missing pages remain the
@@ -317,7 +317,7 @@ impl FarArea {
             self.uffd.register(pool.address(), pool.len as u64, false, true)?;
         }
         Ok((0..count)
-            .map(|n| Slot { pool: Arc::clone(&pool), start: n * unit, len: unit })
+            .map(|n| ChunkFrame { pool: Arc::clone(&pool), start: n * unit, len: unit })
             .collect())
     }
 
@@ -401,7 +401,7 @@ impl FarArea {
     pub fn install(
         &self,
         part: &Range<usize>,
-        slot: &Slot,
+        slot: &ChunkFrame,
         from: usize,
         protect: bool,
         wake: bool,
@@ -470,12 +470,12 @@ impl FarArea {
     /// step for each page: who touches one afterwards waits. Pages that a device reads or writes
     /// just now stay (`EBUSY`), and, of those that are `protected` against writing, those shared
     /// with a forked child. Protected ones are so in the slot as well: it is not to be written to
-    /// before [`Slot::empty`].
+    /// before [`ChunkFrame::empty`].
     #[must_use]
     pub fn extract(
         &self,
         part: &Range<usize>,
-        slot: &mut Slot,
+        slot: &mut ChunkFrame,
         to: usize,
         protected: bool,
     ) -> Extracted {
@@ -492,7 +492,7 @@ impl FarArea {
     fn move_out(
         &self,
         part: &Range<usize>,
-        slot: &mut Slot,
+        slot: &mut ChunkFrame,
         to: usize,
         protected: bool,
     ) -> Extracted {
@@ -542,9 +542,10 @@ impl FarArea {
     /// forgets to count pages that it moved at the second attempt (`move_pages` in
     /// `mm/userfaultfd.c` keeps the first one's `-EAGAIN`), and then finds them in its own way. The
     /// first happens when a page's accessed bit changes just then, or it is being migrated.
-    fn moved_untold(&self, part: &Range<usize>, slot: &Slot, to: usize) -> usize {
-        let runs =
-            |at: *mut u8| Ground { start: at as usize, len: part.len() }.present(0..part.len());
+    fn moved_untold(&self, part: &Range<usize>, slot: &ChunkFrame, to: usize) -> usize {
+        let runs = |at: *mut u8| {
+            ReservedMemory { start: at as usize, len: part.len() }.present(0..part.len())
+        };
         let (Ok(here), Ok(there)) =
             (runs(self.map.base.as_ptr().wrapping_add(part.start)), runs(slot.at(to)))
         else {
@@ -568,7 +569,7 @@ impl FarArea {
         unsafe { libc::madvise(at.cast(), part.len(), libc::MADV_POPULATE_WRITE) };
     }
 
-    fn take_copy(&self, part: &Range<usize>, slot: &mut Slot, to: usize) -> Extracted {
+    fn take_copy(&self, part: &Range<usize>, slot: &mut ChunkFrame, to: usize) -> Extracted {
         match self.copy_out(part, slot, to) {
             Ok(()) => {
                 self.drop_pages(std::slice::from_ref(part));
@@ -585,7 +586,7 @@ impl FarArea {
     pub fn copy_out(
         &self,
         part: &Range<usize>,
-        slot: &mut Slot,
+        slot: &mut ChunkFrame,
         to: usize,
     ) -> Result<(), SysError> {
         assert!(
@@ -707,7 +708,7 @@ mod tests {
 
     /// An area of a unit all of whose pages hold a byte, and an empty slot; none where this kernel
     /// or user cannot have them.
-    fn filled() -> Option<(FarArea, Slot, usize)> {
+    fn filled() -> Option<(FarArea, ChunkFrame, usize)> {
         let uffd = Uffd::open().map_err(|e| println!("skipped: {e}")).ok()?;
         let features = uffd.features();
         if !features.move_pages {
@@ -725,7 +726,7 @@ mod tests {
         Some((area, slot, page))
     }
 
-    fn holds_all(slot: &Slot, page: usize) -> bool {
+    fn holds_all(slot: &ChunkFrame, page: usize) -> bool {
         slot.bytes()
             .chunks(page)
             .enumerate()

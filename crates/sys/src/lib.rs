@@ -55,7 +55,7 @@ pub use cuda::compute;
 pub use cuda::{Cuda, CudaDevice, CudaError, CudaHome};
 pub use damon::{DamonOps, DamonPlan, DamonRun, DamonTarget, RegionSample};
 pub use error::SysError;
-pub use farmem::{Extracted, FarArea, Ground, Slot};
+pub use farmem::{ChunkFrame, Extracted, FarArea, ReservedMemory};
 pub use filetrace::{trace_files, FileUse, TracedCommand};
 pub use guardian::Guardian;
 pub use interrupt::{block_signals, Interrupt};
@@ -64,7 +64,7 @@ pub use limits::{
     cgroup_headroom, cpu_quota, current_cpu, memory_available, memory_stalls,
     outlive_file_size_limit, own_cpus,
 };
-pub use mapping::{bind_thread_memory, Mapping, Pages};
+pub use mapping::{bind_thread_memory, AnonymousMapping, MappingPages};
 pub use nearby::{Nearby, ThreadCpus};
 pub use pagemap::{Category, Clear, ClearRefs, PageEntry, PageMap};
 pub use pagemove::{move_pages, query_pages, MoveCall, PageStatus};
@@ -74,16 +74,18 @@ pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, Pi
 pub use region::{allowed_nodes, MemPolicy, Region, ThreadMemory};
 pub use rights::gained_rights;
 pub use root::{Root, TEXT_LIMIT};
-pub use runner::{Ended, Runner, StartError};
+pub use runner::{CommandExit, Runner, StartError};
 pub use shm::{remove_shared, FileWindow, LockFound, RobustLock, SharedFile};
 pub use storefile::{own_descriptors, wait_readable, Bell, SignalsBlocked, StoreFile};
 pub use tally::{is_running, SharedTable};
-pub use threads::{at_fork, spawn_bare, thread_name, Answer, Held, Lock, ThreadEnd};
-pub use time::{now, own_cpu, sleep, thread_cpu, Ahead, CpuMeter, Stretch};
+pub use threads::{
+    at_fork, spawn_bare, thread_name, ForkSafeLock, LockGuard, OneShotReply, ThreadEnd,
+};
+pub use time::{now, own_cpu, sleep, thread_cpu, BoostPeriod, CpuMeter, PriorityBoost};
 pub use turns::{idle_cpus, take_turn, InTurn};
 pub use uffd::{Fault, Uffd, UffdFeatures};
 pub use uncore::{controllers, Controller, WriteCounter, WrittenTo};
-pub use uring::{Buffer, Piece, Ring, Transfer};
+pub use uring::{Ring, Transfer, TransferBuffer, TransferPiece};
 
 use terrace_types::Bytes;
 

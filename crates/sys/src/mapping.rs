@@ -9,10 +9,10 @@ use terrace_types::{Bytes, NodeId};
 
 /// Which pages a mapping should have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Pages {
+pub enum MappingPages {
     /// Base pages, whatever the system's default.
     Base,
-    /// Transparent huge pages, where the kernel gives them; [`Mapping::huge_bytes`] tells what it
+    /// Transparent huge pages, where the kernel gives them; [`AnonymousMapping::huge_bytes`] tells what it
     /// gave.
     Huge,
 }
@@ -36,7 +36,7 @@ fn mask(node: NodeId) -> [u64; MASK_BITS / 64] {
 
 /// An anonymous private mapping of zero bytes, its start aligned to 2 MiB; unmapped when dropped.
 #[derive(Debug)]
-pub struct Mapping {
+pub struct AnonymousMapping {
     base: NonNull<u8>,
     mapped: usize,
     first: NonNull<u8>,
@@ -45,17 +45,18 @@ pub struct Mapping {
 
 // SAFETY: the mapping is owned by this value alone; nothing here reads or writes its bytes but by
 // system calls, which the kernel orders. What others do through the pointer they prove themselves.
-unsafe impl Send for Mapping {}
+unsafe impl Send for AnonymousMapping {}
 // SAFETY: as above; every method takes `&self` and makes system calls only.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for AnonymousMapping {}
 
-impl Mapping {
+impl AnonymousMapping {
     /// Maps `bytes`, rounded up to whole pages, none of them touched.
     ///
     /// # Errors
     /// What the kernel said, for want of address space or under a limit.
-    pub fn new(bytes: Bytes, pages: Pages) -> Result<Self, SysError> {
-        let grain = if pages == Pages::Huge { HUGE } else { crate::page_size().get() as usize };
+    pub fn new(bytes: Bytes, pages: MappingPages) -> Result<Self, SysError> {
+        let grain =
+            if pages == MappingPages::Huge { HUGE } else { crate::page_size().get() as usize };
         let target = || format!("{bytes} of memory");
         let no_room = |errno| SysError::from_errno("mmap", target(), errno, "ask for less");
         let bytes = usize::try_from(bytes.get().max(1)).map_err(|_| no_room(libc::ENOMEM))?;
@@ -86,14 +87,15 @@ impl Mapping {
         // lie in the mapping.
         let first = unsafe { base.byte_add(skip) };
         let mapping = Self { base, mapped, first, bytes };
-        let advice = if pages == Pages::Huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+        let advice =
+            if pages == MappingPages::Huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
         // Kernels without transparent huge pages refuse both; the pages are base pages then, as
         // `huge_bytes` tells.
         let _refused = mapping.advise(0..bytes, advice);
         Ok(mapping)
     }
 
-    /// Its first byte; valid for reads and writes of [`Mapping::len`] bytes while the mapping
+    /// Its first byte; valid for reads and writes of [`AnonymousMapping::len`] bytes while the mapping
     /// lives.
     #[must_use]
     pub const fn as_ptr(&self) -> *mut u8 {
@@ -227,7 +229,7 @@ impl Mapping {
         self.fill_part(0..self.bytes);
     }
 
-    /// [`Mapping::fill`] of the lines that lie in `range` as a whole.
+    /// [`AnonymousMapping::fill`] of the lines that lie in `range` as a whole.
     pub fn fill_part(&self, range: Range<usize>) {
         const LINE: usize = 64;
         let at = self.first.as_ptr();
@@ -280,7 +282,7 @@ impl Mapping {
 
 const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxed;
 
-impl Drop for Mapping {
+impl Drop for AnonymousMapping {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`, unmapped once; a pointer into it is only valid while
         // it lives.
@@ -352,7 +354,7 @@ mod tests {
 
     #[test]
     fn no_line_is_zeros_after_a_fill() {
-        let mapping = Mapping::new(Bytes::mib(1), Pages::Base).unwrap();
+        let mapping = AnonymousMapping::new(Bytes::mib(1), MappingPages::Base).unwrap();
         mapping.prefault(0..mapping.len()).unwrap();
         mapping.fill();
         for at in (0..mapping.len()).step_by(64) {
@@ -364,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_mapping_is_aligned_zero_writable_and_can_be_given_back() {
-        let mapping = Mapping::new(Bytes(5_000_000), Pages::Base).unwrap();
+        let mapping = AnonymousMapping::new(Bytes(5_000_000), MappingPages::Base).unwrap();
         assert_eq!(mapping.as_ptr() as usize % HUGE, 0);
         assert!(mapping.len() >= 5_000_000 && !mapping.is_empty());
         mapping.prefault(0..mapping.len()).unwrap();
@@ -385,7 +387,7 @@ mod tests {
 
     #[test]
     fn binding_to_the_first_node_works_and_to_none_is_an_error() {
-        let mapping = Mapping::new(Bytes(1 << 20), Pages::Base).unwrap();
+        let mapping = AnonymousMapping::new(Bytes(1 << 20), MappingPages::Base).unwrap();
         let nodes = crate::zones::nodes_with_memory(&Root::live());
         let Some(node) = nodes.first() else {
             return println!("skipped: no node with memory is told");
@@ -400,8 +402,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_an_error() {
-        assert!(Mapping::new(Bytes(u64::MAX), Pages::Huge).is_err());
-        assert!(Mapping::new(Bytes(1 << 62), Pages::Base).is_err());
+        assert!(AnonymousMapping::new(Bytes(u64::MAX), MappingPages::Huge).is_err());
+        assert!(AnonymousMapping::new(Bytes(1 << 62), MappingPages::Base).is_err());
     }
 
     #[test]

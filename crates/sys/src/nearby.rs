@@ -266,7 +266,7 @@ fn amend(root: &Root, tid: Tid, born: impl Fn(i32) -> bool, only: &ThreadCpus, c
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Answer;
+    use crate::OneShotReply;
     use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
     use std::sync::Arc;
 
@@ -282,9 +282,9 @@ mod tests {
             return println!("skipped: this process has one CPU");
         };
         mine.only(home).set(Tid(0)).unwrap();
-        let (go, tid) = (Arc::new(Answer::default()), Arc::new(AtomicI32::new(0)));
+        let (go, tid) = (Arc::new(OneShotReply::default()), Arc::new(AtomicI32::new(0)));
         let (its_go, its_tid) = (Arc::clone(&go), Arc::clone(&tid));
-        let end = Arc::new(Answer::default());
+        let end = Arc::new(OneShotReply::default());
         let (its_end, all) = (Arc::clone(&end), mine.clone());
         let thread = std::thread::spawn(move || {
             all.set(Tid(0)).unwrap();
@@ -322,7 +322,7 @@ mod tests {
         let nearby = Nearby::new().unwrap();
         let before = nearby.last_born().unwrap();
         // One that the program pins itself, shortly before.
-        let end_of_pinned = Arc::new(Answer::default());
+        let end_of_pinned = Arc::new(OneShotReply::default());
         let (its_end, (tell, told)) = (Arc::clone(&end_of_pinned), std::sync::mpsc::channel());
         let pinned = std::thread::spawn(move || {
             tell.send(own_tid()).unwrap();
@@ -332,7 +332,7 @@ mod tests {
         // The others inherit one CPU and how it is scheduled, as in the window between waking and
         // giving back.
         assert!(schedule(own_tid(), libc::SCHED_OTHER, libc::SCHED_BATCH));
-        let end = Arc::new(Answer::default());
+        let end = Arc::new(OneShotReply::default());
         let (its_end, (tell, told)) = (Arc::clone(&end), std::sync::mpsc::channel());
         let thread = std::thread::spawn(move || {
             tell.send(own_tid()).unwrap();

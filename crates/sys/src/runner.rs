@@ -50,7 +50,7 @@ extern "C" fn note_sigpipe() {
 
 /// How the command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum CommandExit {
     /// With this exit status.
     Code(i32),
     /// By this signal.
@@ -100,7 +100,7 @@ pub struct Runner {
     /// here: it stays the command's for as long as we have not waited for it.
     handle: Option<PidFd>,
     signals: OwnedFd,
-    ended: Option<Ended>,
+    ended: Option<CommandExit>,
     before: libc::sigset_t,
 }
 
@@ -210,13 +210,13 @@ impl Runner {
 
     /// How it ended, once it has.
     #[must_use]
-    pub const fn ended(&self) -> Option<Ended> {
+    pub const fn ended(&self) -> Option<CommandExit> {
         self.ended
     }
 
     /// Lets up to `span` pass, passing signals on and burying the dead; returns early, with how,
     /// once the command has ended.
-    pub fn wait(&mut self, span: Nanos) -> Option<Ended> {
+    pub fn wait(&mut self, span: Nanos) -> Option<CommandExit> {
         let start = crate::now();
         loop {
             self.take_signals();
@@ -238,7 +238,7 @@ impl Runner {
     }
 
     /// Waits until the command ends.
-    pub fn wait_to_end(&mut self) -> Ended {
+    pub fn wait_to_end(&mut self) -> CommandExit {
         loop {
             if let Some(ended) = self.wait(Nanos::secs(3600)) {
                 return ended;
@@ -278,9 +278,9 @@ impl Runner {
                 continue;
             }
             if libc::WIFEXITED(status) {
-                self.ended = Some(Ended::Code(libc::WEXITSTATUS(status)));
+                self.ended = Some(CommandExit::Code(libc::WEXITSTATUS(status)));
             } else if libc::WIFSIGNALED(status) {
-                self.ended = Some(Ended::Signal(libc::WTERMSIG(status)));
+                self.ended = Some(CommandExit::Signal(libc::WTERMSIG(status)));
             } else if libc::WIFSTOPPED(status) {
                 self.stop_along();
             }
@@ -295,7 +295,7 @@ impl Runner {
     }
 }
 
-impl Ended {
+impl CommandExit {
     /// Exit status a shell would show.
     #[must_use]
     pub const fn exit_code(self) -> i32 {
@@ -341,7 +341,7 @@ mod tests {
         let folder = Runner::start(&argv(&["/"])).unwrap_err();
         assert_eq!(folder.exit_code(), 126);
         assert_eq!(Runner::start(&[]).unwrap_err().exit_code(), 125);
-        assert_eq!(Ended::Signal(9).exit_code(), 137);
+        assert_eq!(CommandExit::Signal(9).exit_code(), 137);
     }
 
     #[test]
@@ -350,7 +350,7 @@ mod tests {
         runner.handle = None;
         assert_eq!(runner.wait(Nanos::ZERO), None);
         runner.send(libc::SIGTERM);
-        assert_eq!(runner.wait_to_end(), Ended::Signal(libc::SIGTERM));
+        assert_eq!(runner.wait_to_end(), CommandExit::Signal(libc::SIGTERM));
         // It is over: its number may be somebody else's by now.
         runner.send(libc::SIGTERM);
     }

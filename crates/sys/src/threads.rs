@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// A mutual exclusion that never allocates and whose state may be set by hand after a fork.
 /// 0: free, 1: held, 2: held and waited for.
 #[derive(Debug, Default)]
-pub struct Lock(AtomicU32);
+pub struct ForkSafeLock(AtomicU32);
 
-impl Lock {
+impl ForkSafeLock {
     /// A free lock.
     #[must_use]
     pub const fn new() -> Self {
@@ -37,17 +37,17 @@ impl Lock {
     }
 
     /// Takes the lock for as long as what is returned lives.
-    pub fn hold(&self) -> Held<'_> {
+    pub fn hold(&self) -> LockGuard<'_> {
         self.lock();
-        Held(self)
+        LockGuard(self)
     }
 }
 
 /// A lock taken; dropping it gives it back.
 #[derive(Debug)]
-pub struct Held<'a>(&'a Lock);
+pub struct LockGuard<'a>(&'a ForkSafeLock);
 
-impl Drop for Held<'_> {
+impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         self.0.unlock();
     }
@@ -57,9 +57,9 @@ impl Drop for Held<'_> {
 /// it touches no record of the waiting thread, which may lie in memory that the giver must not wait
 /// for.
 #[derive(Debug, Default)]
-pub struct Answer(AtomicU32);
+pub struct OneShotReply(AtomicU32);
 
-impl Answer {
+impl OneShotReply {
     /// Gives it.
     pub fn give(&self, yes: bool) {
         self.0.store(1 + u32::from(yes), Ordering::Release);
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn one_holder_at_a_time() {
-        static LOCK: Lock = Lock::new();
+        static LOCK: ForkSafeLock = ForkSafeLock::new();
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let add = || {
             for _ in 0..20_000 {
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn an_answer_is_waited_for() {
         for yes in [true, false] {
-            let answer = Answer::default();
+            let answer = OneShotReply::default();
             std::thread::scope(|s| {
                 let waits = s.spawn(|| answer.wait());
                 answer.give(yes);

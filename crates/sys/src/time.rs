@@ -39,7 +39,7 @@ pub struct CpuMeter {
 
 /// A stretch of work under way.
 #[derive(Debug, Clone, Copy)]
-pub struct Stretch {
+pub struct BoostPeriod {
     cpu: Nanos,
     start: Tick,
     coarse: bool,
@@ -66,8 +66,8 @@ impl CpuMeter {
 
     /// Starts measuring.
     #[must_use]
-    pub fn start(self) -> Stretch {
-        Stretch { cpu: own_cpu(), start: now(), coarse: self.coarse }
+    pub fn start(self) -> BoostPeriod {
+        BoostPeriod { cpu: own_cpu(), start: now(), coarse: self.coarse }
     }
 }
 
@@ -77,7 +77,7 @@ impl Default for CpuMeter {
     }
 }
 
-impl Stretch {
+impl BoostPeriod {
     /// CPU time since the start, less `waited`, time in it that was slept through.
     #[must_use]
     pub fn used(self, waited: Nanos) -> Nanos {
@@ -101,14 +101,14 @@ pub fn sleep(span: Nanos) {
 /// takes twice that in time, and the decision made from it is late. What it uses of a CPU is
 /// bounded elsewhere.
 #[derive(Debug)]
-pub struct Ahead {
+pub struct PriorityBoost {
     before: libc::c_int,
 }
 
 /// How far ahead: nice levels.
 const AHEAD: libc::c_int = 10;
 
-impl Ahead {
+impl PriorityBoost {
     /// Raises the calling thread's priority; threads and processes that it starts inherit it.
     /// `None` where the user may not (no `CAP_SYS_NICE`, no `RLIMIT_NICE`), which is no error.
     #[must_use]
@@ -122,7 +122,7 @@ impl Ahead {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for PriorityBoost {
     fn drop(&mut self) {
         // SAFETY: as in `of_ordinary_work`; lowering a priority is always allowed.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, self.before) };
@@ -140,7 +140,7 @@ mod tests {
             // SAFETY: takes numbers only.
             let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
             let before = nice();
-            let ahead = Ahead::of_ordinary_work();
+            let ahead = PriorityBoost::of_ordinary_work();
             let during = ahead.is_some().then(nice);
             drop(ahead);
             (before, during, nice())

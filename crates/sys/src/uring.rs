@@ -1,8 +1,8 @@
 //! Reads and writes of files through `io_uring`, with buffers that have one owner at a time: a
-//! transfer owns its [`Slot`] until it is done, so nobody can look at memory that the kernel is
+//! transfer owns its [`ChunkFrame`] until it is done, so nobody can look at memory that the kernel is
 //! filling.
 
-use crate::farmem::Slot;
+use crate::farmem::ChunkFrame;
 use crate::{wait_readable, SysError};
 use io_uring::{opcode, types, IoUring};
 use std::collections::VecDeque;
@@ -13,15 +13,15 @@ use terrace_types::Nanos;
 
 /// The memory of a transfer.
 #[derive(Debug)]
-pub enum Buffer {
+pub enum TransferBuffer {
     /// Filled from a file.
-    Fill(Slot),
+    Fill(ChunkFrame),
     /// Written to a file; others may read it meanwhile.
-    Send(Arc<Slot>),
+    Send(Arc<ChunkFrame>),
 }
 
-impl Buffer {
-    fn slot(&self) -> &Slot {
+impl TransferBuffer {
+    fn slot(&self) -> &ChunkFrame {
         match self {
             Self::Fill(slot) => slot,
             Self::Send(slot) => slot,
@@ -31,7 +31,7 @@ impl Buffer {
 
 /// A run of bytes of a slot and where it belongs in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct TransferPiece {
     /// Which of the ring's files.
     pub file: usize,
     /// Offset in the file.
@@ -48,9 +48,9 @@ pub struct Transfer {
     /// The caller's number for it.
     pub tag: u64,
     /// The memory.
-    pub buffer: Buffer,
+    pub buffer: TransferBuffer,
     /// What goes where.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<TransferPiece>,
 }
 
 #[derive(Debug)]
@@ -190,8 +190,12 @@ impl Ring {
             let len = u32::try_from(piece.len).unwrap_or(u32::MAX);
             let tag = (index as u64) << 32 | number as u64;
             let entry = match flight.transfer.buffer {
-                Buffer::Fill(_) => opcode::Read::new(fd, at, len).offset(piece.offset).build(),
-                Buffer::Send(_) => opcode::Write::new(fd, at, len).offset(piece.offset).build(),
+                TransferBuffer::Fill(_) => {
+                    opcode::Read::new(fd, at, len).offset(piece.offset).build()
+                }
+                TransferBuffer::Send(_) => {
+                    opcode::Write::new(fd, at, len).offset(piece.offset).build()
+                }
             }
             .user_data(tag);
             // SAFETY: the buffer is `len` bytes of a slot that the flight owns (or shares,
@@ -423,10 +427,10 @@ mod tests {
         b.hush();
         // What was heard before was heard; what is told of it afterwards is that it is so no more.
         while wait(&mut ring, &fds, Some(Nanos::ZERO)).unwrap() != 0 {}
-        let mut slots = Slot::pool(2, 1 << 20).unwrap();
+        let mut slots = ChunkFrame::pool(2, 1 << 20).unwrap();
         slots[0].bytes_mut()[..8192].fill(7);
-        let piece = |offset, start| Piece { file: 0, offset, start, len: 4096 };
-        let written = Buffer::Send(Arc::new(slots.remove(0)));
+        let piece = |offset, start| TransferPiece { file: 0, offset, start, len: 4096 };
+        let written = TransferBuffer::Send(Arc::new(slots.remove(0)));
         let pieces = vec![piece(4096, 0), piece(16384, 4096)];
         ring.begin(Transfer { tag: 5, buffer: written, pieces });
         ring.submit().unwrap();
@@ -439,7 +443,7 @@ mod tests {
         assert_eq!((done[0].0.tag, done[0].1, ring.in_flight()), (5, 0, 0));
         // Not waited for by this call, but asked again and again; and a bell meanwhile is not lost.
         let pieces = vec![piece(16384, 0)];
-        ring.begin(Transfer { tag: 6, buffer: Buffer::Fill(slots.remove(0)), pieces });
+        ring.begin(Transfer { tag: 6, buffer: TransferBuffer::Fill(slots.remove(0)), pieces });
         ring.submit().unwrap();
         a.ring();
         done.clear();
@@ -447,7 +451,7 @@ mod tests {
             ring.finished(&mut done).unwrap();
             std::thread::yield_now();
         }
-        let Buffer::Fill(slot) = &done[0].0.buffer else { panic!("it was to be filled") };
+        let TransferBuffer::Fill(slot) = &done[0].0.buffer else { panic!("it was to be filled") };
         assert!(done[0].1 == 0 && slot.bytes()[..4096].iter().all(|b| *b == 7));
         assert_eq!(wait(&mut ring, &fds, None).unwrap(), 1);
     }

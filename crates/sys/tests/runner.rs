@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // a test that fails may panic
 
 use std::ffi::OsString;
-use terrace_sys::{Ended, Runner};
+use terrace_sys::{CommandExit, Runner};
 use terrace_types::Nanos;
 
 fn argv(words: &[&str]) -> Vec<OsString> {
@@ -13,11 +13,11 @@ fn argv(words: &[&str]) -> Vec<OsString> {
 
 fn main() {
     let mut seven = Runner::start(&argv(&["sh", "-c", "exit 7"])).unwrap();
-    assert_eq!(seven.wait_to_end(), Ended::Code(7));
+    assert_eq!(seven.wait_to_end(), CommandExit::Code(7));
     drop(seven);
 
     let mut killed = Runner::start(&argv(&["sh", "-c", "kill -USR1 $$"])).unwrap();
-    assert_eq!(killed.wait_to_end(), Ended::Signal(10));
+    assert_eq!(killed.wait_to_end(), CommandExit::Signal(10));
     drop(killed);
 
     let mut slow = Runner::start(&argv(&["sleep", "60"])).unwrap();
@@ -26,7 +26,7 @@ fn main() {
     let me = std::process::id().to_string();
     let mut sender =
         std::process::Command::new("sh").args(["-c", &format!("kill -TERM {me}")]).spawn().unwrap();
-    assert_eq!(slow.wait_to_end(), Ended::Signal(15));
+    assert_eq!(slow.wait_to_end(), CommandExit::Signal(15));
     let _already_reaped = sender.wait();
     cpus_are_passed_on();
     println!("ok: status, signals and CPUs pass through");
@@ -37,7 +37,7 @@ fn cpus_are_passed_on() {
     let out = std::env::temp_dir().join(format!("terrace-runner-cpus-{}", std::process::id()));
     let line = format!("grep Cpus_allowed_list /proc/self/status >{}", out.display());
     let mut command = Runner::start(&argv(&["sh", "-c", &line])).unwrap();
-    assert_eq!(command.wait_to_end(), Ended::Code(0));
+    assert_eq!(command.wait_to_end(), CommandExit::Code(0));
     let allowed = |text: String| {
         text.lines().find(|l| l.starts_with("Cpus_allowed_list")).unwrap().to_owned()
     };

@@ -1,24 +1,24 @@
 //! `run --alloc`: an unmodified program whose allocations go to arenas, as a plan says.
 
-use crate::manage::{Finished, ManageError, RunError};
+use crate::manage::{CommandStartError, Finished, ManageError};
 use crate::output::RunSummary;
 use crate::parts::{self, InstalledPart};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use terrace_alloc::arena::plan::{Plan, PLAN_LIMIT};
+use terrace_alloc::arena::plan::{ArenaPlan, PLAN_LIMIT};
 use terrace_sys::{zones, Root, Runner};
 
 /// Reads a plan and holds it against this machine's nodes.
 ///
 /// # Errors
 /// [`ManageError::Usage`]: the file, or a line of it; [`ManageError::Lacking`]: a node that is not here.
-pub fn check(path: &Path) -> Result<Plan, ManageError> {
+pub fn check(path: &Path) -> Result<ArenaPlan, ManageError> {
     use std::io::Read as _;
     let told = |why: String| ManageError::Usage(format!("plan {}: {why}", path.display()));
     let file = std::fs::File::open(path).map_err(|e| told(e.to_string()))?;
     let mut bytes = Vec::new();
     file.take(PLAN_LIMIT as u64 + 1).read_to_end(&mut bytes).map_err(|e| told(e.to_string()))?;
-    let plan = Plan::parse(&bytes).map_err(|e| told(e.to_string()))?;
+    let plan = ArenaPlan::parse(&bytes).map_err(|e| told(e.to_string()))?;
     plan.check(&zones::nodes_with_memory(&Root::live())).map_err(|(arena, e)| {
         ManageError::Lacking(format!("plan {}: arena {arena}: {e}", path.display()))
     })?;
@@ -56,10 +56,10 @@ fn environment(plan: &Path) -> Result<Vec<(&'static str, OsString)>, ManageError
 /// Runs a command with its allocations placed as `plan` says; no policy moves its pages.
 ///
 /// # Errors
-/// [`RunError`]: the plan is wrong or this machine lacks what it names, or the command cannot be started.
-pub fn run(plan: &Path, argv: &[OsString]) -> Result<Finished, RunError> {
-    let environment = environment(plan).map_err(RunError::Before)?;
-    let mut runner = Runner::start_with(argv, &environment).map_err(RunError::Start)?;
+/// [`CommandStartError`]: the plan is wrong or this machine lacks what it names, or the command cannot be started.
+pub fn run(plan: &Path, argv: &[OsString]) -> Result<Finished, CommandStartError> {
+    let environment = environment(plan).map_err(CommandStartError::Before)?;
+    let mut runner = Runner::start_with(argv, &environment).map_err(CommandStartError::Start)?;
     let ended = runner.wait_to_end();
     let why = format!("its allocations went where {} says", plan.display());
     Ok(Finished { summary: RunSummary::unmanaged("none", why), ended })

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 pub use terrace_probe::degrade::DegradeError;
 use terrace_probe::degrade::{
-    addition, divide, regions, Action, Control, Division, Held, Knobs, Loader, Sampler, Search,
-    Tally, WINDOW,
+    addition, divide, regions, CpuDivision, Knobs, LoadController, LoadSearch, LoadSummary,
+    LoadTally, Loader, SearchAction, ThreadSampler, WINDOW,
 };
-use terrace_probe::kernels::Kernel;
-use terrace_probe::{situation, Depth, Instrument, Live, Situation, Task, Trouble};
-use terrace_sys::{now, pin, Ended, Root, Runner, StartError};
-use terrace_topology::{load_machine, Source, TopologyError};
+use terrace_probe::kernels::ElementKernel;
+use terrace_probe::{situation, Depth, Instrument, LiveMachine, Situation, Task, Trouble};
+use terrace_sys::{now, pin, CommandExit, Root, Runner, StartError};
+use terrace_topology::{load_machine, MachineSource, TopologyError};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
 /// What is promised of the node's bandwidth.
@@ -24,7 +24,7 @@ const FEW: u32 = 5;
 
 /// What was held, and how.
 #[derive(Debug, Clone, Serialize)]
-pub struct Account {
+pub struct DegradeAccount {
     /// The node.
     pub node: u16,
     /// What was asked for.
@@ -58,7 +58,7 @@ pub struct Account {
 pub struct Watched {
     /// What was left.
     #[serde(flatten)]
-    pub held: Held,
+    pub held: LoadSummary,
     /// How often the load was changed.
     pub changes: u32,
     /// Readings that gave nothing: a thread did not get its CPU in time.
@@ -78,7 +78,7 @@ pub struct Other {
     pub loaded_bytes_per_s: u64,
 }
 
-impl Account {
+impl DegradeAccount {
     /// Lines for standard error.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
@@ -183,9 +183,9 @@ pub fn degrade(
     to: BytesPerSec,
     load: Option<&[CpuId]>,
     argv: &[OsString],
-    told: &mut dyn FnMut(&Account),
-) -> Result<(Ended, Account), NotRun> {
-    let machine = load_machine(&Source::Live)?;
+    told: &mut dyn FnMut(&DegradeAccount),
+) -> Result<(CommandExit, DegradeAccount), NotRun> {
+    let machine = load_machine(&MachineSource::Live)?;
     let whole = situation(machine, &Root::live());
     let division = divide(&whole, node, load)?;
     let regions = regions(&whole, node)?;
@@ -193,19 +193,19 @@ pub fn degrade(
     let never = AtomicBool::new(false);
     let loader = Loader::start(&division.loader, node, regions.1).map_err(DegradeError::Trouble)?;
     let (mut account, knobs) = {
-        let mut live = Live::new(&command, Depth::Quick, &never);
+        let mut live = LiveMachine::new(&command, Depth::Quick, &never);
         let others: Vec<NodeId> = command.nodes.iter().copied().filter(|n| *n != node).collect();
         let free: Vec<_> =
             others.iter().map(|n| (*n, available(&mut live, &command, *n).ok())).collect();
-        let mut search = Search::new(node, to, division.loader.len() as u32, regions);
+        let mut search = LoadSearch::new(node, to, division.loader.len() as u32, regions);
         let mut action = search.first();
         let (knobs, before) = loop {
             match action {
-                Action::Try(knobs) => {
+                SearchAction::Try(knobs) => {
                     loader.set(knobs).map_err(DegradeError::Trouble)?;
                     action = search.told(available(&mut live, &command, node)?)?;
                 }
-                Action::Hold(knobs, rate) => break (knobs, rate),
+                SearchAction::Hold(knobs, rate) => break (knobs, rate),
             }
         };
         let others = free
@@ -224,13 +224,13 @@ pub fn degrade(
     told(&account);
     // The command inherits its CPUs.
     pin(&division.program).map_err(|e| DegradeError::Trouble(Trouble::Sys(e)))?;
-    let control = Control::new(to, knobs, division.loader.len() as u32, addition());
+    let control = LoadController::new(to, knobs, division.loader.len() as u32, addition());
     let (ended, watched) = run(argv, sampler(&command, node), control, &loader, to)?;
     match watched {
         Ok(watched) => account.watched = Some(watched),
         Err(why) => account.not_watched = Some(why),
     }
-    let mut live = Live::new(&command, Depth::Quick, &never);
+    let mut live = LiveMachine::new(&command, Depth::Quick, &never);
     account.after_bytes_per_s = available(&mut live, &command, node).ok().map(BytesPerSec::get);
     Ok((ended, account))
 }
@@ -238,12 +238,12 @@ pub fn degrade(
 fn account(
     node: NodeId,
     to: BytesPerSec,
-    division: &Division,
+    division: &CpuDivision,
     (free, before): (BytesPerSec, BytesPerSec),
     knobs: Knobs,
     others: Vec<Other>,
-) -> Account {
-    Account {
+) -> DegradeAccount {
+    DegradeAccount {
         node: node.0,
         wanted_bytes_per_s: to.get(),
         free_bytes_per_s: free.get(),
@@ -261,7 +261,7 @@ fn account(
 }
 
 /// Readings of a node by the command's CPUs: those that [`available`] measures with.
-fn sampler(command: &Situation, node: NodeId) -> Result<Sampler, DegradeError> {
+fn sampler(command: &Situation, node: NodeId) -> Result<ThreadSampler, DegradeError> {
     let cpus = command.cpus_of(most(command)?);
     let cache = command.last_cache.get().max(8 << 20);
     let region = Bytes((cache * 4).min(1 << 30)).min(Bytes(command.room(node).get() / 2));
@@ -272,17 +272,17 @@ fn sampler(command: &Situation, node: NodeId) -> Result<Sampler, DegradeError> {
             wanted: Bytes(cache * 4),
         });
     }
-    Ok(Sampler::start(&cpus, node, region)?)
+    Ok(ThreadSampler::start(&cpus, node, region)?)
 }
 
 /// Runs the command, and watches meanwhile; where that cannot be, the load stays as it was found.
 fn run(
     argv: &[OsString],
-    sampler: Result<Sampler, DegradeError>,
-    mut control: Control,
+    sampler: Result<ThreadSampler, DegradeError>,
+    mut control: LoadController,
     loader: &Loader,
     wanted: BytesPerSec,
-) -> Result<(Ended, Result<Watched, String>), NotRun> {
+) -> Result<(CommandExit, Result<Watched, String>), NotRun> {
     let mut runner = Runner::start(argv)?;
     let over = AtomicBool::new(false);
     Ok(std::thread::scope(|scope| {
@@ -302,15 +302,15 @@ fn run(
 
 /// Takes readings and changes the load by them until the command is over.
 fn watch(
-    mut sampler: Sampler,
-    control: &mut Control,
+    mut sampler: ThreadSampler,
+    control: &mut LoadController,
     loader: &Loader,
     wanted: BytesPerSec,
     over: &AtomicBool,
 ) -> Result<Watched, String> {
     sampler.on_first().map_err(|e| e.to_string())?;
     let began = now();
-    let (mut tally, mut last, mut bursts) = (Tally::default(), began, 0);
+    let (mut tally, mut last, mut bursts) = (LoadTally::default(), began, 0);
     while !over.load(Ordering::Acquire) {
         bursts += 1;
         if let Some(reading) = sampler.read(loader) {
@@ -349,7 +349,7 @@ fn most(command: &Situation) -> Result<NodeId, DegradeError> {
 
 /// What the command's CPUs can read of a node now: those of the node that has most of them.
 fn available(
-    live: &mut Live<'_>,
+    live: &mut LiveMachine<'_>,
     command: &Situation,
     node: NodeId,
 ) -> Result<BytesPerSec, DegradeError> {
@@ -357,7 +357,8 @@ fn available(
     let bytes =
         Bytes((command.last_cache.get().max(8 << 20) * 4).min(1 << 30)).min(command.room(node));
     let threads = command.cpus_of(most).len() as u32;
-    let task = Task::Stream { initiator: most, target: node, kernel: Kernel::Read, threads, bytes };
+    let task =
+        Task::Stream { initiator: most, target: node, kernel: ElementKernel::Read, threads, bytes };
     Ok(BytesPerSec(live.measure(&task)?.figure.value as u64))
 }
 
@@ -372,7 +373,7 @@ mod tests {
             free_bytes_per_s: 100_000_000_000,
             loaded_bytes_per_s: loaded,
         };
-        let account = Account {
+        let account = DegradeAccount {
             node: 1,
             wanted_bytes_per_s: 12_000_000_000,
             free_bytes_per_s: 20_000_000_000,
@@ -391,14 +392,14 @@ mod tests {
         assert!(lines[1].ends_with("without"), "{lines:?}");
         assert!(lines[2].ends_with(": 19% less, NOT unaffected"), "{lines:?}");
         assert!(account.last_line().contains("NOT held"), "{}", account.last_line());
-        let ended = Account { after_bytes_per_s: Some(12_900_000_000), ..account };
+        let ended = DegradeAccount { after_bytes_per_s: Some(12_900_000_000), ..account };
         assert!(ended.last_line().ends_with(": held"));
         // What was read while the command ran counts, once it is more than a few readings.
         let watched = |readings, share_within| {
             let (median_bytes_per_s, quartiles_bytes_per_s) =
                 (12_100_000_000, [11_900_000_000, 12_300_000_000]);
             let span_ns = 2_000_000_000;
-            let held = Held {
+            let held = LoadSummary {
                 readings,
                 span_ns,
                 share_within,
@@ -407,7 +408,7 @@ mod tests {
                 quartiles_bytes_per_s,
             };
             let watched = Some(Watched { held, changes: 3, disturbed: 0, cost_share: 0.004 });
-            Account { watched, ..ended.clone() }.last_line()
+            DegradeAccount { watched, ..ended.clone() }.last_line()
         };
         assert!(watched(50, 0.97).contains("within 10% for 97% of 2.0"), "{}", watched(50, 0.97));
         assert!(

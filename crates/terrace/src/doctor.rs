@@ -5,7 +5,7 @@ use serde::Serialize;
 use terrace_alloc::gpu::{CudaError, GpuClass};
 use terrace_machine::{explain_with, wrap, Severity};
 use terrace_sys::{Capabilities, Root};
-use terrace_topology::{load, Source};
+use terrace_topology::{load, MachineSource};
 
 /// One line of the examination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -50,7 +50,7 @@ pub fn examine() -> Examination {
         .collect();
     let mut tiers = Vec::new();
     let mut manages = false;
-    match load(&Source::Live) {
+    match load(&MachineSource::Live) {
         Ok(survey) => {
             if let Ok(found) = online_tiers(&survey.machine) {
                 tiers = found.iter().map(|t| t.nodes.iter().map(|n| n.0).collect()).collect();

@@ -1,7 +1,7 @@
 //! `run --dram --far`: an unmodified program whose heap and large mappings live in far memory.
 
 use crate::allocate;
-use crate::manage::{ManageError, RunError};
+use crate::manage::{CommandStartError, ManageError};
 use crate::parts;
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -9,9 +9,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use terrace_far::store::FileStore;
-use terrace_far::tally::{Tally, Teller, WORDS};
+use terrace_far::tally::{FarTotals, Teller, WORDS};
 use terrace_report::{FarHeader, FarSample};
-use terrace_sys::{Allowance, Ended, Root, Runner, SharedTable, Uffd};
+use terrace_sys::{Allowance, CommandExit, Root, Runner, SharedTable, Uffd};
 use terrace_types::{Bytes, Nanos};
 
 /// Below this there is no room for the pager's own buffers.
@@ -32,7 +32,7 @@ pub struct Moment {
     /// Since it began.
     pub elapsed: Duration,
     /// Sums so far.
-    pub tally: Tally,
+    pub tally: FarTotals,
     /// In memory now.
     pub resident: Bytes,
 }
@@ -47,7 +47,7 @@ pub struct FarFinished {
     /// What was asked for.
     pub dram: Bytes,
     /// How it ended.
-    pub ended: Ended,
+    pub ended: CommandExit,
 }
 
 impl From<&Moment> for FarSample {
@@ -144,7 +144,7 @@ impl FarFinished {
     }
 }
 
-fn accuracy(t: &Tally) -> String {
+fn accuracy(t: &FarTotals) -> String {
     t.accuracy().map_or("not used".to_owned(), |a| format!("{:.0}% of use", a * 100.0))
 }
 
@@ -281,20 +281,21 @@ fn environment(
 /// Runs a command with its memory far; `each` is told how it goes, some times a second.
 ///
 /// # Errors
-/// [`RunError`]: asked for wrongly, this machine lacks what it takes ([`ManageError::Lacking`]), or the command cannot be
+/// [`CommandStartError`]: asked for wrongly, this machine lacks what it takes ([`ManageError::Lacking`]), or the command cannot be
 /// started.
 pub fn run(
     spec: &FarSpec,
     argv: &[OsString],
     mut each: impl FnMut(&Moment),
-) -> Result<FarFinished, RunError> {
-    check(spec).map_err(RunError::Before)?;
+) -> Result<FarFinished, CommandStartError> {
+    check(spec).map_err(CommandStartError::Before)?;
     let table = SharedTable::create(WORDS);
-    let table = table.map_err(|e| RunError::Before(ManageError::Refused(e.to_string())))?;
-    let environment = environment(spec, &table).map_err(RunError::Before)?;
+    let table =
+        table.map_err(|e| CommandStartError::Before(ManageError::Refused(e.to_string())))?;
+    let environment = environment(spec, &table).map_err(CommandStartError::Before)?;
     let mut teller = Teller::new(table);
     let begun = Instant::now();
-    let mut runner = Runner::start_with(argv, &environment).map_err(RunError::Start)?;
+    let mut runner = Runner::start_with(argv, &environment).map_err(CommandStartError::Start)?;
     loop {
         let ended = runner.wait(Nanos::millis(200));
         let (tally, resident) = teller.read();
@@ -355,7 +356,7 @@ mod tests {
         assert_eq!(due, [2_000, 12_000, 22_000]);
         let now = Moment {
             elapsed: Duration::from_secs(2),
-            tally: Tally::default(),
+            tally: FarTotals::default(),
             resident: Bytes::mib(3),
         };
         let line = live(&now, &now);
@@ -364,22 +365,26 @@ mod tests {
 
     #[test]
     fn the_lines_say_what_was_done() {
-        let tally = Tally {
+        let tally = FarTotals {
             faults: 300,
             hits: 20,
             read: 3 << 20,
             ahead: 100,
             wasted: 10,
             processes: 2,
-            ..Tally::default()
+            ..FarTotals::default()
         };
         let end = Moment { elapsed: Duration::from_secs(2), tally, resident: Bytes::mib(5) };
         let zero =
-            Moment { elapsed: Duration::ZERO, tally: Tally::default(), resident: Bytes::ZERO };
+            Moment { elapsed: Duration::ZERO, tally: FarTotals::default(), resident: Bytes::ZERO };
         let line = live(&end, &zero);
         assert!(line.contains("150 faults/s") && line.contains("1.5 MiB/s read"), "{line}");
-        let done =
-            FarFinished { end, most: Bytes::mib(6), dram: Bytes::mib(8), ended: Ended::Code(0) };
+        let done = FarFinished {
+            end,
+            most: Bytes::mib(6),
+            dram: Bytes::mib(8),
+            ended: CommandExit::Code(0),
+        };
         let line = done.line();
         assert!(
             line.contains("300 faults")

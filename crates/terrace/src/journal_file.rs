@@ -5,10 +5,11 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 use terrace_engine::journal::{
-    encode, encode_header, Entry, Header, NoteEntry, Summary, TierHeader, VERSION,
+    encode, encode_header, JournalEntry, JournalHeader, JournalSummary, NoteEntry, TierHeader,
+    VERSION,
 };
 use terrace_engine::{Journal, JournalError};
-use terrace_machine::{rank, By, Machine};
+use terrace_machine::{rank, Machine, RankAttribute};
 
 /// Appends lines to a file, each handed to the kernel whole.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl UnmanagedJournal {
     ) -> Result<Self, String> {
         let file = JournalFile::create(path).map_err(|e| e.to_string())?;
         let mut journal = Self { file, begun: Instant::now() };
-        let header = Header {
+        let header = JournalHeader {
             terrace_journal: VERSION,
             command,
             policy: policy.to_owned(),
@@ -60,14 +61,17 @@ impl UnmanagedJournal {
         };
         let text = format!("ran unmanaged: {why}");
         journal.append(&encode_header(&header))?;
-        journal.append(&encode(&Entry::Note(NoteEntry { at_ns: 0, text })))?;
+        journal.append(&encode(&JournalEntry::Note(NoteEntry { at_ns: 0, text })))?;
         Ok(journal)
     }
 
     /// Writes the account, in which nothing moved.
     pub(crate) fn finish(mut self) -> Result<(), String> {
         let at_ns = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.append(&encode(&Entry::End(Summary { at_ns, ..Summary::default() })))
+        self.append(&encode(&JournalEntry::End(JournalSummary {
+            at_ns,
+            ..JournalSummary::default()
+        })))
     }
 
     fn append(&mut self, line: &str) -> Result<(), String> {
@@ -76,7 +80,7 @@ impl UnmanagedJournal {
 }
 
 fn tiers(machine: &Machine) -> Vec<TierHeader> {
-    let ranked = rank(machine, By::Bandwidth, None).map(|r| r.tiers).unwrap_or_default();
+    let ranked = rank(machine, RankAttribute::Bandwidth, None).map(|r| r.tiers).unwrap_or_default();
     let header = |(rank, tier): (usize, &terrace_machine::Tier)| TierHeader {
         rank,
         kind: tier.kind.map_or("memory", |kind| kind.name()).to_owned(),

@@ -15,7 +15,7 @@ pub const GUEST_SLOWDOWN: u32 = 20;
 
 /// What looking for files came to.
 #[derive(Debug, Clone, Default)]
-pub struct Search {
+pub struct FileSearch {
     /// The files.
     pub used: UsedFiles,
     /// Why it found none, or may have missed some.
@@ -26,9 +26,14 @@ pub struct Search {
 /// environment and the input that it has in the lab, and notes what it uses. A search that fails is
 /// no failure of the lab's.
 #[must_use]
-pub fn find(command: &HostCommand, job: &JobSpec, limit: Duration, stop: &AtomicBool) -> Search {
+pub fn find(
+    command: &HostCommand,
+    job: &JobSpec,
+    limit: Duration,
+    stop: &AtomicBool,
+) -> FileSearch {
     let by_hand = "name what it needs with --file and --dir";
-    let failed = |why: String| Search {
+    let failed = |why: String| FileSearch {
         used: UsedFiles::default(),
         note: Some(format!(
             "the files that the command uses were not looked for: {why}; {by_hand}"
@@ -50,7 +55,7 @@ pub fn find(command: &HostCommand, job: &JobSpec, limit: Duration, stop: &Atomic
     };
     let limit = limit / GUEST_SLOWDOWN;
     match trace_files(traced, Nanos(limit.as_nanos() as u64), stop) {
-        Ok(found) => Search {
+        Ok(found) => FileSearch {
             note: (!found.ended).then(|| {
                 let seconds = limit.as_secs_f64();
                 format!(

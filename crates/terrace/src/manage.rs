@@ -9,23 +9,24 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::rc::Rc;
 use terrace_alloc::move_costs;
-use terrace_engine::{Config, Engine, Journal, MoveLimits, Parts, Stop};
-use terrace_machine::{rank, By, Machine};
+use terrace_engine::{Config, Engine, EngineParts, Journal, MoveLimits, Stop};
+use terrace_machine::{rank, Machine, RankAttribute};
 use terrace_migrate::MovePages;
 use terrace_policy::place::Placement;
 use terrace_sys::{
-    become_subreaper, own_cpu, task, Ahead, Capabilities, DamonProbe, Ended, InTurn, MemPolicy,
-    Root, Runner, StartError, ThreadMemory,
+    become_subreaper, own_cpu, task, Capabilities, CommandExit, DamonProbe, InTurn, MemPolicy,
+    PriorityBoost, Root, Runner, StartError, ThreadMemory,
 };
-use terrace_topology::{load_machine, Source};
+use terrace_topology::{load_machine, MachineSource};
 use terrace_track::{
-    Attached, Budget, LiveClock, LiveTarget, LiveTrackers, Tier, TrackerChoice, Tree, Waiter,
+    Attached, Budget, LiveClock, LiveTarget, LiveTrackers, ProcessTree, TierNodes, TrackerChoice,
+    Waiter,
 };
 use terrace_types::{BytesPerSec, Nanos, NodeId, Pid, Seed};
 
 /// How to manage.
 #[derive(Debug, Clone)]
-pub struct Spec {
+pub struct ManageSpec {
     /// Policy by name.
     pub policy: String,
     /// Machine file, preset or `None` for the live machine.
@@ -71,17 +72,17 @@ pub enum ManageError {
 struct Ready {
     machine: Machine,
     placement: Placement,
-    tiers: Vec<Tier>,
+    tiers: Vec<TierNodes>,
     trackers: LiveTrackers,
     journal: Option<Box<dyn Journal>>,
     notes: Vec<String>,
 }
 
-impl Spec {
+impl ManageSpec {
     fn prepare(&self) -> Result<Ready, ManageError> {
         let machine = match &self.machine {
-            Some(text) => load_machine(&Source::parse_machine(text)),
-            None => load_machine(&Source::Live),
+            Some(text) => load_machine(&MachineSource::parse_machine(text)),
+            None => load_machine(&MachineSource::Live),
         }
         .map_err(|e| ManageError::Usage(e.to_string()))?;
         let damon = match tracker_choice(&self.trackers)? {
@@ -91,7 +92,7 @@ impl Spec {
         self.prepare_on(machine, &Capabilities::probe_with(&Root::live(), damon))
     }
 
-    /// As [`Spec::prepare`], with what is known already.
+    /// As [`ManageSpec::prepare`], with what is known already.
     fn prepare_on(&self, machine: Machine, able: &Capabilities) -> Result<Ready, ManageError> {
         let mut placement = Placement::named(&self.policy, &machine)
             .map_err(|e| ManageError::Usage(e.to_string()))?;
@@ -142,7 +143,8 @@ impl Spec {
         argv: &[OsString],
     ) -> Result<Option<UnmanagedJournal>, ManageError> {
         let Some(path) = &self.journal else { return Ok(None) };
-        let source = self.machine.as_ref().map_or(Source::Live, |m| Source::parse_machine(m));
+        let source =
+            self.machine.as_ref().map_or(MachineSource::Live, |m| MachineSource::parse_machine(m));
         let machine = load_machine(&source).ok();
         UnmanagedJournal::create(path, &self.policy, words(argv), machine.as_ref(), why)
             .map(Some)
@@ -163,7 +165,7 @@ impl Spec {
 
 /// What this thread takes of memory while it lives comes from below the best tier (ADR 0198). Where
 /// the kernel refuses, from where it would come anyway.
-fn below_best(tiers: &[Tier]) -> Option<ThreadMemory> {
+fn below_best(tiers: &[TierNodes]) -> Option<ThreadMemory> {
     let nodes: Vec<NodeId> = tiers.iter().skip(1).flat_map(|tier| tier.nodes.clone()).collect();
     ThreadMemory::from(&MemPolicy::Prefer(nodes)).ok()
 }
@@ -198,7 +200,7 @@ fn tracker_choice(name: &str) -> Result<TrackerChoice, ManageError> {
 /// Whether `run` with its usual policy and trackers would manage a command on this machine; if not,
 /// why.
 pub(crate) fn would_manage(machine: Machine, able: &Capabilities) -> Result<(), ManageError> {
-    let usual = Spec {
+    let usual = ManageSpec {
         policy: "terrace".to_owned(),
         machine: None,
         journal: None,
@@ -213,7 +215,7 @@ pub(crate) fn would_manage(machine: Machine, able: &Capabilities) -> Result<(), 
 
 /// What is to be known of the order of the tiers before it is relied on.
 fn order_note(machine: &Machine) -> Option<String> {
-    let unordered = rank(machine, By::Bandwidth, None).ok()?.unordered;
+    let unordered = rank(machine, RankAttribute::Bandwidth, None).ok()?.unordered;
     (!unordered.is_empty()).then(|| {
         format!(
             "the order of nodes {} is a guess by distance, they may be the fastest; measure with \
@@ -224,21 +226,23 @@ fn order_note(machine: &Machine) -> Option<String> {
 }
 
 /// Nodes that are online here by tier, best first.
-pub(crate) fn online_tiers(machine: &Machine) -> Result<Vec<Tier>, ManageError> {
+pub(crate) fn online_tiers(machine: &Machine) -> Result<Vec<TierNodes>, ManageError> {
     let online = terrace_sys::zones::nodes_with_memory(&Root::live());
-    let ranking =
-        rank(machine, By::Bandwidth, None).map_err(|e| ManageError::Usage(e.to_string()))?;
+    let ranking = rank(machine, RankAttribute::Bandwidth, None)
+        .map_err(|e| ManageError::Usage(e.to_string()))?;
     Ok(ranking
         .tiers
         .iter()
-        .map(|t| Tier { nodes: t.nodes.iter().copied().filter(|n| online.contains(n)).collect() })
+        .map(|t| TierNodes {
+            nodes: t.nodes.iter().copied().filter(|n| online.contains(n)).collect(),
+        })
         .filter(|t| !t.nodes.is_empty())
         .collect())
 }
 
 /// The tiers to place pages on: nodes that are online here, ranked by the machine's bandwidth (or
 /// what is known in its place).
-fn tiers(machine: &Machine) -> Result<Vec<Tier>, ManageError> {
+fn tiers(machine: &Machine) -> Result<Vec<TierNodes>, ManageError> {
     let tiers = online_tiers(machine)?;
     if tiers.len() < 2 {
         let nodes = tiers.iter().map(|t| t.nodes.len()).sum::<usize>();
@@ -256,7 +260,7 @@ pub struct Finished {
     /// The account, ours.
     pub summary: RunSummary,
     /// How the command ended, to end alike.
-    pub ended: Ended,
+    pub ended: CommandExit,
 }
 
 /// Runs a command, managed if it can be. It is always run, unless the arguments are wrong.
@@ -264,24 +268,25 @@ pub struct Finished {
 /// # Errors
 /// The tool's own failures before the command starts: a [`ManageError`] that is not
 /// [`ManageError::Lacking`], or a [`StartError`].
-pub fn run(spec: &Spec, argv: &[OsString]) -> Result<Finished, RunError> {
+pub fn run(spec: &ManageSpec, argv: &[OsString]) -> Result<Finished, CommandStartError> {
     let ready = match spec.prepare() {
         Ok(ready) => become_subreaper().map(|()| ready).map_err(|e| e.to_string()),
         Err(ManageError::Lacking(why)) => Err(why),
-        Err(other) => return Err(RunError::Before(other)),
+        Err(other) => return Err(CommandStartError::Before(other)),
     };
     let mut journal = match &ready {
-        Err(why) => spec.unmanaged_journal(why, argv).map_err(RunError::Before)?,
+        Err(why) => spec.unmanaged_journal(why, argv).map_err(CommandStartError::Before)?,
         Ok(_) => None,
     };
-    let runner = Rc::new(RefCell::new(Runner::start(argv).map_err(RunError::Start)?));
+    let runner = Rc::new(RefCell::new(Runner::start(argv).map_err(CommandStartError::Start)?));
     let mut summary = match ready {
         Err(why) => RunSummary::unmanaged(&spec.policy, why),
         Ok(ready) => {
             let pid = runner.borrow().pid();
             let seen = runner.clone();
             let command = words(argv);
-            let tree = Tree::new(Root::live(), pid).adopting(Pid(std::process::id() as i32), []);
+            let tree =
+                ProcessTree::new(Root::live(), pid).adopting(Pid(std::process::id() as i32), []);
             let ended = move || seen.borrow().ended().is_some();
             manage(spec, ready, tree, runner.clone(), command, ended)
         }
@@ -300,7 +305,7 @@ fn words(argv: &[OsString]) -> String {
 
 /// Why a command did not run.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub enum CommandStartError {
     /// Our own failure.
     #[error(transparent)]
     Before(ManageError),
@@ -314,7 +319,7 @@ pub enum RunError {
 /// # Errors
 /// [`ManageError`]; the process is left as it was.
 pub fn attach(
-    spec: &Spec,
+    spec: &ManageSpec,
     pid: Pid,
     until: impl FnMut() -> bool,
 ) -> Result<RunSummary, ManageError> {
@@ -323,14 +328,14 @@ pub fn attach(
     let waiter = Attached::new(pid).map_err(|e| ManageError::Refused(e.to_string()))?;
     let ready = spec.prepare()?;
     let command = format!("process {pid} ({})", task::name(&root, pid));
-    Ok(manage(spec, ready, Tree::new(root, pid), waiter, command, until))
+    Ok(manage(spec, ready, ProcessTree::new(root, pid), waiter, command, until))
 }
 
 /// The engine from start to end. A failure of ours never reaches the target: it runs on, unmanaged.
 fn manage<W: Waiter + 'static>(
-    spec: &Spec,
+    spec: &ManageSpec,
     ready: Ready,
-    tree: Tree,
+    tree: ProcessTree,
     waiter: W,
     command: String,
     mut until: impl FnMut() -> bool,
@@ -347,7 +352,7 @@ fn manage<W: Waiter + 'static>(
         Ok(target) => target.counting(counters),
         Err(e) => return RunSummary::unmanaged(&spec.policy, e.to_string()),
     };
-    let parts = Parts {
+    let parts = EngineParts {
         clock: Box::new(LiveClock::new(waiter)),
         trackers: vec![Box::new(ready.trackers)],
         target: Box::new(target),
@@ -360,7 +365,7 @@ fn manage<W: Waiter + 'static>(
     let mut said = Vec::new();
     let ran = catch_unwind(AssertUnwindSafe(|| {
         // After the command was started: it keeps its own priority.
-        let _ahead = Ahead::of_ordinary_work();
+        let _ahead = PriorityBoost::of_ordinary_work();
         let _in_turn = InTurn::among_cpus();
         let mut engine = Engine::new(parts, spec.config(command));
         engine.run(|report| {

@@ -1,7 +1,7 @@
 //! What a managed run reports of itself.
 
 use serde::Serialize;
-use terrace_engine::journal::Summary;
+use terrace_engine::journal::JournalSummary;
 use terrace_types::Bytes;
 
 /// The account of `run` or `attach`, as `--summary` writes it.
@@ -28,7 +28,7 @@ pub struct RunSummary {
     pub notes: Vec<String>,
     /// The engine's account.
     #[serde(flatten)]
-    pub account: Summary,
+    pub account: JournalSummary,
 }
 
 /// What ended management early.
@@ -54,7 +54,7 @@ impl RunSummary {
             overhead_seconds: 0.0,
             moving_seconds: 0.0,
             notes: Vec::new(),
-            account: Summary::default(),
+            account: JournalSummary::default(),
         }
     }
 

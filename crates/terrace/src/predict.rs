@@ -7,7 +7,9 @@ use std::time::Instant;
 use terrace_machine::Machine;
 use terrace_policy::place::CustomPolicy;
 pub use terrace_sim::TrackerKind;
-use terrace_sim::{all, simulate, simulate_custom, Input, Options, Plan, Recording, Run, SimError};
+use terrace_sim::{
+    all, simulate, simulate_custom, Recording, RunOptions, SimError, SimInput, SimRun, SimSetup,
+};
 use terrace_sys::{Allowance, Root};
 use terrace_types::{Bytes, Seed};
 
@@ -26,7 +28,7 @@ pub struct Question {
     pub seed: Seed,
     /// How accesses are seen.
     pub tracker: TrackerKind,
-    /// Keep journals, for [`Answer::reports`].
+    /// Keep journals, for [`Prediction::reports`].
     pub journals: bool,
     /// A policy of the caller's and its name; it runs where `policies` has that name.
     pub custom: Option<(String, CustomPolicy)>,
@@ -51,7 +53,7 @@ const VERSION: u32 = 1;
 
 /// The answer; as JSON it is the contract's `sim`.
 #[derive(Debug, Clone, Serialize)]
-pub struct Answer {
+pub struct Prediction {
     /// Version of this form: 1.
     pub version: u32,
     /// Name of the machine.
@@ -67,15 +69,15 @@ pub struct Answer {
     pub notes: Vec<String>,
     /// One entry a policy, in the order asked; with a sweep, one a policy and size, sizes in the
     /// order asked.
-    pub runs: Vec<Entry>,
+    pub runs: Vec<PredictedRun>,
 }
 
 /// One run.
 #[derive(Debug, Clone, Serialize)]
-pub struct Entry {
+pub struct PredictedRun {
     /// The run.
     #[serde(flatten)]
-    pub run: Run,
+    pub run: SimRun,
     /// Memory of the best tier that programs could have, where it was swept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_bytes: Option<u64>,
@@ -159,13 +161,13 @@ pub fn parse_tracker(text: &str) -> Result<TrackerKind, PredictError> {
 ///
 /// # Errors
 /// [`PredictError`].
-pub fn predict(question: &Question) -> Result<Answer, PredictError> {
+pub fn predict(question: &Question) -> Result<Prediction, PredictError> {
     let started = Instant::now();
     let whole = match question.input.strip_prefix("workload:") {
-        Some(workload) => Plan::new(&question.machine, workload)?,
-        None => Plan::of(&question.machine, recording(&question.input)?)?,
+        Some(workload) => SimSetup::new(&question.machine, workload)?,
+        None => SimSetup::of(&question.machine, recording(&question.input)?)?,
     };
-    let mut tasks: Vec<(Plan, String, Option<u64>)> = Vec::new();
+    let mut tasks: Vec<(SimSetup, String, Option<u64>)> = Vec::new();
     if question.sweep.is_empty() {
         tasks.extend(question.policies.iter().map(|p| (whole.clone(), p.clone(), None)));
     }
@@ -182,15 +184,15 @@ pub fn predict(question: &Question) -> Result<Answer, PredictError> {
     // All at once over a recording, so that each of its blocks is decoded once; the host's
     // scheduler deals out the cores.
     let workers = match whole.input {
-        Input::Recording { .. } => tasks.len().clamp(cores, MOST_AT_ONCE.max(cores)),
-        Input::Workload(_) => cores.min(room.max(1)),
+        SimInput::Recording { .. } => tasks.len().clamp(cores, MOST_AT_ONCE.max(cores)),
+        SimInput::Workload(_) => cores.min(room.max(1)),
     };
     tasks.iter_mut().for_each(|(plan, ..)| plan.host_memory = host);
-    let options = Options {
+    let options = RunOptions {
         seed: question.seed,
         tracker: question.tracker,
         journal: question.journals,
-        ..Options::default()
+        ..RunOptions::default()
     };
     // The caller's policy has a state of its own: its runs follow each other.
     let own = |policy: &str| question.custom.as_ref().filter(|(name, _)| name == policy);
@@ -199,12 +201,12 @@ pub fn predict(question: &Question) -> Result<Answer, PredictError> {
         Some((name, custom)) => simulate_custom(plan, name, custom.clone(), options),
         None => simulate(plan, policy, options),
     })?;
-    let fast = |plan: &Plan| -> u64 {
+    let fast = |plan: &SimSetup| -> u64 {
         plan.tiers.first().into_iter().flatten().map(|n| plan.usable(*n)).sum()
     };
     let fast: Vec<u64> = tasks.iter().map(|(plan, ..)| fast(plan)).collect();
     let notes = notes(&whole.input, &runs, &fast, !question.sweep.is_empty());
-    Ok(Answer {
+    Ok(Prediction {
         version: VERSION,
         notes,
         machine: question.machine.name.clone(),
@@ -214,14 +216,14 @@ pub fn predict(question: &Question) -> Result<Answer, PredictError> {
         runs: runs
             .into_iter()
             .zip(tasks)
-            .map(|(run, task)| Entry { run, fast_bytes: task.2 })
+            .map(|(run, task)| PredictedRun { run, fast_bytes: task.2 })
             .collect(),
     })
 }
 
 /// What is to be known before the figures; `fast`: bytes of the best tier that programs could have
 /// in each run.
-fn notes(input: &Input, runs: &[Run], fast: &[u64], swept: bool) -> Vec<String> {
+fn notes(input: &SimInput, runs: &[SimRun], fast: &[u64], swept: bool) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for note in runs.iter().flat_map(|run| &run.notes) {
         let note = format!("{input}: {note}");
@@ -257,7 +259,7 @@ fn scarce(touched: u64) -> String {
 
 /// The same program on a machine whose best tier has only so much of its memory for programs; of
 /// several nodes each gives its part.
-fn with_fast(whole: &Plan, size: FastSize) -> Result<Plan, PredictError> {
+fn with_fast(whole: &SimSetup, size: FastSize) -> Result<SimSetup, PredictError> {
     let mut machine = whole.machine.clone();
     let best: Vec<usize> = whole.tiers.first().into_iter().flatten().copied().collect();
     let usable = |node: &terrace_machine::Node| node.capacity.saturating_sub(node.reserved).get();
@@ -281,26 +283,27 @@ fn with_fast(whole: &Plan, size: FastSize) -> Result<Plan, PredictError> {
         };
         node.reserved = Bytes(node.capacity.get() - left);
     }
-    let mut plan = Plan::of(&machine, whole.input.clone())?;
+    let mut plan = SimSetup::of(&machine, whole.input.clone())?;
     plan.tool_takes_room = false;
     Ok(plan)
 }
 
 /// A recording in a file, which each run opens anew.
-pub(crate) fn recording(path: &str) -> Result<Input, PredictError> {
+pub(crate) fn recording(path: &str) -> Result<SimInput, PredictError> {
     let bad = |why: String| {
         PredictError::Usage(format!("input {path}: {why}; give a recording or workload:NAME"))
     };
     let file = std::path::PathBuf::from(path);
     let open = move || {
         let file = std::fs::File::open(&file)?;
-        Ok(Box::new(std::io::BufReader::new(file)) as Box<dyn terrace_sim::recording::Source>)
+        Ok(Box::new(std::io::BufReader::new(file))
+            as Box<dyn terrace_sim::recording::RecordingSource>)
     };
     let recording = Recording::new(Arc::new(open)).map_err(|e| bad(e.to_string()))?;
-    Ok(Input::Recording { name: path.to_owned(), recording })
+    Ok(SimInput::Recording { name: path.to_owned(), recording })
 }
 
-impl Answer {
+impl Prediction {
     /// The report of each run that kept a journal, as a page of HTML, as of a live run: its policy,
     /// with the size of the fast tier where that was swept, and the page.
     ///
@@ -339,16 +342,18 @@ impl Answer {
             clip(&self.machine, 20)
         );
         let swept = self.runs.iter().any(|e| e.fast_bytes.is_some());
-        let size =
-            |e: &Entry| e.fast_bytes.map(|b| format!("{:>6}M ", b >> 20)).unwrap_or_default();
+        let size = |e: &PredictedRun| {
+            e.fast_bytes.map(|b| format!("{:>6}M ", b >> 20)).unwrap_or_default()
+        };
         let head = if swept { "   fast " } else { "" };
         let _ = writeln!(
             out,
             "{head}{:<21}{:>10}{:>7}{:>7}{:>9}{:>9}{:>9}",
             "policy", "seconds", "ratio", "fast", "promoted", "demoted", "overhead"
         );
-        let base = |e: &Entry| {
-            let alike = |b: &&Entry| b.run.policy == "first-touch" && b.fast_bytes == e.fast_bytes;
+        let base = |e: &PredictedRun| {
+            let alike =
+                |b: &&PredictedRun| b.run.policy == "first-touch" && b.fast_bytes == e.fast_bytes;
             self.runs
                 .iter()
                 .find(alike)
@@ -411,7 +416,7 @@ fn paging(far: &terrace_sim::FarCount) -> String {
 }
 
 /// What is known of a run's energy, in one line.
-fn energy(run: &Run) -> String {
+fn energy(run: &SimRun) -> String {
     let joules = |j: Option<f64>| j.map_or("-".to_owned(), |j| format!("{j:.3}"));
     let node = |e: &terrace_sim::NodeEnergy| {
         format!(
@@ -656,11 +661,11 @@ mod tests {
         let mut q = question(&["first-touch"], vec![]);
         q.machine = terrace_machine::preset("grace-hopper").unwrap();
         q.input = "workload:skew,accesses=1M".to_owned();
-        let whole = Plan::new(&q.machine, "skew,accesses=1M").unwrap();
+        let whole = SimSetup::new(&q.machine, "skew,accesses=1M").unwrap();
         assert!(whole.host_bytes() > Bytes::gib(90), "{}", whole.host_bytes());
         let mut small = whole;
         small.host_memory = Some(Bytes::gib(8));
-        let error = simulate(&small, "first-touch", Options::default()).unwrap_err();
+        let error = simulate(&small, "first-touch", RunOptions::default()).unwrap_err();
         let said = error.to_string();
         assert!(said.contains("8 GiB is there; give fast= or size="), "{said}");
         q.input = "workload:skew,accesses=20k,size=4MiB,hot_size=1MiB".to_owned();

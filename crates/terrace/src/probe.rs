@@ -7,17 +7,17 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use terrace_machine::{
-    rank, render_text, with_store, By, Evidence, FarStore, Link, Machine, MachineError, RankError,
-    TiersReport,
+    rank, render_text, with_store, Evidence, FarStore, Link, Machine, MachineError, RankAttribute,
+    RankError, TiersReport,
 };
 use terrace_probe::disk::{measure_disk, Disk, DiskRecord, DiskTask, Order, Way};
-use terrace_probe::figures::{figures, Figures};
+use terrace_probe::figures::{figures, ProbeFigures};
 use terrace_probe::{
-    plan, run, situation, Instrument, Live, Measurements, PageKind, Situation, Task,
+    plan, run, situation, Instrument, LiveMachine, Measurements, PageKind, Situation, Task,
 };
-pub use terrace_probe::{Depth, Progress};
+pub use terrace_probe::{Depth, ProbeProgress};
 use terrace_sys::{Root, SysError};
-use terrace_topology::{load_machine, Source, TopologyError};
+use terrace_topology::{load_machine, MachineSource, TopologyError};
 use terrace_types::BytesPerSec;
 
 /// Why nothing was measured.
@@ -49,7 +49,7 @@ pub struct Probed {
     /// What was measured.
     pub measured: Measurements,
     /// What it says of the machine.
-    pub figures: Figures,
+    pub figures: ProbeFigures,
     /// How deep it went.
     pub depth: Depth,
 }
@@ -62,11 +62,11 @@ pub struct Probed {
 pub fn probe(
     depth: Depth,
     stop: &AtomicBool,
-    told: &mut dyn FnMut(&Progress),
+    told: &mut dyn FnMut(&ProbeProgress),
 ) -> Result<Probed, ProbeError> {
-    let machine = load_machine(&Source::Live)?;
+    let machine = load_machine(&MachineSource::Live)?;
     let situation = situation(machine, &Root::live());
-    let mut live = Live::new(&situation, depth, stop);
+    let mut live = LiveMachine::new(&situation, depth, stop);
     probe_with(&situation, depth, &mut live, told)
 }
 
@@ -89,10 +89,10 @@ pub fn probe_disk(
     folder: &Path,
     depth: Depth,
     stop: &AtomicBool,
-    told: &mut dyn FnMut(&Progress),
+    told: &mut dyn FnMut(&ProbeProgress),
 ) -> Result<ProbedDisk, ProbeError> {
     let mut each = |done, all, task: &DiskTask| {
-        told(&Progress { what: name(task), done, all, left: None });
+        told(&ProbeProgress { what: name(task), done, all, left: None });
     };
     let disk = measure_disk(folder, depth, stop, &mut each)?;
     Ok(ProbedDisk { folder: folder.to_owned(), disk })
@@ -204,7 +204,7 @@ pub fn probe_with(
     situation: &Situation,
     depth: Depth,
     instrument: &mut dyn Instrument,
-    told: &mut dyn FnMut(&Progress),
+    told: &mut dyn FnMut(&ProbeProgress),
 ) -> Result<Probed, ProbeError> {
     let plan = plan(situation, depth);
     if !plan.steps.iter().any(|s| s.task.pair().1.is_some()) {
@@ -264,7 +264,7 @@ impl Probed {
     /// The machine has no tiers.
     pub fn json(&self) -> Result<Value, ProbeError> {
         let machine = self.machine();
-        let ranking = rank(machine, By::Bandwidth, None)?;
+        let ranking = rank(machine, RankAttribute::Bandwidth, None)?;
         let report = TiersReport::new(machine, &ranking, "probe");
         let mut value = to_value(&report);
         let initiator = ranking.initiator;
@@ -319,7 +319,7 @@ impl Probed {
     /// The machine has no tiers.
     pub fn text(&self) -> Result<String, ProbeError> {
         let machine = self.machine();
-        let ranking = rank(machine, By::Bandwidth, None)?;
+        let ranking = rank(machine, RankAttribute::Bandwidth, None)?;
         let mut out = render_text(machine, &ranking, "probe");
         for ((initiator, target, pages), levels) in &self.figures.curves {
             let pages = if *pages == PageKind::Huge { "huge pages" } else { "base pages" };
@@ -377,7 +377,7 @@ fn to_value<T: Serialize>(value: &T) -> Value {
 
 /// One measurement: what was asked, and each figure under a name with its unit, its spread beside
 /// it.
-fn record(record: &terrace_probe::Record) -> Value {
+fn record(record: &terrace_probe::TaskRecord) -> Value {
     let (first, second) = match record.task {
         Task::Chase { .. } | Task::Misses { .. } | Task::Shootdown { .. } => ("latency_ns", ""),
         Task::Stream { .. } | Task::Interleave { .. } => ("bandwidth_bytes_per_s", ""),

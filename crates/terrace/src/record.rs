@@ -10,9 +10,9 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-use terrace_sys::{CaptureArea, CaptureOptions, Ended, Runner, StartError, SysError};
+use terrace_sys::{CaptureArea, CaptureOptions, CommandExit, Runner, StartError, SysError};
 use terrace_trace::capture::{Capture, Filter, Totals};
-use terrace_trace::{Header, TraceError, TraceWriter};
+use terrace_trace::{TraceError, TraceHeader, TraceWriter};
 use terrace_types::{Bytes, Nanos};
 
 /// Threads that can be recorded at once. The memory is reserved for all of them, 1 GiB of
@@ -32,7 +32,7 @@ const PAUSE: Nanos = Nanos::micros(300);
 
 /// Who tells the loads and stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum CaptureMethod {
     /// An emulator that the program runs under.
     Emulator,
     /// A translator that the program runs in (`capture/translator`).
@@ -43,10 +43,10 @@ pub enum Source {
 
 /// What to record.
 #[derive(Debug, Clone)]
-pub struct Spec {
+pub struct RecordSpec {
     /// Who tells.
-    pub source: Source,
-    /// Name allocations of at least so many bytes; with [`Source::Hooks`] only.
+    pub source: CaptureMethod,
+    /// Name allocations of at least so many bytes; with [`CaptureMethod::Hooks`] only.
     pub objects: Option<Bytes>,
     /// File to write.
     pub output: PathBuf,
@@ -91,7 +91,7 @@ pub enum RecordError {
 #[derive(Debug)]
 pub struct Recorded {
     /// How the program ended, to end alike.
-    pub ended: Ended,
+    pub ended: CommandExit,
     /// What was seen and kept.
     pub totals: Totals,
     /// Bytes of the trace.
@@ -124,14 +124,15 @@ impl Recorded {
 ///
 /// # Errors
 /// [`RecordError`], only before the program starts.
-pub fn record(spec: &Spec, argv: &[OsString]) -> Result<Recorded, RecordError> {
+pub fn record(spec: &RecordSpec, argv: &[OsString]) -> Result<Recorded, RecordError> {
     spec.check()?;
     let (emulator, plugin) = match spec.source {
-        Source::Emulator => (emulator()?, plugin()?),
-        Source::Translator => (translator()?, PathBuf::new()),
-        Source::Hooks => Default::default(),
+        CaptureMethod::Emulator => (emulator()?, plugin()?),
+        CaptureMethod::Translator => (translator()?, PathBuf::new()),
+        CaptureMethod::Hooks => Default::default(),
     };
-    let program = if spec.source == Source::Hooks { None } else { Some(Program::find(argv)?) };
+    let program =
+        if spec.source == CaptureMethod::Hooks { None } else { Some(Program::find(argv)?) };
     let output = |source| RecordError::Output { path: spec.output.clone(), source };
     let file = BufWriter::with_capacity(1 << 20, File::create(&spec.output).map_err(output)?);
     let filter = Filter { begins_later: spec.begin_at.is_some(), ..spec.filter.clone() };
@@ -154,7 +155,7 @@ pub fn record(spec: &Spec, argv: &[OsString]) -> Result<Recorded, RecordError> {
         plugin: plugin.clone(),
     })?;
     let mut runner = match program {
-        Some(program) if spec.source == Source::Translator => {
+        Some(program) if spec.source == CaptureMethod::Translator => {
             Runner::start(&program.translated(&emulator, &area.path()))?
         }
         Some(program) => Runner::start(&program.under(&emulator, &plugin, &area.path()))?,
@@ -173,41 +174,41 @@ pub fn record(spec: &Spec, argv: &[OsString]) -> Result<Recorded, RecordError> {
     Ok(recorder.finish(ended, spec))
 }
 
-impl Spec {
+impl RecordSpec {
     /// What the hooks cannot give.
     fn check(&self) -> Result<(), RecordError> {
         let lacking = |why: &str| Err(RecordError::Lacking(why.to_owned()));
         match self.source {
-            Source::Hooks if self.values => {
+            CaptureMethod::Hooks if self.values => {
                 lacking("hooks come before a store and do not know its value; use --source full")
             }
-            Source::Hooks if self.pcs => {
+            CaptureMethod::Hooks if self.pcs => {
                 lacking("hooks do not tell where an instruction lies; use --source full")
             }
-            Source::Translator if self.values => {
+            CaptureMethod::Translator if self.values => {
                 lacking("the translator tells addresses and not yet values; use --source full")
             }
-            Source::Emulator | Source::Translator if self.objects.is_some() => lacking(
+            CaptureMethod::Emulator | CaptureMethod::Translator if self.objects.is_some() => lacking(
                 "objects are told by hooks only; compile with terrace-cc and use --source hooks",
             ),
             _ => Ok(()),
         }
     }
 
-    fn header(&self, argv: &[OsString]) -> Header {
+    fn header(&self, argv: &[OsString]) -> TraceHeader {
         let mut notes = self.filter.notes();
         for (name, what) in [(&self.begin_at, "began at"), (&self.end_at, "ended at")] {
             notes.extend(name.iter().map(|name| format!("recording {what} function {name}")));
         }
-        if self.source == Source::Hooks {
+        if self.source == CaptureMethod::Hooks {
             notes.push("instructions are not known: each load or store counts as one".into());
             notes.push("what libraries do is not seen, but for copying and filling memory".into());
         }
-        Header {
+        TraceHeader {
             source: match self.source {
-                Source::Emulator => "full",
-                Source::Translator => "translated",
-                Source::Hooks => "hooks",
+                CaptureMethod::Emulator => "full",
+                CaptureMethod::Translator => "translated",
+                CaptureMethod::Hooks => "hooks",
             }
             .into(),
             command: argv.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
@@ -215,9 +216,9 @@ impl Spec {
             page_size_bytes: terrace_sys::page_size().0,
             pcs: self.pcs,
             values: self.values,
-            dependence: self.source != Source::Hooks,
+            dependence: self.source != CaptureMethod::Hooks,
             notes,
-            ..Header::default()
+            ..TraceHeader::default()
         }
     }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use terrace_riscv::elf::ElfError;
 use terrace_riscv::linux::{Process, ProcessEnd, ProcessObserver};
 use terrace_trace::capture::Filter;
-use terrace_trace::{Header, TraceError, TraceWriter};
+use terrace_trace::{TraceError, TraceHeader, TraceWriter};
 use terrace_types::Bytes;
 
 /// Bytes of a program file at most; a static program has a few million.
@@ -131,14 +131,14 @@ pub fn record(program: &RiscvProgram, recording: &RiscvRecording) -> Result<Risc
     let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
     let mut notes = recording.filter.notes();
     notes.push("a program for riscv64; an atomic operation is a load and a store".to_owned());
-    let header = Header {
+    let header = TraceHeader {
         source: "riscv".into(),
         command: program.arguments.iter().map(text).collect(),
         period: recording.filter.period,
         page_size_bytes: terrace_riscv::memory::PAGE_BYTES,
         pcs: recording.pcs,
         notes,
-        ..Header::default()
+        ..TraceHeader::default()
     };
     let mut writer = TraceWriter::new(file, &header)?;
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {

@@ -1,7 +1,7 @@
 //! `terrace device hbm` and `terrace sim --machine stack:...`: stacked memory evaluated, swept and
 //! put under programs.
 
-use crate::predict::{predict, Answer, PredictError, Question};
+use crate::predict::{predict, PredictError, Prediction, Question};
 use serde::Serialize;
 use std::fmt::Write;
 use std::io::Read;
@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use terrace_device::hbm::design::{PublishedFigures, StackDesign};
 use terrace_device::hbm::energy::StackTraffic;
 use terrace_device::hbm::evaluate::{
-    evaluate_with, Detail, StackEvaluation, ThermalState, Traffic,
+    evaluate_with, Detail, StackEvaluation, StackLoad, ThermalState,
 };
 use terrace_device::hbm::sweep::{designs, pareto, SweptDesign, SweptKey};
 use terrace_device::hbm::{file, node, presets, StackError};
@@ -198,7 +198,7 @@ fn evaluate_all(
         let index = next.fetch_add(1, Ordering::Relaxed);
         let Some(design) = swept.get(index) else { return };
         let result =
-            design.design.as_ref().ok().map(|d| evaluate_with(d, Traffic::Saturated, detail));
+            design.design.as_ref().ok().map(|d| evaluate_with(d, StackLoad::Saturated, detail));
         if let Ok(mut results) = results.lock() {
             results[index] = result;
         }
@@ -321,7 +321,7 @@ fn close_loop(
     policy: &str,
     question: &Question,
 ) -> Result<StackRun, StackProblem> {
-    let demand = |traffic| evaluate_with(design, Traffic::Demand(traffic), Detail::Sweep);
+    let demand = |traffic| evaluate_with(design, StackLoad::Demand(traffic), Detail::Sweep);
     let mut evaluation = demand(StackTraffic::NONE);
     let mut machine = stack_machine(base, design, &evaluation)?;
     let mut rounds = 0;
@@ -373,7 +373,7 @@ fn with_known_energy(machine: &Machine) -> Machine {
 /// Seconds of the run, and what one stack was asked for: bytes are the node's energy over what the
 /// machine says that a byte takes.
 fn traffic_of(
-    answer: &Answer,
+    answer: &Prediction,
     machine: &Machine,
     design: &StackDesign,
     policy: &str,
@@ -383,8 +383,9 @@ fn traffic_of(
     let mut traffic =
         StackTraffic { activations_per_burst: node::activations(design), ..StackTraffic::NONE };
     let stacks = design.package.stacks;
-    let in_stacks =
-        |n: &&terrace_machine::Node| policy == ALL_FAST || n.kind == terrace_machine::Kind::Hbm;
+    let in_stacks = |n: &&terrace_machine::Node| {
+        policy == ALL_FAST || n.kind == terrace_machine::MemoryKind::Hbm
+    };
     for node in machine.nodes.iter().filter(in_stacks) {
         let Some(energy) = entry.run.energy.iter().find(|e| e.node == node.id) else { continue };
         let rate = |joules: Option<f64>, pj: Option<u32>| match (joules, pj) {

@@ -9,8 +9,8 @@ use terrace_machine::Machine;
 use terrace_pool::{
     simulate_system, system_preset_text, HostOutcome, HostPlan, PoolError, SystemDescription,
 };
-use terrace_sim::{Input, Plan};
-use terrace_topology::{load_machine, Source, TopologyError};
+use terrace_sim::{SimInput, SimSetup};
+use terrace_topology::{load_machine, MachineSource, TopologyError};
 use terrace_types::Seed;
 
 /// Bytes of a system file that are read at most: more than the largest that is accepted.
@@ -103,9 +103,9 @@ pub fn simulate_inputs(question: &SystemQuestion) -> Result<SystemAnswer, System
     replace_counts(&mut system, question)?;
     let groups = system.hosts.iter();
     let machines: Result<Vec<Machine>, TopologyError> =
-        groups.map(|group| load_machine(&Source::parse_machine(&group.machine))).collect();
+        groups.map(|group| load_machine(&MachineSource::parse_machine(&group.machine))).collect();
     let machines = machines?;
-    let inputs: Result<Vec<Input>, PredictError> =
+    let inputs: Result<Vec<SimInput>, PredictError> =
         question.inputs.iter().map(|text| read_input(text, machines.first())).collect();
     let inputs = inputs?;
     let file = &question.system;
@@ -168,9 +168,9 @@ fn replace_counts(
 }
 
 /// A recording, or a workload; its size follows the first group's machine unless it is given.
-fn read_input(text: &str, machine: Option<&Machine>) -> Result<Input, PredictError> {
+fn read_input(text: &str, machine: Option<&Machine>) -> Result<SimInput, PredictError> {
     match (text.strip_prefix("workload:"), machine) {
-        (Some(workload), Some(machine)) => Ok(Plan::new(machine, workload)?.input),
+        (Some(workload), Some(machine)) => Ok(SimSetup::new(machine, workload)?.input),
         _ => recording(text),
     }
 }

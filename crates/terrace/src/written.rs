@@ -1,9 +1,9 @@
 //! Which tier's written bytes the hardware tells: memory controllers matched to nodes by the
 //! machine model.
 
-use terrace_machine::{Kind, Machine, Node};
+use terrace_machine::{Machine, MemoryKind, Node};
 use terrace_sys::{controllers, Root, SysError, WriteCounter, WrittenTo};
-use terrace_track::{Tier, Written};
+use terrace_track::{TierNodes, Written};
 use terrace_types::{Bytes, CpuId};
 
 /// Of each tier, what counts the bytes written to it, if anything does; and why not where something
@@ -11,7 +11,7 @@ use terrace_types::{Bytes, CpuId};
 pub(crate) fn counters(
     root: &Root,
     machine: &Machine,
-    tiers: &[Tier],
+    tiers: &[TierNodes],
 ) -> (Vec<Option<Written>>, Option<SysError>) {
     let mut refused = None;
     let counted = tiers.iter().map(|tier| {
@@ -29,12 +29,12 @@ pub(crate) fn counters(
 /// Memory that the controllers of these sockets tell apart from all other and that is this tier's,
 /// all of it. Memory elsewhere (CXL, HBM, a part of a socket whose other part is of another tier)
 /// has no counter that is known to be its own.
-fn served(machine: &Machine, tier: &Tier) -> Option<(WrittenTo, Vec<u32>)> {
+fn served(machine: &Machine, tier: &TierNodes) -> Option<(WrittenTo, Vec<u32>)> {
     let nodes: Vec<&Node> = tier.nodes.iter().filter_map(|id| machine.node(*id)).collect();
     let kind = nodes.first()?.kind;
     let to = match kind {
-        Kind::Dram => WrittenTo::Dram,
-        Kind::Pmem => WrittenTo::Pmem,
+        MemoryKind::Dram => WrittenTo::Dram,
+        MemoryKind::Pmem => WrittenTo::Pmem,
         _ => return None,
     };
     let mut sockets: Vec<u32> =
@@ -77,8 +77,8 @@ mod tests {
     use terrace_machine::preset;
     use terrace_types::NodeId;
 
-    fn tier(nodes: &[u16]) -> Tier {
-        Tier { nodes: nodes.iter().map(|n| NodeId(*n)).collect() }
+    fn tier(nodes: &[u16]) -> TierNodes {
+        TierNodes { nodes: nodes.iter().map(|n| NodeId(*n)).collect() }
     }
 
     #[test]

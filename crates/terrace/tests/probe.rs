@@ -2,9 +2,9 @@
 //! contract's.
 
 use std::collections::BTreeMap;
-use terrace_machine::{preset, rank, By, Evidence, Machine};
-use terrace_probe::kernels::Kernel;
-use terrace_probe::{Instrument, Measured, Outcome, Situation, Task, Trouble};
+use terrace_machine::{preset, rank, Evidence, Machine, RankAttribute};
+use terrace_probe::kernels::ElementKernel;
+use terrace_probe::{Instrument, MeasuredFigure, Situation, Task, TaskOutcome, Trouble};
 use terrace_terrace::predict::{predict, Question, TrackerKind};
 use terrace_terrace::probe::{probe_with, Depth, ProbeError};
 use terrace_terrace::types::{Bytes, BytesPerSec, Nanos, Seed, Tick};
@@ -17,7 +17,7 @@ struct Fake {
 }
 
 impl Instrument for Fake {
-    fn measure(&mut self, task: &Task) -> Result<Outcome, Trouble> {
+    fn measure(&mut self, task: &Task) -> Result<TaskOutcome, Trouble> {
         self.now = self.now.after(Nanos::millis(5));
         self.left = self.left.checked_sub(1).ok_or(Trouble::Interrupted)?;
         let (initiator, target) = task.pair();
@@ -32,14 +32,15 @@ impl Instrument for Fake {
                 link.and_then(|l| l.read_latency).map_or(100.0, |f| f.value.get() as f64) * 1.02
             }
             Task::Misses { chains, .. } => 100.0 / f64::from((*chains).min(12)),
-            Task::Stream { kernel: Kernel::Write, .. } => {
+            Task::Stream { kernel: ElementKernel::Write, .. } => {
                 rate(link.and_then(|l| l.write_bandwidth)) * 0.97
             }
             _ => rate(link.and_then(|l| l.read_bandwidth)) * 0.97,
         };
-        let figure = Measured { value, spread: value * 0.01, runs: 5, disturbed: 1, noisy: false };
+        let figure =
+            MeasuredFigure { value, spread: value * 0.01, runs: 5, disturbed: 1, noisy: false };
         let second = matches!(task, Task::Loaded { .. } | Task::Move { .. }).then_some(figure);
-        Ok(Outcome::new(figure, second, "fake"))
+        Ok(TaskOutcome::new(figure, second, "fake"))
     }
 
     fn now(&mut self) -> Tick {
@@ -97,8 +98,9 @@ fn the_machine_file_is_read_back_within_what_was_measured_and_simulated() {
                 "{name}: {off}"
             );
         }
-        let order =
-            |m: &Machine| rank(m, By::Bandwidth, None).expect("tiers").tiers[0].nodes.clone();
+        let order = |m: &Machine| {
+            rank(m, RankAttribute::Bandwidth, None).expect("tiers").tiers[0].nodes.clone()
+        };
         assert_eq!(order(&back), order(&told), "{name}");
     }
     let machine = Machine::from_toml(&probed("lab-cxl", usize::MAX).machine_file(), "m")

@@ -1,5 +1,5 @@
 //! Test helpers, a dev-dependency only: machines to test with, fakes of the engine's five ports,
-//! and a small closed-loop machine ([`World`]) on which engine and policies run end to end
+//! and a small closed-loop machine ([`ClosedLoopWorld`]) on which engine and policies run end to end
 //! without a kernel.
 #![forbid(unsafe_code)]
 
@@ -10,7 +10,7 @@ mod world_ports;
 
 pub use fakes::{FailingJournal, MemoryJournal, ScriptedTracker, StoppingTracker};
 pub use machines::{cxl, dcpmm, hbm, machine, numa, tier, NodeSpec};
-pub use world::{Access, Rng, World, WorldSpec, PID, START};
+pub use world::{ClosedLoopWorld, PageAccessRate, Rng, WorldSpec, PID, START};
 pub use world_ports::{
     BitTracker, PageTracker, RegionTracker, WorldClock, WorldMover, WorldTarget, WriteTracker,
 };

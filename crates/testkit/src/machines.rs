@@ -1,7 +1,7 @@
 //! Small machine models.
 
 use terrace_machine::{
-    CoreModel, Energy, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node, Tlb,
+    CoreModel, Energy, Evidence, Figure, Link, Machine, MemoryKind, MigrationCost, Node, TlbSpec,
 };
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId, TierState};
 
@@ -28,7 +28,7 @@ pub fn machine(name: &str, specs: &[NodeSpec]) -> Machine {
     let figure = |value| Figure { value, evidence: Evidence::Config };
     let nodes = specs.iter().enumerate().map(|(i, s)| Node {
         id: NodeId(i as u16),
-        kind: Kind::Dram,
+        kind: MemoryKind::Dram,
         cpus: if s.cpus { vec![CpuId(i as u32)] } else { Vec::new() },
         capacity: s.capacity,
         reserved: Bytes::ZERO,
@@ -63,7 +63,7 @@ pub fn machine(name: &str, specs: &[NodeSpec]) -> Machine {
         name: name.to_owned(),
         page_size: Bytes(4096),
         core: CoreModel { ns_per_instruction: 0.25, outstanding_misses: 10, tlb_flush: Nanos(0) },
-        tlb: Tlb::default(),
+        tlb: TlbSpec::default(),
         caches: Vec::new(),
         nodes: nodes.collect(),
         links,

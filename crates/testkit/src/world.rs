@@ -19,14 +19,14 @@ pub const START: Vpn = Vpn(0x10_000);
 
 /// True accesses a second of one page.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Access {
+pub struct PageAccessRate {
     /// Reads.
     pub reads: f64,
     /// Writes.
     pub writes: f64,
 }
 
-impl Access {
+impl PageAccessRate {
     /// Both.
     #[must_use]
     pub fn rate(self) -> f64 {
@@ -74,13 +74,13 @@ pub struct WorldSpec {
     /// Pages of the process, and the node each was first touched on.
     pub first_touch: Vec<NodeId>,
     /// The workload: true rates of page `i` at a time.
-    pub access: Box<dyn Fn(usize, Tick) -> Access>,
+    pub access: Box<dyn Fn(usize, Tick) -> PageAccessRate>,
     /// Seed of all chance.
     pub seed: u64,
 }
 
 /// The world. Shared by its ports.
-pub struct World {
+pub struct ClosedLoopWorld {
     pub(crate) spec: WorldSpec,
     pub(crate) now: Tick,
     pub(crate) nodes: Vec<NodeId>,
@@ -103,7 +103,7 @@ pub struct World {
     served: f64,
 }
 
-impl World {
+impl ClosedLoopWorld {
     /// A world at time zero.
     #[must_use]
     pub fn new(spec: WorldSpec) -> Rc<RefCell<Self>> {

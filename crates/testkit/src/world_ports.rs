@@ -1,6 +1,6 @@
-//! The engine's ports onto a [`World`].
+//! The engine's ports onto a [`ClosedLoopWorld`].
 
-use crate::world::{World, PID, START};
+use crate::world::{ClosedLoopWorld, PID, START};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use terrace_types::{
     Vpn, VpnRange,
 };
 
-type Shared = Rc<RefCell<World>>;
+type Shared = Rc<RefCell<ClosedLoopWorld>>;
 
 /// The world's time.
 pub struct WorldClock(pub Shared);
@@ -140,7 +140,7 @@ struct Batch {
 
 impl Batch {
     /// The call returns: its time passes.
-    fn end(&mut self, world: &mut World, outcome: &mut MoveOutcome, limits: &MoveLimits) {
+    fn end(&mut self, world: &mut ClosedLoopWorld, outcome: &mut MoveOutcome, limits: &MoveLimits) {
         outcome.longest_call = outcome.longest_call.max(self.spent.min(limits.longest_call));
         outcome.cost += self.spent;
         world.pass(self.spent);
@@ -156,7 +156,7 @@ fn join(done: &mut Vec<Move>, m: &Move, vpn: u64) {
 }
 
 /// Charges CPU time to a reply, and to the world's account.
-fn charge(world: &mut World, observation: &mut Observation, ns: f64) {
+fn charge(world: &mut ClosedLoopWorld, observation: &mut Observation, ns: f64) {
     observation.cpu = Nanos(ns as u64);
     world.cpu += observation.cpu;
 }
@@ -300,7 +300,7 @@ impl Tracker for PageTracker {
         }
         let mut world = self.world.borrow_mut();
         let mut skim = Skim { present: world.pages() as u64, ..Skim::default() };
-        let look = |world: &mut World, touched: &mut [bool], span: Nanos| {
+        let look = |world: &mut ClosedLoopWorld, touched: &mut [bool], span: Nanos| {
             for (page, touched) in touched.iter_mut().enumerate().filter(|(_, touched)| !**touched)
             {
                 let rate = (world.spec.access)(page, world.now).rate();

@@ -2,7 +2,7 @@
 
 use crate::error::TopologyError;
 use crate::tree::View;
-use terrace_machine::{CxlDevice, DaxDevice, Figure, Kind, Link, Node};
+use terrace_machine::{CxlDevice, DaxDevice, Figure, Link, MemoryKind, Node};
 use terrace_types::{Bytes, BytesPerSec, NodeId};
 
 pub(crate) const DAX: &str = "sys/bus/dax/devices";
@@ -64,15 +64,15 @@ fn nature(path: &str) -> Option<&'static str> {
 pub(crate) fn name_kinds(nodes: &mut [Node], devices: &[DaxDevice]) {
     for device in devices.iter().filter(|d| d.system_ram == Some(true)) {
         let kind = match device.nature.as_deref() {
-            Some("NVM") => Kind::Pmem,
-            Some("CXL") => Kind::Cxl,
-            _ => Kind::Dax,
+            Some("NVM") => MemoryKind::Pmem,
+            Some("CXL") => MemoryKind::Cxl,
+            _ => MemoryKind::Dax,
         };
         for node in nodes.iter_mut().filter(|n| Some(n.id) == device.target_node) {
             // A node may join ordinary memory and a device; its CPUs then say what it mostly is.
             if node.cpus.is_empty() {
                 node.kind = kind;
-                if kind == Kind::Pmem {
+                if kind == MemoryKind::Pmem {
                     node.block = OPTANE_BLOCK;
                 }
             }
@@ -89,7 +89,7 @@ pub(crate) fn guess_blocks(nodes: &mut [Node], links: &[Link], notes: &mut Vec<S
         let links = links.iter().filter(|l| l.target == node);
         links.filter_map(figure).map(|f| f.value.get()).max()
     };
-    for node in nodes.iter_mut().filter(|n| n.kind == Kind::Unknown && n.cpus.is_empty()) {
+    for node in nodes.iter_mut().filter(|n| n.kind == MemoryKind::Unknown && n.cpus.is_empty()) {
         let (read, write) =
             (best(node.id, |l| l.read_bandwidth), best(node.id, |l| l.write_bandwidth));
         if read.zip(write).is_some_and(|(read, write)| write <= read / 2) {
@@ -128,7 +128,7 @@ mod tests {
     /// The block of node 1 of a machine whose firmware tells these bandwidths, and the notes made.
     fn guessed(read: u64, write: u64, change: fn(&mut Node)) -> (u64, usize) {
         let mut machine = preset("lab-cxl").unwrap();
-        machine.nodes[1].kind = Kind::Unknown;
+        machine.nodes[1].kind = MemoryKind::Unknown;
         change(&mut machine.nodes[1]);
         let figure = |value| {
             Some(Figure { value: BytesPerSec(value), ..machine.links[1].read_bandwidth.unwrap() })
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_names_or_has_cpus_is_not_guessed_at() {
-        assert_eq!(guessed(13_000, 4_600, |n| n.kind = Kind::Cxl), (64, 0));
+        assert_eq!(guessed(13_000, 4_600, |n| n.kind = MemoryKind::Cxl), (64, 0));
         assert_eq!(guessed(13_000, 4_600, |n| n.cpus = vec![terrace_types::CpuId(7)]), (64, 0));
     }
 }

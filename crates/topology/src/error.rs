@@ -1,7 +1,7 @@
 //! What can be wrong with a tree, an archive or a file. One line each: what, on which target, why,
 //! what to try.
 
-use terrace_machine::{MachineError, Problem};
+use terrace_machine::{MachineConflict, MachineError};
 
 /// Why no machine could be read, or no archive written.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +84,7 @@ pub enum TopologyError {
         /// Tree.
         path: String,
         /// What does not fit.
-        problem: Problem,
+        problem: MachineConflict,
     },
     /// A machine file, XML or preset was refused.
     #[error(transparent)]

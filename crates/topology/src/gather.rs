@@ -6,7 +6,7 @@ use crate::devices::{CXL, DAX};
 use crate::error::TopologyError;
 use crate::models::{MIDR, NVIDIA};
 use crate::sysfs::{CPUS, NODES, STAMP, TIERS};
-use crate::tree::{Archive, Entry, Tree, View, MAX_FILE};
+use crate::tree::{Archive, FileKind, FileTree, View, MAX_FILE};
 use std::collections::BTreeMap;
 use std::io::Write;
 use terrace_types::Bytes;
@@ -32,7 +32,7 @@ enum Item {
 
 /// Writes the archive of `tree` to `out`. `page_size` is noted in it, for sysfs does not say.
 pub fn gather(
-    tree: &dyn Tree,
+    tree: &dyn FileTree,
     page_size: Bytes,
     out: &mut dyn Write,
 ) -> Result<Gathered, TopologyError> {
@@ -165,10 +165,10 @@ impl Gatherer<'_, '_> {
             return Err(TopologyError::TooLarge { path: path.to_owned(), limit, unit });
         }
         match entry {
-            Entry::Link(target) => {
+            FileKind::Link(target) => {
                 self.items.insert(real, Item::Link(target));
             }
-            Entry::File => match self.view.text(&real) {
+            FileKind::File => match self.view.text(&real) {
                 Ok(Some(text)) => {
                     self.items.insert(real, Item::File(text.into_bytes()));
                 }
@@ -178,7 +178,7 @@ impl Gatherer<'_, '_> {
                 }
                 Err(error) => return Err(error),
             },
-            Entry::Missing | Entry::Folder | Entry::Other => {}
+            FileKind::Missing | FileKind::Folder | FileKind::Other => {}
         }
         Ok(())
     }

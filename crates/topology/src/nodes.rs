@@ -6,7 +6,7 @@ use crate::sysfs::{CPUS, NODES};
 use crate::tree::{malformed, View};
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_machine::{
-    list_numbers, parse_list, parse_mask, Energy, Kind, Node, MAX_CAPACITY, MAX_CPU, MAX_NODE,
+    list_numbers, parse_list, parse_mask, Energy, MemoryKind, Node, MAX_CAPACITY, MAX_CPU, MAX_NODE,
 };
 use terrace_types::{Bytes, CpuId, NodeId};
 
@@ -69,13 +69,17 @@ fn node(view: &View<'_>, id: NodeId) -> Result<Node, TopologyError> {
             Bytes::ZERO
         }),
     };
-    let kind = if cpus.is_empty() || capacity == Bytes::ZERO { Kind::Unknown } else { Kind::Dram };
+    let kind = if cpus.is_empty() || capacity == Bytes::ZERO {
+        MemoryKind::Unknown
+    } else {
+        MemoryKind::Dram
+    };
     Ok(described(id, kind, capacity, package(view, &cpus)?, cpus))
 }
 
 fn described(
     id: NodeId,
-    kind: Kind,
+    kind: MemoryKind,
     capacity: Bytes,
     package: Option<u32>,
     cpus: Vec<CpuId>,
@@ -99,7 +103,7 @@ fn whole(view: &View<'_>) -> Result<Node, TopologyError> {
     let text = view.text("proc/meminfo")?.unwrap_or_default();
     let capacity = mem_total(&text)
         .ok_or_else(|| malformed("proc/meminfo", &text, "a line `MemTotal: NUMBER kB`"))?;
-    Ok(described(NodeId(0), Kind::Dram, capacity, package(view, &cpus)?, cpus))
+    Ok(described(NodeId(0), MemoryKind::Dram, capacity, package(view, &cpus)?, cpus))
 }
 
 /// Numbers of a list such as `0-3,8`, none above `max`; `None` where there is no such file, or,
@@ -196,7 +200,7 @@ fn place_cpus_of_no_node(view: &View<'_>, nodes: &mut [Node]) -> Result<(), Topo
         view.remark(format!("No node lists CPUs: CPUs {numbers} are given to node {}.", node.id));
         node.package = package(view, &rest)?;
         node.cpus = rest;
-        node.kind = Kind::Dram;
+        node.kind = MemoryKind::Dram;
     }
     Ok(())
 }
@@ -213,7 +217,7 @@ fn place_memory_of_no_node(view: &View<'_>, nodes: &mut [Node]) -> Result<(), To
     if let Some(node) = nodes.get_mut(best) {
         view.remark(format!("No node states its memory: all is taken as node {}'s.", node.id));
         node.capacity = total;
-        node.kind = Kind::Dram;
+        node.kind = MemoryKind::Dram;
     }
     Ok(())
 }

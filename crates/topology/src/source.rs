@@ -15,7 +15,7 @@ const MAX_INPUT: usize = 256 << 20;
 
 /// Where a machine is read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum MachineSource {
     /// The machine this runs on.
     Live,
     /// A machine file, hwloc XML, a gathered tree or its archive.
@@ -24,7 +24,7 @@ pub enum Source {
     Preset(String),
 }
 
-impl Source {
+impl MachineSource {
     /// As `tiers --machine` takes it: `live`, `preset:NAME` or a path.
     #[must_use]
     pub fn parse(text: &str) -> Self {
@@ -56,20 +56,20 @@ impl Source {
 }
 
 /// Reads the machine alone.
-pub fn load_machine(source: &Source) -> Result<Machine, TopologyError> {
+pub fn load_machine(source: &MachineSource) -> Result<Machine, TopologyError> {
     load(source).map(|survey| survey.machine)
 }
 
 /// Reads a machine and what surrounds it.
-pub fn load(source: &Source) -> Result<Survey, TopologyError> {
+pub fn load(source: &MachineSource) -> Result<Survey, TopologyError> {
     match source {
-        Source::Live => {
+        MachineSource::Live => {
             let mut found = survey(&DiskTree::live(), "live")?;
             found.machine.page_size = terrace_sys::page_size();
             Ok(found)
         }
-        Source::Preset(name) => Ok(plain(preset_or_error(name)?)),
-        Source::Path(path) => load_path(path),
+        MachineSource::Preset(name) => Ok(plain(preset_or_error(name)?)),
+        MachineSource::Path(path) => load_path(path),
     }
 }
 

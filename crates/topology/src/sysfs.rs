@@ -10,11 +10,11 @@ use crate::error::TopologyError;
 use crate::links::links;
 use crate::models::models;
 use crate::nodes::{list_file, nodes};
-use crate::tree::{malformed, Tree, View};
+use crate::tree::{malformed, FileTree, View};
 use std::collections::BTreeMap;
 use terrace_machine::{
     add_known_figures, parse_list, CacheLevel, CoreModel, KernelTier, Machine, MigrationCost,
-    Surroundings, Survey, Tlb, MAX_CPU, MAX_NODE,
+    Surroundings, Survey, TlbSpec, MAX_CPU, MAX_NODE,
 };
 use terrace_types::{Bytes, CpuId, NodeId};
 
@@ -26,7 +26,7 @@ pub(crate) const STAMP: &str = "terrace-gather";
 
 /// The machine that a tree describes. `name` stands in messages, and names the machine where the
 /// tree has no host name.
-pub fn survey(tree: &dyn Tree, name: &str) -> Result<Survey, TopologyError> {
+pub fn survey(tree: &dyn FileTree, name: &str) -> Result<Survey, TopologyError> {
     let view = View::new(tree, name)?;
     let mut notes = Vec::new();
     let dax = devices::dax(&view)?;
@@ -47,7 +47,7 @@ pub fn survey(tree: &dyn Tree, name: &str) -> Result<Survey, TopologyError> {
         name: machine_name(&view, name)?,
         page_size: page_size(&view)?,
         core: CoreModel::default(),
-        tlb: Tlb::default(),
+        tlb: TlbSpec::default(),
         caches: caches(&view, &cpus)?,
         nodes,
         links,

@@ -5,19 +5,21 @@ mod common;
 use common::{fixture, golden, outside, Scratch};
 use std::path::Path;
 use std::process::Command;
-use terrace_machine::{explain_with, preset_names, rank, render_text, By, Survey, TiersReport};
-use terrace_topology::{load, Source};
+use terrace_machine::{
+    explain_with, preset_names, rank, render_text, RankAttribute, Survey, TiersReport,
+};
+use terrace_topology::{load, MachineSource};
 use terrace_types::NodeId;
 
 fn read(path: &Path) -> Survey {
-    load(&Source::Path(path.to_path_buf())).unwrap_or_else(|error| panic!("{error}"))
+    load(&MachineSource::Path(path.to_path_buf())).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// JSON of `tiers --by bandwidth` as each of these nodes sees it.
 fn json(survey: &Survey, source: &str, initiators: &[Option<u16>]) -> String {
     let mut out = String::new();
     for initiator in initiators {
-        let ranking = rank(&survey.machine, By::Bandwidth, initiator.map(NodeId))
+        let ranking = rank(&survey.machine, RankAttribute::Bandwidth, initiator.map(NodeId))
             .unwrap_or_else(|error| panic!("{error}"));
         let report = TiersReport::new(&survey.machine, &ranking, source);
         out += &serde_json::to_string_pretty(&report).expect("JSON");
@@ -29,7 +31,7 @@ fn json(survey: &Survey, source: &str, initiators: &[Option<u16>]) -> String {
 /// The table, by both attributes, and what `doctor` would say.
 fn text(survey: &Survey, source: &str) -> String {
     let mut out = String::new();
-    for by in [By::Bandwidth, By::Latency] {
+    for by in [RankAttribute::Bandwidth, RankAttribute::Latency] {
         let ranking = rank(&survey.machine, by, None).unwrap_or_else(|error| panic!("{error}"));
         out += &render_text(&survey.machine, &ranking, source);
         out.push('\n');
@@ -127,9 +129,9 @@ fn hwloc_xml_of_our_own() {
 fn presets() {
     let mut out = String::new();
     for name in preset_names() {
-        let source = Source::Preset(name.to_owned());
+        let source = MachineSource::Preset(name.to_owned());
         let survey = load(&source).unwrap_or_else(|error| panic!("{error}"));
-        let ranking = rank(&survey.machine, By::Bandwidth, None).expect("ranking");
+        let ranking = rank(&survey.machine, RankAttribute::Bandwidth, None).expect("ranking");
         out += &render_text(&survey.machine, &ranking, &source.label());
         out.push('\n');
     }
@@ -191,6 +193,6 @@ fn a_compressed_archive_says_how_to_unpack_it() {
     let Some(path) = outside("hwloc/fakememinitiators-1np2c+1npp+gi.tar.bz2") else {
         return;
     };
-    let error = load(&Source::Path(path)).expect_err("compressed").to_string();
+    let error = load(&MachineSource::Path(path)).expect_err("compressed").to_string();
     assert!(error.contains("bzip2") && error.contains("tar xf"), "{error}");
 }

@@ -8,7 +8,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use terrace_machine::Machine;
 use terrace_topology::{
-    gather, load, read_archive, survey, DiskTree, Entry, MemoryTree, Source, Tree, View,
+    gather, load, read_archive, survey, DiskTree, FileKind, FileTree, MachineSource, MemoryTree,
+    View,
 };
 use terrace_types::Bytes;
 
@@ -134,7 +135,7 @@ fn links_in_a_circle_and_out_of_the_tree() {
     symlink("../../../../../../../secret", node.join("cpumap")).expect("symlink");
     let disk = DiskTree::at(&root);
     let view = View::new(&disk, "t").unwrap_or_else(|error| panic!("{error}"));
-    assert!(matches!(disk.entry(&format!("{NODE}/cpulist")), Entry::Link(_)));
+    assert!(matches!(disk.entry(&format!("{NODE}/cpulist")), FileKind::Link(_)));
     assert_eq!(view.text(&format!("{NODE}/cpulist")).ok(), Some(None));
     assert_eq!(view.text(&format!("{NODE}/cpumap")).ok(), Some(None));
 }
@@ -151,7 +152,7 @@ fn a_pipe_is_never_opened() {
         return;
     }
     // Without CPUs there is no machine; what matters is that this returns.
-    let error = load(&Source::Path(scratch.0.clone())).expect_err("no CPUs").to_string();
+    let error = load(&MachineSource::Path(scratch.0.clone())).expect_err("no CPUs").to_string();
     assert!(error.contains("no node has CPUs"), "{error}");
 }
 
@@ -167,14 +168,15 @@ fn files_that_are_something_else() {
     ] {
         let path = scratch.0.join(name);
         fs::write(&path, content).expect("write");
-        let error = load(&Source::Path(path)).expect_err("refused").to_string();
+        let error = load(&MachineSource::Path(path)).expect_err("refused").to_string();
         assert!(error.contains(part) && !error.contains('\n'), "{name}: {error}");
     }
-    let error = load(&Source::Path(scratch.0.clone())).expect_err("refused").to_string();
+    let error = load(&MachineSource::Path(scratch.0.clone())).expect_err("refused").to_string();
     assert!(error.contains("no sys/devices/system in it"), "{error}");
-    let error = load(&Source::Path(scratch.0.join("none"))).expect_err("refused").to_string();
+    let error =
+        load(&MachineSource::Path(scratch.0.join("none"))).expect_err("refused").to_string();
     assert!(error.contains("no such file or folder"), "{error}");
-    let error = load(&Source::parse("preset:none")).expect_err("refused").to_string();
+    let error = load(&MachineSource::parse("preset:none")).expect_err("refused").to_string();
     assert!(error.contains("no preset named `none`"), "{error}");
 }
 
@@ -199,7 +201,7 @@ fn what_is_gathered_reads_the_same() {
 
 #[test]
 fn this_machine_is_read_gathered_and_read_again() {
-    let live = load(&Source::Live).unwrap_or_else(|error| panic!("{error}"));
+    let live = load(&MachineSource::Live).unwrap_or_else(|error| panic!("{error}"));
     assert!(!live.machine.nodes.is_empty());
     let mut bytes = Vec::new();
     let gathered = gather(&DiskTree::live(), live.machine.page_size, &mut bytes)
@@ -208,7 +210,7 @@ fn this_machine_is_read_gathered_and_read_again() {
     let scratch = Scratch::new("live");
     let path = scratch.0.join("live.tar");
     fs::write(&path, &bytes).expect("write");
-    let again = load(&Source::Path(path)).unwrap_or_else(|error| panic!("{error}"));
+    let again = load(&MachineSource::Path(path)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(again.machine.nodes.len(), live.machine.nodes.len());
     assert_eq!(again.machine.page_size, live.machine.page_size);
     assert_eq!(again.machine.caches, live.machine.caches);
@@ -231,9 +233,12 @@ fn a_full_disk_is_reported() {
 
 #[test]
 fn sources_by_name() {
-    assert_eq!(Source::parse("live"), Source::Live);
-    assert_eq!(Source::parse("preset:lab-cxl").label(), "preset:lab-cxl");
-    assert_eq!(Source::parse("a.toml"), Source::Path("a.toml".into()));
-    assert_eq!(Source::parse_machine("lab-cxl"), Source::Preset("lab-cxl".to_owned()));
-    assert_eq!(Source::parse_machine("./lab-cxl"), Source::Path("./lab-cxl".into()));
+    assert_eq!(MachineSource::parse("live"), MachineSource::Live);
+    assert_eq!(MachineSource::parse("preset:lab-cxl").label(), "preset:lab-cxl");
+    assert_eq!(MachineSource::parse("a.toml"), MachineSource::Path("a.toml".into()));
+    assert_eq!(
+        MachineSource::parse_machine("lab-cxl"),
+        MachineSource::Preset("lab-cxl".to_owned())
+    );
+    assert_eq!(MachineSource::parse_machine("./lab-cxl"), MachineSource::Path("./lab-cxl".into()));
 }

@@ -6,7 +6,9 @@ mod common;
 use common::fixture;
 use std::fs;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use terrace_machine::{explain_with, from_hwloc_xml, rank, render_text, By, Machine, Survey};
+use terrace_machine::{
+    explain_with, from_hwloc_xml, rank, render_text, Machine, RankAttribute, Survey,
+};
 use terrace_topology::{gather, read_archive, survey, DiskTree};
 use terrace_types::{Bytes, Seed};
 
@@ -70,7 +72,7 @@ fn mutate(bytes: &[u8], random: &mut Random) -> Vec<u8> {
 
 /// What every reader's result must stand.
 fn use_up(survey: &Survey) {
-    for by in [By::Bandwidth, By::Latency, By::Capacity] {
+    for by in [RankAttribute::Bandwidth, RankAttribute::Latency, RankAttribute::Capacity] {
         for node in survey.machine.nodes.iter().map(|n| n.id).take(3) {
             if let Ok(ranking) = rank(&survey.machine, by, Some(node)) {
                 let text = render_text(&survey.machine, &ranking, "x");

@@ -1,7 +1,9 @@
 //! Machines on which Linux runs and that are unlike most: each gives a machine and says what was
 //! left out. Random trees of all such oddities follow; a failure prints the seed.
 
-use terrace_machine::{rank, render_text, By, Evidence, Kind, Machine, Ranking};
+use terrace_machine::{
+    rank, render_text, Evidence, Machine, MemoryKind, RankAttribute, TierRanking,
+};
 use terrace_topology::{gather, read_archive, survey, MemoryTree};
 use terrace_types::{Bytes, CpuId, NodeId, Seed};
 
@@ -21,14 +23,15 @@ fn read(tree: &MemoryTree) -> Machine {
     survey(tree, "t").unwrap_or_else(|error| panic!("{error}")).machine
 }
 
-fn tiers(machine: &Machine) -> (Vec<Vec<u16>>, Ranking) {
-    let ranking = rank(machine, By::Bandwidth, None).unwrap_or_else(|error| panic!("{error}"));
+fn tiers(machine: &Machine) -> (Vec<Vec<u16>>, TierRanking) {
+    let ranking =
+        rank(machine, RankAttribute::Bandwidth, None).unwrap_or_else(|error| panic!("{error}"));
     let tiers = ranking.tiers.iter().map(|t| t.nodes.iter().map(|n| n.0).collect()).collect();
     (tiers, ranking)
 }
 
 /// Lines of `terrace tiers`, joined, so that a sentence can be looked for.
-fn shown(machine: &Machine, ranking: &Ranking) -> String {
+fn shown(machine: &Machine, ranking: &TierRanking) -> String {
     let text = render_text(machine, ranking, "x");
     text.lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
@@ -76,7 +79,7 @@ fn a_power9_with_a_gpu_driver_has_gpu_memory() {
     tree.file("proc/cpuinfo", "cpu\t\t: POWER9, altivec supported\nplatform\t: PowerNV\n")
         .link("sys/bus/pci/drivers/nvidia/0004:04:00.0", "../../../../devices/pci0");
     let machine = read(&tree);
-    assert!(machine.nodes.iter().all(|n| n.cpus.is_empty() == (n.kind == Kind::Gpu)));
+    assert!(machine.nodes.iter().all(|n| n.cpus.is_empty() == (n.kind == MemoryKind::Gpu)));
     // Its figures are not known for that, nor its order.
     assert_eq!(tiers(&machine).1.unordered.len(), 6);
 }
@@ -108,7 +111,7 @@ fn with_fake_numa_each_cpu_is_of_one_node() {
     let cpus: Vec<usize> = machine.nodes.iter().map(|n| n.cpus.len()).collect();
     assert_eq!(cpus, [8, 0, 0, 0]);
     assert!(machine.notes.iter().any(|n| n.starts_with("CPUs 0-7 are listed by several nodes")));
-    assert!(machine.nodes.iter().all(|n| n.kind == Kind::Dram));
+    assert!(machine.nodes.iter().all(|n| n.kind == MemoryKind::Dram));
     assert_eq!(tiers(&machine).0, [[0, 1, 2, 3]]);
 }
 
@@ -161,7 +164,10 @@ fn cpus_and_memory_of_no_node_are_placed_or_noted() {
     // A node's own file without a size, as in containers that hide it.
     tree.file(&format!("{NODES}/node0/meminfo"), "");
     let machine = read(&tree);
-    assert_eq!((machine.nodes[0].capacity, machine.nodes[0].kind), (Bytes(4096 << 10), Kind::Dram));
+    assert_eq!(
+        (machine.nodes[0].capacity, machine.nodes[0].kind),
+        (Bytes(4096 << 10), MemoryKind::Dram)
+    );
 }
 
 /// Knights Landing in flat mode, without HMAT as it is.
@@ -179,7 +185,7 @@ fn knights_landing(hbm: u32, distances: [&str; 2]) -> MemoryTree {
 fn a_knights_landing_is_known_and_its_far_memory_is_the_fast_one() {
     let machine = read(&knights_landing(1, ["10 31", "31 10"]));
     let (order, ranking) = tiers(&machine);
-    assert_eq!((order, machine.nodes[1].kind), (vec![vec![1], vec![0]], Kind::Hbm));
+    assert_eq!((order, machine.nodes[1].kind), (vec![vec![1], vec![0]], MemoryKind::Hbm));
     let figure = ranking.tiers[0].read_bandwidth.expect("the preset's");
     assert_eq!((figure.value.get(), figure.evidence), (400_000_000_000, Evidence::Preset));
     assert!(ranking.unordered.is_empty());
@@ -191,7 +197,7 @@ fn a_knights_landing_is_known_and_its_far_memory_is_the_fast_one() {
     // Of another cluster mode no figures are known: the kind is, the order is not.
     let machine = read(&knights_landing(2, ["10 31 31", "31 10 41"]));
     let (_, ranking) = tiers(&machine);
-    assert_eq!((machine.nodes[1].kind, ranking.unordered.len()), (Kind::Hbm, 2));
+    assert_eq!((machine.nodes[1].kind, ranking.unordered.len()), (MemoryKind::Hbm, 2));
     // Nor with distances that no such machine has.
     let machine = read(&knights_landing(1, ["10 17", "17 10"]));
     assert_eq!(tiers(&machine).1.unordered, [NodeId(1)]);
@@ -205,7 +211,7 @@ fn a_grace_hopper_is_known() {
     tree.file(&format!("{CPUS}/cpu0/regs/identification/midr_el1"), "0x00000000410fd4f0\n")
         .link("sys/bus/pci/drivers/nvidia/0009:01:00.0", "../../../../devices/pci0");
     let machine = read(&tree);
-    assert_eq!((machine.nodes[1].kind, tiers(&machine).1.unordered.len()), (Kind::Gpu, 0));
+    assert_eq!((machine.nodes[1].kind, tiers(&machine).1.unordered.len()), (MemoryKind::Gpu, 0));
     // What this rests on is gathered with the tree.
     let mut bytes = Vec::new();
     gather(&tree, Bytes(4096), &mut bytes).unwrap_or_else(|error| panic!("{error}"));
@@ -294,7 +300,7 @@ fn any_machine_on_which_linux_runs_is_read() {
             survey(&tree, "t").unwrap_or_else(|error| panic!("TERRACE_SEED={seed}: {error}"));
         let machine = found.machine;
         assert_eq!(machine.check(), Ok(()), "TERRACE_SEED={seed}");
-        for by in [By::Bandwidth, By::Latency, By::Capacity] {
+        for by in [RankAttribute::Bandwidth, RankAttribute::Latency, RankAttribute::Capacity] {
             let ranking = rank(&machine, by, None)
                 .unwrap_or_else(|error| panic!("TERRACE_SEED={seed}: {error}"));
             let text = render_text(&machine, &ranking, "x");

@@ -5,7 +5,7 @@
 use std::io::{BufReader, Cursor, Read, Seek};
 use std::sync::OnceLock;
 use std::time::Instant;
-use terrace_trace::{Access, Block, BlockKind, Header, TraceError, TraceReader, TraceWriter};
+use terrace_trace::{Access, Block, BlockKind, TraceError, TraceHeader, TraceReader, TraceWriter};
 
 /// Words whose every load and store becomes an access with the program counter of its place in the
 /// source.
@@ -139,7 +139,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     type Stream = fn(&mut Recorder, u64) -> Result<(), TraceError>;
     for (name, stream) in [("cg-like", cg_like as Stream), ("bfs-like", bfs_like)] {
         let mut recorder =
-            Recorder { writer: TraceWriter::new(Vec::new(), &Header::default())?, count: 0 };
+            Recorder { writer: TraceWriter::new(Vec::new(), &TraceHeader::default())?, count: 0 };
         let began = cpu_seconds();
         stream(&mut recorder, 20_000_000)?;
         let bytes = recorder.writer.finish()?;

@@ -1,7 +1,7 @@
 //! A block becomes columns again.
 
 use crate::encode::{class, ESCAPE, LINE};
-use crate::event::{Event, Kind};
+use crate::event::{AccessDescriptor, TraceEvent};
 use crate::events;
 use crate::frame::{section, BlockInfo, BlockKind, BLOCK_ACCESSES};
 use crate::pack::{unzigzag, Taker, Unpacker};
@@ -27,12 +27,13 @@ struct Shape {
     advance: u64,
     /// Accesses back to the one it is predicted from.
     back: u16,
-    kind: Kind,
+    kind: AccessDescriptor,
 }
 
 impl Shape {
     fn of(line: u64) -> Self {
-        let (class, kind, gap) = (line as u32 & 3, Kind((line >> 16) as u8), line >> 24);
+        let (class, kind, gap) =
+            (line as u32 & 3, AccessDescriptor((line >> 16) as u8), line >> 24);
         Self {
             head: gap.min(PACKED_GAP) << PACKED_ADDRESS | u64::from(kind.is_store()) << 63,
             counts: if class == u32::from(class::WHOLE) { 0 } else { (1 << PACKED_ADDRESS) - 1 },
@@ -54,7 +55,7 @@ impl Shape {
 pub struct Block {
     pub(crate) info: BlockInfo,
     addresses: Vec<u64>,
-    kinds: Vec<Kind>,
+    kinds: Vec<AccessDescriptor>,
     gaps: Vec<u32>,
     packed: Vec<u64>,
     jumps: Vec<(u32, u64)>,
@@ -62,7 +63,7 @@ pub struct Block {
     pcs: Vec<u64>,
     values: Vec<u8>,
     times: Vec<u64>,
-    events: Vec<Event>,
+    events: Vec<TraceEvent>,
     /// A power of two of them, so that a position of sixteen bits is always one.
     steps: Box<[u64; STEPS]>,
     pub(crate) unpacker: Unpacker,
@@ -145,7 +146,7 @@ impl Block {
 
     /// Size, direction and dependence.
     #[must_use]
-    pub fn kinds(&self) -> &[Kind] {
+    pub fn kinds(&self) -> &[AccessDescriptor] {
         &self.kinds
     }
 
@@ -184,7 +185,7 @@ impl Block {
 
     /// Events of an event block.
     #[must_use]
-    pub fn events(&self) -> &[Event] {
+    pub fn events(&self) -> &[TraceEvent] {
         &self.events
     }
 
@@ -306,7 +307,7 @@ impl Block {
             self.addresses.resize(BLOCK_ACCESSES, 0);
             self.gaps.resize(BLOCK_ACCESSES, 0);
         }
-        self.kinds.resize(count, Kind(0));
+        self.kinds.resize(count, AccessDescriptor(0));
         // Four positions among the steps, sixteen bits each, in one register. There are `count`
         // steps, so none of them can run into the next without its end being wrong.
         let (mut next, end) = (packed([0, ends[0], ends[1], ends[2]]), packed(ends));
@@ -319,7 +320,7 @@ impl Block {
                 line = split(escapes.next().ok_or(ESCAPES_END)?);
             }
             *gap = (line >> 24) as u32;
-            *kind = Kind((line >> 16) as u8);
+            *kind = AccessDescriptor((line >> 16) as u8);
             // The predictor: class, and how many accesses back.
             let (class, back) = (line as u32 & 3, line as usize >> 2 & 0x3fff);
             let step = steps[(next >> (class * 16)) as usize % STEPS];
@@ -346,7 +347,7 @@ impl Block {
         let mut table = self.dictionary(shapes)?.map(Shape::of);
         let mut escapes = self.unpacker.get(section::ESCAPES).chunks_exact(LINE);
         self.packed.resize(count, 0);
-        self.kinds.resize(count, Kind(0));
+        self.kinds.resize(count, AccessDescriptor(0));
         let (mut next, end) = (packed([0, ends[0], ends[1], ends[2]]), packed(ends));
         let (words, steps) = (&mut self.packed[..count], &*self.steps);
         let mut all = 0;

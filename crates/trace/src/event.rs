@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What a tick of a trace's time is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
-pub enum Clock {
+pub enum TraceClock {
     /// One instruction executed by the thread. Threads' clocks are comparable: a thread that waited
     /// for others goes on at the time of the one that is furthest.
     #[default]
@@ -18,18 +18,18 @@ pub enum Clock {
 /// meaning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Header {
+pub struct TraceHeader {
     /// What was recorded: `full`, `lackey`, `perf`, `damo`, ...
     pub source: String,
     /// The command line, one word an item.
     pub command: Vec<String>,
     /// What time counts.
-    pub clock: Clock,
+    pub clock: TraceClock,
     /// Nanoseconds of a tick; for instructions a nominal figure (four a nanosecond), since how long
     /// they take is for a machine model to say.
     pub ns_per_tick: f64,
     /// One access in so many was kept; 1 keeps all. Where it is larger, `gap` counts from the
-    /// access kept before. Of samples ([`Header::sampled`]): the mean number of the sampler's
+    /// access kept before. Of samples ([`TraceHeader::sampled`]): the mean number of the sampler's
     /// events between two of them, 0 where it is not known.
     pub period: u64,
     /// The accesses are samples, as hardware or DAMON takes them: which accesses are missing is
@@ -48,12 +48,12 @@ pub struct Header {
     pub notes: Vec<String>,
 }
 
-impl Default for Header {
+impl Default for TraceHeader {
     fn default() -> Self {
         Self {
             source: String::new(),
             command: Vec::new(),
-            clock: Clock::Instructions,
+            clock: TraceClock::Instructions,
             ns_per_tick: 0.25,
             period: 1,
             sampled: false,
@@ -66,7 +66,7 @@ impl Default for Header {
     }
 }
 
-impl Header {
+impl TraceHeader {
     /// What is missing by design, as a sentence's end ("samples, one for about 10009 events");
     /// `None` where all accesses were kept. Times of the rest cannot be simulated.
     #[must_use]
@@ -86,9 +86,9 @@ impl Header {
 /// to 7 the dependence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
-pub struct Kind(pub u8);
+pub struct AccessDescriptor(pub u8);
 
-impl Kind {
+impl AccessDescriptor {
     /// The code of sizes that are no power of two up to 64.
     pub const ODD: u8 = 7;
     /// The largest dependence that can be written.
@@ -142,7 +142,7 @@ pub struct Access {
     pub size: u32,
     /// Whether it wrote.
     pub store: bool,
-    /// See [`Kind::depends`].
+    /// See [`AccessDescriptor::depends`].
     pub depends: u8,
     /// Instructions the thread has executed since its last access, the one that makes this access
     /// included.
@@ -154,7 +154,7 @@ pub struct Access {
 
 /// Something other than an access, at a time on a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct TraceEvent {
     /// Time in the trace's ticks.
     pub time: u64,
     /// Process it happened in; processes are numbered from 0 in the order they appear.

@@ -1,6 +1,6 @@
 //! Events as bytes.
 
-use crate::event::{Event, What};
+use crate::event::{TraceEvent, What};
 use crate::pack::{put_number, unzigzag, zigzag, Taker};
 
 /// Longest name that is kept, bytes.
@@ -19,7 +19,7 @@ const MARK: u8 = 10;
 const LOST: u8 = 11;
 
 /// Appends an event: length, then what it is, so that readers can step over kinds they do not know.
-pub fn put(out: &mut Vec<u8>, event: &Event, scratch: &mut Vec<u8>) {
+pub fn put(out: &mut Vec<u8>, event: &TraceEvent, scratch: &mut Vec<u8>) {
     scratch.clear();
     put_number(scratch, event.time);
     put_number(scratch, u64::from(event.process));
@@ -60,7 +60,7 @@ pub fn put(out: &mut Vec<u8>, event: &Event, scratch: &mut Vec<u8>) {
 }
 
 /// Takes the next event; `Some(None)` for a kind that is not known here.
-pub fn take(rest: &mut Taker<'_>) -> Option<Option<Event>> {
+pub fn take(rest: &mut Taker<'_>) -> Option<Option<TraceEvent>> {
     let length = usize::try_from(rest.number()?).ok()?;
     let mut t = Taker(rest.bytes(length)?);
     let (time, process, thread) = (t.number()?, t.small()?, t.small()?);
@@ -91,7 +91,7 @@ pub fn take(rest: &mut Taker<'_>) -> Option<Option<Event>> {
         _ => return Some(None),
     };
     // Bytes left over are fields that a later version added.
-    Some(Some(Event { time, process, thread, what }))
+    Some(Some(TraceEvent { time, process, thread, what }))
 }
 
 fn signed(t: &mut Taker<'_>) -> Option<i32> {

@@ -3,7 +3,7 @@
 //!
 //! # Interface
 //!
-//! Writing: [`TraceWriter::new`]`(out, &Header)`, then [`TraceWriter::access`] for each access,
+//! Writing: [`TraceWriter::new`]`(out, &TraceHeader)`, then [`TraceWriter::access`] for each access,
 //! [`TraceWriter::event`] for what else happens, [`TraceWriter::advance`] where a thread waited,
 //! and [`TraceWriter::finish`].
 //!
@@ -15,14 +15,14 @@
 //! | column | element |
 //! |---|---|
 //! | [`Block::addresses`] | `u64`, virtual address of the first byte |
-//! | [`Block::kinds`] | [`Kind`], one byte: size, store or load, how many loads ago the address was loaded |
+//! | [`Block::kinds`] | [`AccessDescriptor`], one byte: size, store or load, how many loads ago the address was loaded |
 //! | [`Block::gaps`] | `u32`, instructions since the thread's last access, this access's own included |
 //! | [`Block::pcs`], [`Block::values`] | only where the header says so |
 //!
-//! Time is in ticks ([`Header::clock`], [`Header::ns_per_tick`]); of each access by
+//! Time is in ticks ([`TraceHeader::clock`], [`TraceHeader::ns_per_tick`]); of each access by
 //! [`Block::times_into`]. To interleave threads, open a reader a thread, or select each thread's
 //! blocks, and merge by time; [`Block::jumps`] tells where a thread waited. A block of
-//! [`BlockKind::Events`] holds [`Event`]s; each stands in the file before the accesses that came
+//! [`BlockKind::Events`] holds [`TraceEvent`]s; each stands in the file before the accesses that came
 //! after it.
 //!
 //! A recording may lack something: the file was cut off, a block is damaged, or the recorder could
@@ -67,7 +67,7 @@ mod write;
 
 pub use decode::Block;
 pub use error::TraceError;
-pub use event::{Access, Clock, Event, Header, Kind, What};
+pub use event::{Access, AccessDescriptor, TraceClock, TraceEvent, TraceHeader, What};
 pub use frame::{mend_checksums, BlockInfo, BlockKind, BLOCK_ACCESSES, MAGIC, VERSION};
 pub use info::Info;
 pub use read::TraceReader;

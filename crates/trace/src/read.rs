@@ -2,7 +2,7 @@
 
 use crate::decode::Block;
 use crate::error::TraceError;
-use crate::event::Header;
+use crate::event::TraceHeader;
 use crate::frame::{section, BlockInfo, BlockKind, HEAD, MAGIC, MOST_HEADER, VERSION};
 use crate::omissions;
 use crate::pack::Unpacker;
@@ -16,7 +16,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 #[derive(Debug)]
 pub struct TraceReader<R> {
     input: R,
-    header: Header,
+    header: TraceHeader,
     blocks: Vec<BlockInfo>,
     length: u64,
     finished: bool,
@@ -105,7 +105,7 @@ impl<R: Read + Seek> TraceReader<R> {
     }
 
     /// What the trace says of itself.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &TraceHeader {
         &self.header
     }
 
@@ -226,7 +226,7 @@ impl<R: Read + Seek> TraceReader<R> {
     }
 }
 
-fn read_header(input: &mut impl Read) -> Result<(Header, u64), TraceError> {
+fn read_header(input: &mut impl Read) -> Result<(TraceHeader, u64), TraceError> {
     let failed = |source| TraceError::Read { offset: 0, source };
     let mut head = [0; 16];
     let got = read_up_to(input, &mut head).map_err(failed)?;
@@ -252,7 +252,7 @@ fn read_header(input: &mut impl Read) -> Result<(Header, u64), TraceError> {
     if crc32fast::hash(&json) != crc {
         return Err(damaged("its checksum does not match"));
     }
-    let header: Header = serde_json::from_slice(&json).map_err(|e| damaged(&e.to_string()))?;
+    let header: TraceHeader = serde_json::from_slice(&json).map_err(|e| damaged(&e.to_string()))?;
     Ok((header, 16 + u64::from(length)))
 }
 

@@ -1,6 +1,6 @@
 //! Where blocks go once they are complete: packed and written at once, or by a thread of their own.
 
-use crate::encode::Columns;
+use crate::encode::ColumnEncoder;
 use crate::error::TraceError;
 use crate::frame::{section, BlockInfo, BlockKind};
 use crate::pack::Packer;
@@ -28,7 +28,7 @@ pub struct Head {
 /// A block's content.
 #[derive(Debug)]
 pub enum Content {
-    Accesses(Box<Columns>),
+    Accesses(Box<ColumnEncoder>),
     /// Events as they lie in the section.
     Events(Vec<u8>),
     /// The end of the trace, and what it lacks, as that lies in the section.
@@ -104,7 +104,7 @@ enum Job {
 struct Behind<W> {
     jobs: SyncSender<Job>,
     /// Columns to use again.
-    empty: Receiver<Box<Columns>>,
+    empty: Receiver<Box<ColumnEncoder>>,
     errors: Receiver<TraceError>,
     offset: Arc<AtomicU64>,
     failed: bool,
@@ -212,7 +212,7 @@ pub struct Sink<W> {
     state: State<W>,
     /// In the boxes they were handed over in.
     #[allow(clippy::vec_box)]
-    spare: Vec<Box<Columns>>,
+    spare: Vec<Box<ColumnEncoder>>,
 }
 
 impl<W: Write> Sink<W> {
@@ -232,7 +232,7 @@ impl<W: Write> Sink<W> {
     }
 
     /// Columns for the next block.
-    pub fn empty(&mut self) -> Box<Columns> {
+    pub fn empty(&mut self) -> Box<ColumnEncoder> {
         if let State::Behind(behind) = &self.state {
             self.spare.extend(behind.empty.try_iter());
         }

@@ -1,7 +1,7 @@
 //! A trace as lines of text, one an access or event.
 
 use crate::decode::Block;
-use crate::event::{Event, What};
+use crate::event::{TraceEvent, What};
 use crate::frame::BlockKind;
 use std::fmt::Write;
 
@@ -53,7 +53,7 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || directs(c) { '?' } else { c }).collect()
 }
 
-fn event_line(event: &Event, out: &mut String) {
+fn event_line(event: &TraceEvent, out: &mut String) {
     let _ = write!(out, "{} {}:{} ", event.time, event.process, event.thread);
     let _ = match &event.what {
         What::Map { start, length, protection, flags, name } => {

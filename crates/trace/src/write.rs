@@ -1,8 +1,8 @@
 //! Writes traces, block by block.
 
-use crate::encode::{BlockBuilder, Row, Told};
+use crate::encode::{AccessRow, BlockBuilder, EncodedAccess};
 use crate::error::TraceError;
-use crate::event::{Access, Clock, Event, Header};
+use crate::event::{Access, TraceClock, TraceEvent, TraceHeader};
 use crate::events;
 use crate::frame::{BlockKind, BLOCK_ACCESSES, BLOCK_EVENTS, MAGIC, MOST_HEADER, VERSION};
 use crate::omissions::Omissions;
@@ -21,7 +21,10 @@ const BEFORE_HEADER: usize = MAGIC.len() + 1 + 4 + 4;
 
 /// A file's first bytes, up to the first block. The header's JSON takes `length(its own length)`
 /// bytes, filled up with spaces, which JSON allows.
-fn header_bytes(header: &Header, length: impl Fn(usize) -> usize) -> Result<Vec<u8>, TraceError> {
+fn header_bytes(
+    header: &TraceHeader,
+    length: impl Fn(usize) -> usize,
+) -> Result<Vec<u8>, TraceError> {
     let mut json = serde_json::to_vec(header)
         .map_err(|e| TraceError::Write { offset: 0, source: e.into() })?;
     let length = length(json.len());
@@ -57,7 +60,7 @@ struct Open {
 #[derive(Debug)]
 pub struct TraceWriter<W: Write> {
     sink: Sink<W>,
-    header: Header,
+    header: TraceHeader,
     /// Bytes of the header's JSON in the file, spaces at its end included.
     header_length: usize,
     threads: HashMap<u32, Open>,
@@ -79,7 +82,7 @@ impl<W: Write> TraceWriter<W> {
     ///
     /// # Errors
     /// [`TraceError::Write`], or [`TraceError::Unfit`] for a header of more than 1 MiB.
-    pub fn new(out: W, header: &Header) -> Result<Self, TraceError> {
+    pub fn new(out: W, header: &TraceHeader) -> Result<Self, TraceError> {
         Self::with_header_room(out, header, 0)
     }
 
@@ -88,7 +91,11 @@ impl<W: Write> TraceWriter<W> {
     ///
     /// # Errors
     /// As of [`TraceWriter::new`].
-    pub fn with_header_room(mut out: W, header: &Header, room: usize) -> Result<Self, TraceError> {
+    pub fn with_header_room(
+        mut out: W,
+        header: &TraceHeader,
+        room: usize,
+    ) -> Result<Self, TraceError> {
         let head = header_bytes(header, |json| json + room)?;
         out.write_all(&head).map_err(|source| TraceError::Write { offset: 0, source })?;
         Ok(Self {
@@ -132,14 +139,14 @@ impl<W: Write> TraceWriter<W> {
     /// [`TraceError::Write`].
     #[inline(always)]
     pub fn access(&mut self, process: u32, thread: u32, access: &Access) -> Result<(), TraceError> {
-        self.put(process, thread, &Told::new(access), access.gap, access.pc)
+        self.put(process, thread, &EncodedAccess::new(access), access.gap, access.pc)
     }
 
     fn put(
         &mut self,
         process: u32,
         thread: u32,
-        told: &Told,
+        told: &EncodedAccess,
         gap: u32,
         pc: u64,
     ) -> Result<(), TraceError> {
@@ -166,7 +173,7 @@ impl<W: Write> TraceWriter<W> {
         &mut self,
         (process, thread): (u32, u32),
         words: &[u64],
-        row: &Row,
+        row: &AccessRow,
         first: u32,
         rest: u64,
     ) -> Result<bool, TraceError> {
@@ -188,7 +195,7 @@ impl<W: Write> TraceWriter<W> {
         (process, thread): (u32, u32),
         words: &[u64],
         stride: usize,
-        row: &Row,
+        row: &AccessRow,
         first: u32,
         rest: u64,
     ) -> Result<usize, TraceError> {
@@ -238,7 +245,7 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Adds an access whose time was recorded. For traces whose clock is [`Clock::Nanoseconds`]:
+    /// Adds an access whose time was recorded. For traces whose clock is [`TraceClock::Nanoseconds`]:
     /// there every access must come this way. Times may run backwards.
     ///
     /// # Errors
@@ -250,7 +257,7 @@ impl<W: Write> TraceWriter<W> {
         access: &Access,
         time: u64,
     ) -> Result<(), TraceError> {
-        if self.header.clock != Clock::Nanoseconds {
+        if self.header.clock != TraceClock::Nanoseconds {
             return Err(TraceError::Unfit(
                 "a time of its own where time is counted in instructions",
             ));
@@ -284,7 +291,7 @@ impl<W: Write> TraceWriter<W> {
     ///
     /// # Errors
     /// [`TraceError::Write`].
-    pub fn event(&mut self, event: &Event) -> Result<(), TraceError> {
+    pub fn event(&mut self, event: &TraceEvent) -> Result<(), TraceError> {
         events::put(&mut self.pending, event, &mut self.scratch);
         self.pending_count += 1;
         let (first, last) = self.pending_span.unwrap_or((event.time, event.time));
@@ -366,7 +373,7 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// [`TraceError::Write`]; [`TraceError::Unfit`] for a header that does not fit the room of
     /// [`TraceWriter::with_header_room`], or with other columns.
-    pub fn finish_with_header(self, header: &Header) -> Result<W, TraceError>
+    pub fn finish_with_header(self, header: &TraceHeader) -> Result<W, TraceError>
     where
         W: Seek,
     {

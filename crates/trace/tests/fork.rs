@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use terrace_trace::capture::{Capture, Filter};
-use terrace_trace::{Block, Header, TraceReader, TraceWriter, What};
+use terrace_trace::{Block, TraceHeader, TraceReader, TraceWriter, What};
 
 const MESSAGE: u64 = 9 << 60;
 
@@ -12,7 +12,7 @@ fn begins(pid: u64, parent: u64) -> [u64; 5] {
 
 fn capture() -> Capture<Vec<u8>> {
     Capture::new(
-        TraceWriter::new(Vec::new(), &Header::default()).unwrap(),
+        TraceWriter::new(Vec::new(), &TraceHeader::default()).unwrap(),
         Filter::default(),
         false,
     )

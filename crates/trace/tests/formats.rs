@@ -5,10 +5,10 @@
 
 use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
-use terrace_trace::import::{import, Format, ImportError, Imported};
+use terrace_trace::import::{import, ImportError, Imported, RecordingFormat};
 use terrace_trace::{
-    block_lines, Access, Block, BlockKind, Clock, Event, Header, Info, TraceError, TraceReader,
-    TraceWriter, What,
+    block_lines, Access, Block, BlockKind, Info, TraceClock, TraceError, TraceEvent, TraceHeader,
+    TraceReader, TraceWriter, What,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -22,14 +22,14 @@ fn open(bytes: &[u8]) -> Result<TraceReader<Cursor<&[u8]>>, TraceError> {
 /// A small trace with all that version 1 can hold, two threads and two blocks of accesses of one of
 /// them.
 fn everything() -> Vec<u8> {
-    let header = Header {
+    let header = TraceHeader {
         source: "test".into(),
         command: vec!["./solver".into(), "in put".into()],
         pcs: true,
         values: true,
         dependence: true,
         notes: vec!["made by a test".into()],
-        ..Header::default()
+        ..TraceHeader::default()
     };
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
     let whats = [
@@ -59,7 +59,7 @@ fn everything() -> Vec<u8> {
         What::ThreadExit,
     ];
     for (i, what) in whats.into_iter().enumerate() {
-        writer.event(&Event { time: i as u64, process: 0, thread: 0, what }).unwrap();
+        writer.event(&TraceEvent { time: i as u64, process: 0, thread: 0, what }).unwrap();
     }
     for i in 0..40_000u64 {
         let access = Access {
@@ -171,13 +171,13 @@ fn every_error_is_one_line() {
 
 #[test]
 fn no_accesses_and_no_stores_are_traces_too() {
-    let empty = TraceWriter::new(Vec::new(), &Header::default()).unwrap().finish().unwrap();
+    let empty = TraceWriter::new(Vec::new(), &TraceHeader::default()).unwrap().finish().unwrap();
     let info = Info::of(&mut open(&empty).unwrap()).unwrap();
     assert_eq!(
         (info.accesses, info.bytes_per_access, info.seconds, info.complete),
         (0, None, 0.0, true)
     );
-    let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
+    let mut writer = TraceWriter::new(Vec::new(), &TraceHeader::default()).unwrap();
     writer.access(0, 0, &Access { address: u64::MAX, size: 8, ..Access::default() }).unwrap();
     let loads = writer.finish().unwrap();
     let info = Info::of(&mut open(&loads).unwrap()).unwrap();
@@ -186,7 +186,7 @@ fn no_accesses_and_no_stores_are_traces_too() {
 
 #[test]
 fn threads_and_times_are_found_without_reading_the_rest() {
-    let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
+    let mut writer = TraceWriter::new(Vec::new(), &TraceHeader::default()).unwrap();
     for i in 0..200_000u64 {
         let thread = (i / 1000 % 3) as u32;
         writer
@@ -212,7 +212,7 @@ fn threads_and_times_are_found_without_reading_the_rest() {
 
 #[test]
 fn more_threads_than_stay_open_come_back_whole() {
-    let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
+    let mut writer = TraceWriter::new(Vec::new(), &TraceHeader::default()).unwrap();
     for round in 0..5u64 {
         for thread in 0..200u32 {
             let access = Access {
@@ -262,7 +262,7 @@ fn a_full_disk_is_an_error_and_what_was_written_can_be_read() {
     for room in [10, 300, 1000, 40_000, 100_000] {
         let mut disk = Disk(Vec::new(), room);
         let mut failed = false;
-        match TraceWriter::new(&mut disk, &Header::default()) {
+        match TraceWriter::new(&mut disk, &TraceHeader::default()) {
             Err(TraceError::Write { .. }) => continue,
             Err(other) => panic!("{other}"),
             Ok(mut writer) => {
@@ -295,11 +295,14 @@ fn lackey_perf_and_damo_are_read() {
         while reader.next_block(&mut block).unwrap() {
             block_lines(&block, u64::MAX, &mut lines);
         }
-        assert_eq!(reader.header().clock == Clock::Nanoseconds, format != Format::Lackey);
+        assert_eq!(
+            reader.header().clock == TraceClock::Nanoseconds,
+            format != RecordingFormat::Lackey
+        );
         (read.accesses, read.skipped, lines)
     };
     let lackey = "==7== Lackey\nprogram's line\nI  04016b80,3\n L 1ffefffe78,8\nI  04016b83,5\nI  04016b88,5\n M 0421c7cc,4\n";
-    let (accesses, skipped, lines) = read(Format::Lackey, lackey);
+    let (accesses, skipped, lines) = read(RecordingFormat::Lackey, lackey);
     assert_eq!((accesses, skipped), (3, 1));
     assert_eq!(
         lines,
@@ -308,20 +311,20 @@ fn lackey_perf_and_damo_are_read() {
     );
     let perf = "prog 10/11 [000] 5.000001: 1 cpu/mem-loads/P: 7f00 4010 main\n\
                 prog 10/12 [001] 4.000001: 1 cpu/mem-stores/P: 7f40 4014 main\nnoise\n";
-    let (accesses, skipped, lines) = read(Format::Perf, perf);
+    let (accesses, skipped, lines) = read(RecordingFormat::Perf, perf);
     assert_eq!((accesses, skipped), (2, 1));
     assert!(lines.contains("5000001000 0:0 load 0x7f00 8 pc=0x4010\n"), "{lines}");
     assert!(lines.contains("4000001000 0:1 store 0x7f40 8 pc=0x4014\n"), "{lines}");
     let damo = "base_time_absolute: 8 m 59.809 s\n\nmonitoring_start:    0 ns\nmonitoring_end:   100.000 ms\n\
                 monitoring_duration:   100.000 ms\ntarget_id: 7\nnr_regions: 2\n\
                 1000-4000(  12.000 KiB):\t0\n10000-12000(   8.000 KiB):\t3\n";
-    let (accesses, skipped, lines) = read(Format::Damo, damo);
+    let (accesses, skipped, lines) = read(RecordingFormat::Damo, damo);
     assert_eq!((accesses, skipped), (3, 0));
     assert_eq!(lines.lines().next(), Some("100000000 0:0 load 0x10000 4096"));
 }
 
 /// What an import says, and what it wrote.
-fn imported(format: Format, text: &str) -> (Result<Imported, ImportError>, Vec<u8>) {
+fn imported(format: RecordingFormat, text: &str) -> (Result<Imported, ImportError>, Vec<u8>) {
     let mut out = Cursor::new(Vec::new());
     let read = import(format, text.as_bytes(), &mut out);
     (read, out.into_inner())
@@ -329,35 +332,39 @@ fn imported(format: Format, text: &str) -> (Result<Imported, ImportError>, Vec<u
 
 #[test]
 fn a_file_that_is_not_understood_is_refused_with_its_first_such_line() {
-    let (foreign, _) = imported(Format::Lackey, "\nhello\x1b\nworld\n");
+    let (foreign, _) = imported(RecordingFormat::Lackey, "\nhello\x1b\nworld\n");
     let error = foreign.unwrap_err().to_string();
     assert!(
         error.contains("0 of 2 lines") && error.contains("line 2 is not: hello\\u{1b}"),
         "{error}"
     );
     assert!(error.contains("--trace-mem=yes"), "{error}");
-    for format in [Format::Lackey, Format::Perf, Format::Damo] {
+    for format in [RecordingFormat::Lackey, RecordingFormat::Perf, RecordingFormat::Damo] {
         assert!(matches!(imported(format, "\n\n").0, Err(ImportError::Empty { .. })));
     }
     // Most lines must be understood: half of them are enough, less are not.
     let good = " L 10,4\n".repeat(3);
-    assert_eq!(imported(Format::Lackey, &format!("{good}a\nb\nc\n")).0.unwrap().skipped, 3);
-    let worse = imported(Format::Lackey, &format!("{good}a\nb\nc\nd\n")).0;
+    assert_eq!(
+        imported(RecordingFormat::Lackey, &format!("{good}a\nb\nc\n")).0.unwrap().skipped,
+        3
+    );
+    let worse = imported(RecordingFormat::Lackey, &format!("{good}a\nb\nc\nd\n")).0;
     assert!(matches!(worse, Err(ImportError::Foreign { lines: 7, understood: 3, first: 4, .. })));
     // Titles alone are no recording, as where damo prints regions in its other form.
     let titles = "monitoring_start: 0 ns\nmonitoring_end: 50 ms\ntarget_id: 0\nnr_regions: 1\n";
     assert!(matches!(
-        imported(Format::Damo, titles).0,
+        imported(RecordingFormat::Damo, titles).0,
         Err(ImportError::NoRecords { lines: 4, .. })
     ));
     let other = format!("{titles}0   addr 85.541 TiB (12.707 GiB ) access 0 %   age 1.500 s\n");
-    assert!(matches!(imported(Format::Damo, &other).0, Err(ImportError::Foreign { .. })));
+    assert!(matches!(imported(RecordingFormat::Damo, &other).0, Err(ImportError::Foreign { .. })));
     // No sample without a time: their order would be a guess.
-    let untimed = imported(Format::Perf, "  9/9  cpu/mem-loads/P:  7ff3de2ba010  562c6d17b183\n").0;
+    let untimed =
+        imported(RecordingFormat::Perf, "  9/9  cpu/mem-loads/P:  7ff3de2ba010  562c6d17b183\n").0;
     assert!(untimed.unwrap_err().to_string().contains("-F comm,pid,tid,time"));
     // What is longer than any line is one line that is not understood, not many.
     let long = format!("{good} L {}\n", "10,4 L ".repeat(30_000));
-    assert_eq!(imported(Format::Lackey, &long).0.unwrap().skipped, 1);
+    assert_eq!(imported(RecordingFormat::Lackey, &long).0.unwrap().skipped, 1);
 }
 
 #[test]
@@ -368,7 +375,7 @@ fn samples_carry_their_period_and_say_that_they_are_samples() {
     let store = "5080042 |OP STORE|LVL L1 hit|SNP N/A|TLB L1 or L2 hit|LCK No|BLK  N/A   0 ";
     let na = "1 |OP N/A|LVL N/A|SNP N/A|TLB N/A|LCK N/A|BLK  N/A   0 ";
     let text = line("100", store) + &line("300", store) + &line("401", na);
-    let (read, out) = imported(Format::Perf, &text);
+    let (read, out) = imported(RecordingFormat::Perf, &text);
     assert_eq!(read.unwrap().period, 267);
     let info = Info::of(&mut open(&out).unwrap()).unwrap();
     assert_eq!((info.loads, info.stores, info.period, info.sampled), (1, 2, 267, true));
@@ -379,9 +386,9 @@ fn samples_carry_their_period_and_say_that_they_are_samples() {
         "{notes}"
     );
     // A mean over some of them would say nothing of the others.
-    let (read, _) = imported(Format::Perf, &(text.clone() + &line("", store)));
+    let (read, _) = imported(RecordingFormat::Perf, &(text.clone() + &line("", store)));
     assert_eq!(read.unwrap().period, 0);
-    let (_, out) = imported(Format::Perf, &line("", store));
+    let (_, out) = imported(RecordingFormat::Perf, &line("", store));
     let text = Info::of(&mut open(&out).unwrap()).unwrap().text();
     assert!(text.contains("at a rate that is not known"), "{text}");
 }
@@ -390,7 +397,7 @@ fn samples_carry_their_period_and_say_that_they_are_samples() {
 fn the_first_frame_of_a_call_chain_is_the_instruction() {
     let text = "prog 10/11 5.000001: 1 cpu/mem-stores/P: 7f00\n\t    4014 inner+0x4 (/a)\n\t    \
                 4fff main+0x9 (/a)\n\nprog 10/11 5.5: 1 cpu/mem-loads/P: 7f08\n\t    5014 g (/a)\n\n4fff x\n";
-    let (read, out) = imported(Format::Perf, text);
+    let (read, out) = imported(RecordingFormat::Perf, text);
     let read = read.unwrap();
     assert_eq!((read.accesses, read.skipped, read.first_skipped_line), (2, 1, Some(8)));
     let mut reader = open(&out).unwrap();
@@ -410,18 +417,18 @@ fn damo_reads_the_column_that_its_title_names() {
                 # start_addr     end_addr        length  nr_accesses   age\n\
                 555500000000-555500400000 (   4.000 MiB)           3     9\n\
                 7ffd00000000-7ffd00010000 (  64.000 KiB)          10     0\n";
-    let (read, out) = imported(Format::Damo, text);
+    let (read, out) = imported(RecordingFormat::Damo, text);
     let read = read.unwrap();
     assert_eq!((read.accesses, read.skipped, read.sampled), (13, 0, true));
     let blocks = open(&out).unwrap().blocks().to_vec();
     assert!(blocks.iter().all(|b| (b.first_time, b.last_time) == (50_000_000, 50_000_000)));
     let turned = text.replace("nr_accesses   age", "age   nr_accesses");
-    assert_eq!(imported(Format::Damo, &turned).0.unwrap().accesses, 9);
+    assert_eq!(imported(RecordingFormat::Damo, &turned).0.unwrap().accesses, 9);
 }
 
 #[test]
 fn an_event_block_stands_before_the_accesses_that_follow_it() {
-    let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
+    let mut writer = TraceWriter::new(Vec::new(), &TraceHeader::default()).unwrap();
     for i in 0..100_000u64 {
         if i % 10_000 == 0 {
             let what = What::Map {
@@ -431,7 +438,7 @@ fn an_event_block_stands_before_the_accesses_that_follow_it() {
                 flags: 2,
                 name: String::new(),
             };
-            writer.event(&Event { time: i, process: 0, thread: 0, what }).unwrap();
+            writer.event(&TraceEvent { time: i, process: 0, thread: 0, what }).unwrap();
         }
         writer
             .access(

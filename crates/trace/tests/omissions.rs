@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use terrace_trace::capture::{Capture, Filter};
-use terrace_trace::{mend_checksums, Access, Header, Info, TraceError, TraceReader, TraceWriter};
+use terrace_trace::{
+    mend_checksums, Access, Info, TraceError, TraceHeader, TraceReader, TraceWriter,
+};
 
 const MESSAGE: u64 = 9 << 60;
 
@@ -12,7 +14,7 @@ fn open(bytes: &[u8]) -> TraceReader<std::io::Cursor<&[u8]>> {
 }
 
 fn trace(omissions: &[&str]) -> Vec<u8> {
-    let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
+    let mut writer = TraceWriter::new(Vec::new(), &TraceHeader::default()).unwrap();
     for i in 0..100 {
         let access = Access { address: 4096 + 8 * i, size: 8, gap: 1, ..Access::default() };
         writer.access(0, 0, &access).unwrap();
@@ -77,7 +79,7 @@ fn sentences_without_end_are_counted_and_cut() {
 
 #[test]
 fn programs_that_ran_unrecorded_are_named_by_the_recorder_s_words() {
-    let writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
+    let writer = TraceWriter::new(Vec::new(), &TraceHeader::default()).unwrap();
     let mut capture = Capture::new(writer, Filter::default(), false);
     let name = b"/bin/su (set-user-ID\n)";
     let mut words = vec![MESSAGE | 1 | 4 << 16, 100, 100, 0, 0, MESSAGE | 13 | 4 << 16, 22];
@@ -94,11 +96,11 @@ fn programs_that_ran_unrecorded_are_named_by_the_recorder_s_words() {
 #[test]
 fn nothing_of_a_recording_acts_on_a_terminal() {
     let escape = "\u{1b}[2J\u{202e}x\ny\u{7}";
-    let header = Header {
+    let header = TraceHeader {
         source: escape.into(),
         command: vec![escape.into(), "b".into()],
         notes: vec![escape.into()],
-        ..Header::default()
+        ..TraceHeader::default()
     };
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
     writer.omit(escape);

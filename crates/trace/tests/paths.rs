@@ -5,7 +5,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use terrace_trace::capture::{Capture, Filter, Totals};
-use terrace_trace::{Header, TraceWriter};
+use terrace_trace::{TraceHeader, TraceWriter};
 
 const MESSAGE: u64 = 9 << 60;
 const BLOCK: u64 = 8 << 60;
@@ -147,7 +147,7 @@ fn capture(
     pcs: bool,
     by_path: bool,
 ) -> (Totals, Vec<u8>) {
-    let header = Header { pcs, ..Header::default() };
+    let header = TraceHeader { pcs, ..TraceHeader::default() };
     let mut capture =
         Capture::new(TraceWriter::new(Vec::new(), &header).unwrap(), filter.clone(), false);
     if !by_path {

@@ -6,7 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::io::Cursor;
 use terrace_trace::{
-    Access, Block, BlockKind, Clock, Event, Header, TraceError, TraceReader, TraceWriter, What,
+    Access, Block, BlockKind, TraceClock, TraceError, TraceEvent, TraceHeader, TraceReader,
+    TraceWriter, What,
 };
 
 /// What a test hands to the writer.
@@ -14,7 +15,7 @@ use terrace_trace::{
 enum Step {
     Access(u32, Access),
     Jump(u32, u64),
-    Event(Event),
+    Event(TraceEvent),
 }
 
 fn access() -> impl Strategy<Value = Access> {
@@ -76,11 +77,11 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (0u32..3, access()).prop_map(|(thread, access)| Step::Access(thread, access)),
         1 => (0u32..3, prop_oneof![0u64..100, any::<u64>()]).prop_map(|(thread, ticks)| Step::Jump(thread, ticks)),
         1 => (any::<u64>(), any::<u32>(), any::<u32>(), what())
-            .prop_map(|(time, process, thread, what)| Step::Event(Event { time, process, thread, what })),
+            .prop_map(|(time, process, thread, what)| Step::Event(TraceEvent { time, process, thread, what })),
     ]
 }
 
-fn write(header: &Header, steps: &[Step]) -> Vec<u8> {
+fn write(header: &TraceHeader, steps: &[Step]) -> Vec<u8> {
     let mut writer = TraceWriter::new(Vec::new(), header).unwrap();
     for step in steps {
         match step {
@@ -93,7 +94,7 @@ fn write(header: &Header, steps: &[Step]) -> Vec<u8> {
 }
 
 /// Of each thread its accesses with their times, and all events.
-type Content = (Vec<Vec<(u64, Access)>>, Vec<Event>);
+type Content = (Vec<Vec<(u64, Access)>>, Vec<TraceEvent>);
 
 fn read(bytes: &[u8]) -> Content {
     let mut reader = TraceReader::open(Cursor::new(bytes)).unwrap();
@@ -149,7 +150,7 @@ proptest! {
 
     #[test]
     fn what_is_written_comes_back(steps in vec(step(), 0..400), pcs in any::<bool>()) {
-        let header = Header { pcs, source: "test".into(), ..Header::default() };
+        let header = TraceHeader { pcs, source: "test".into(), ..TraceHeader::default() };
         prop_assert_eq!(read(&write(&header, &steps)), expected(&steps, pcs));
     }
 
@@ -159,7 +160,7 @@ proptest! {
             Step::Access(thread, a) if narrow => Step::Access(thread, Access { address: a.address & ((1 << 48) - 1), ..a }),
             other => other,
         }).collect();
-        let bytes = write(&Header { values: false, ..Header::default() }, &steps);
+        let bytes = write(&TraceHeader { values: false, ..TraceHeader::default() }, &steps);
         let mut reader = TraceReader::open(Cursor::new(bytes)).unwrap();
         let (mut apart, mut packed) = (Block::new().unwrap(), Block::new().unwrap());
         for position in 0..reader.blocks().len() {
@@ -185,7 +186,7 @@ proptest! {
 
     #[test]
     fn a_file_cut_anywhere_opens_up_to_its_last_whole_block(steps in vec(step(), 1..200), at in 0.0f64..1.0) {
-        let bytes = write(&Header::default(), &steps);
+        let bytes = write(&TraceHeader::default(), &steps);
         let cut = (bytes.len() as f64 * at) as usize;
         match TraceReader::open(Cursor::new(&bytes[..cut])) {
             Ok(mut reader) => {
@@ -203,7 +204,7 @@ proptest! {
 
     #[test]
     fn a_flipped_bit_is_found_or_harmless(steps in vec(step(), 1..200), at in 0.0f64..1.0, bit in 0u8..8) {
-        let mut bytes = write(&Header::default(), &steps);
+        let mut bytes = write(&TraceHeader::default(), &steps);
         let whole = read(&bytes);
         let at = (bytes.len() as f64 * at) as usize;
         bytes[at] ^= 1 << bit;
@@ -228,7 +229,7 @@ proptest! {
         steps in vec(step(), 1..100),
         damage in vec((0.0f64..1.0, any::<u8>()), 1..6),
     ) {
-        let mut bytes = write(&Header::default(), &steps);
+        let mut bytes = write(&TraceHeader::default(), &steps);
         for (at, byte) in damage {
             let at = (bytes.len() as f64 * at) as usize;
             bytes[at] = byte;
@@ -250,7 +251,7 @@ proptest! {
 
     #[test]
     fn times_that_run_backwards_come_back(times in vec(any::<u64>(), 1..300)) {
-        let header = Header { clock: Clock::Nanoseconds, ..Header::default() };
+        let header = TraceHeader { clock: TraceClock::Nanoseconds, ..TraceHeader::default() };
         let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
         for time in &times {
             writer.access_at(0, 0, &Access { size: 8, ..Access::default() }, *time).unwrap();
@@ -267,7 +268,7 @@ proptest! {
     #[test]
     fn any_words_of_a_program_are_survived(words in vec(word(), 0..300), values in any::<bool>(), cut in 1usize..40) {
         use terrace_trace::capture::{Capture, Filter};
-        let writer = TraceWriter::new(Vec::new(), &Header { values, ..Header::default() }).unwrap();
+        let writer = TraceWriter::new(Vec::new(), &TraceHeader { values, ..TraceHeader::default() }).unwrap();
         let mut capture = Capture::new(writer, Filter::default(), values);
         let mut left = Vec::new();
         for part in words.chunks(cut) {
@@ -305,7 +306,7 @@ proptest! {
             Just(" operator|(A, B)+0x4 (/lib/y)")
         ],
     ) {
-        use terrace_trace::import::{import, Format};
+        use terrace_trace::import::{import, RecordingFormat};
         let pid = ids.0.map_or(String::new(), |pid| format!("{pid}/"));
         let cpu = ids.2.map_or(String::new(), |cpu| format!("[{cpu:03}] "));
         let period_text = period.map_or(String::new(), |period| format!("{period:>10} "));
@@ -329,7 +330,7 @@ proptest! {
             time % 1_000_000
         );
         let mut out = Cursor::new(Vec::new());
-        let read = import(Format::Perf, line.as_bytes(), &mut out)
+        let read = import(RecordingFormat::Perf, line.as_bytes(), &mut out)
             .map_err(|e| TestCaseError::fail(format!("{e}: {line}")))?;
         let counts = (read.accesses, read.skipped, read.period);
         prop_assert_eq!(counts, (1, 0, period.unwrap_or(0)), "{}", line);
@@ -344,8 +345,8 @@ proptest! {
 
     #[test]
     fn any_text_is_survived_by_the_importers(text in ".{0,400}", lines in vec("[ILSM0-9a-f :,./%-]{0,30}", 0..20)) {
-        use terrace_trace::import::{import, Format};
-        for format in [Format::Lackey, Format::Perf, Format::Damo] {
+        use terrace_trace::import::{import, RecordingFormat};
+        for format in [RecordingFormat::Lackey, RecordingFormat::Perf, RecordingFormat::Damo] {
             for text in [&text, &lines.join("\n")] {
                 let _ = import(format, text.as_bytes(), std::io::Cursor::new(Vec::new()));
             }

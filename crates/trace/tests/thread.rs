@@ -4,7 +4,7 @@
 use std::io::{Cursor, Write};
 use std::sync::{Arc, Mutex};
 use terrace_trace::{
-    Access, Block, Event, Header, Info, TraceError, TraceReader, TraceWriter, What,
+    Access, Block, Info, TraceError, TraceEvent, TraceHeader, TraceReader, TraceWriter, What,
 };
 
 /// A disk with room for so many bytes; writing more fails, or panics.
@@ -51,7 +51,7 @@ fn write(mut writer: TraceWriter<Disk>) -> Result<Disk, TraceError> {
         let thread = (i / 7000 % 3) as u32;
         writer.access(1, thread, &access(i))?;
         if i % 90_000 == 0 {
-            writer.event(&Event {
+            writer.event(&TraceEvent {
                 time: i,
                 process: 1,
                 thread,
@@ -70,7 +70,7 @@ fn write(mut writer: TraceWriter<Disk>) -> Result<Disk, TraceError> {
 
 #[test]
 fn the_file_is_the_same() {
-    let header = Header { pcs: true, ..Header::default() };
+    let header = TraceHeader { pcs: true, ..TraceHeader::default() };
     let [here, behind] = [false, true].map(|thread| {
         let (bytes, disk) = Disk::new(usize::MAX);
         let writer = TraceWriter::new(disk, &header).unwrap();
@@ -85,7 +85,7 @@ fn the_file_is_the_same() {
 fn a_full_disk_is_told_and_what_was_written_can_be_read() {
     for room in [300, 1000, 40_000, 300_000, 3_000_000] {
         let (bytes, disk) = Disk::new(room);
-        let mut writer = TraceWriter::new(disk, &Header::default()).unwrap().with_thread();
+        let mut writer = TraceWriter::new(disk, &TraceHeader::default()).unwrap().with_thread();
         let mut errors = Vec::new();
         for i in 0..1_000_000 {
             errors.extend(writer.access(0, 0, &access(i)).err());
@@ -107,7 +107,7 @@ fn a_full_disk_is_told_and_what_was_written_can_be_read() {
 #[test]
 fn flushing_tells_a_full_disk_too() {
     let (_, disk) = Disk::new(1000);
-    let mut writer = TraceWriter::new(disk, &Header::default()).unwrap().with_thread();
+    let mut writer = TraceWriter::new(disk, &TraceHeader::default()).unwrap().with_thread();
     for i in 0..1000 {
         writer.access(0, 0, &access(i)).unwrap();
     }
@@ -119,8 +119,9 @@ fn flushing_tells_a_full_disk_too() {
 #[test]
 fn a_thread_that_dies_is_an_error() {
     let (_, disk) = Disk::new(1000);
-    let mut writer =
-        TraceWriter::new(Disk { panics: true, ..disk }, &Header::default()).unwrap().with_thread();
+    let mut writer = TraceWriter::new(Disk { panics: true, ..disk }, &TraceHeader::default())
+        .unwrap()
+        .with_thread();
     let mut failed = false;
     for i in 0..1_000_000 {
         failed |= writer.access(0, 0, &access(i)).is_err();
@@ -132,7 +133,7 @@ fn a_thread_that_dies_is_an_error() {
 #[test]
 fn a_writer_that_is_dropped_writes_what_it_was_given() {
     let (bytes, disk) = Disk::new(usize::MAX);
-    let mut writer = TraceWriter::new(disk, &Header::default()).unwrap().with_thread();
+    let mut writer = TraceWriter::new(disk, &TraceHeader::default()).unwrap().with_thread();
     for i in 0..100_000 {
         writer.access(0, 0, &access(i)).unwrap();
     }

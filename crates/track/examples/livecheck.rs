@@ -23,7 +23,7 @@ use terrace_sys::{
     now, Capabilities, Category, Clear, ClearRefs, DamonOps, DamonPlan, DamonRun, DamonTarget,
     PageMap, PageTables, Root, TableEntry,
 };
-use terrace_track::{Budget, LiveTarget, LiveTrackers, Tier, TrackerChoice, Tree};
+use terrace_track::{Budget, LiveTarget, LiveTrackers, ProcessTree, TierNodes, TrackerChoice};
 use terrace_types::{
     Area, Bytes, Move, MoveReason, Nanos, NodeId, PageStat, Pid, Seed, Vpn, VpnRange,
 };
@@ -246,8 +246,9 @@ fn parent(options: &Options) {
         last as f64 / now().since(start).as_secs_f64()
     });
     let nodes = able.nodes.clone();
-    let tiers = nodes.iter().map(|n| Tier { nodes: vec![*n] }).collect();
-    let mut target = LiveTarget::new(root.clone(), Tree::new(root.clone(), pid), tiers).unwrap();
+    let tiers = nodes.iter().map(|n| TierNodes { nodes: vec![*n] }).collect();
+    let mut target =
+        LiveTarget::new(root.clone(), ProcessTree::new(root.clone(), pid), tiers).unwrap();
     if options.number("costs", 1.0) > 0.0 {
         costs(&root, pid, VpnRange::new(Vpn(base), Vpn(base + options.all_pages() as u64)));
     }

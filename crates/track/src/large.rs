@@ -1,6 +1,6 @@
 //! Short looks at the huge pages of one process: how long, and when, is [`terrace_engine::large`].
 
-use terrace_engine::aim::{Aim, Found, Group, Tally};
+use terrace_engine::aim::{Aim, Group, GroupObservation, PageSampleCount};
 use terrace_engine::large::{at_once, order, together, AIMED, PAGES};
 use terrace_engine::{Ask, PageLooks};
 use terrace_sys::{now, take_turn, ColdRefs, PageTables, SysError};
@@ -21,7 +21,7 @@ pub(crate) struct LargePages {
     pid: Pid,
     cold: ColdRefs,
     heads: Vec<Vpn>,
-    tallies: Vec<Tally>,
+    tallies: Vec<PageSampleCount>,
     waited: Nanos,
     batches: u64,
 }
@@ -33,7 +33,7 @@ impl LargePages {
         let mut heads: Vec<Vpn> =
             heads.iter().cycle().skip(from).take(heads.len().min(MOST)).copied().collect();
         heads.sort_unstable();
-        let tallies = vec![Tally::default(); heads.len()];
+        let tallies = vec![PageSampleCount::default(); heads.len()];
         Ok(Self {
             pid,
             cold: ColdRefs::open(pid)?,
@@ -54,7 +54,7 @@ impl LargePages {
     pub fn aim(&mut self, tables: &PageTables, aim: &mut Aim, ask: &Ask) -> Result<(), SysError> {
         for number in 0..AIMED {
             let one = Group { length: aim.length(), looks: 1, sharp: false };
-            let mut found = Found::default();
+            let mut found = GroupObservation::default();
             self.look(tables, one.length, number, &mut found)?;
             aim.learn(one, found, ask);
             if aim.length() == one.length {
@@ -70,9 +70,9 @@ impl LargePages {
         tables: &PageTables,
         group: Group,
         told: &mut Vec<PageLooks>,
-    ) -> Result<Found, SysError> {
-        let mut found = Found::default();
-        self.tallies = vec![Tally::default(); self.heads.len()];
+    ) -> Result<GroupObservation, SysError> {
+        let mut found = GroupObservation::default();
+        self.tallies = vec![PageSampleCount::default(); self.heads.len()];
         (self.waited, self.batches) = (Nanos::ZERO, 0);
         for number in 0..group.looks {
             self.look(tables, group.length, number, &mut found)?;
@@ -89,7 +89,7 @@ impl LargePages {
         tables: &PageTables,
         length: Nanos,
         number: u8,
-        found: &mut Found,
+        found: &mut GroupObservation,
     ) -> Result<(), SysError> {
         for batch in order(self.heads.len(), number).chunks(at_once(length)) {
             take_turn();
@@ -103,7 +103,7 @@ impl LargePages {
         tables: &PageTables,
         length: Nanos,
         batch: &[usize],
-        found: &mut Found,
+        found: &mut GroupObservation,
     ) -> Result<(), SysError> {
         let heads: Vec<Vpn> = batch.iter().map(|i| self.heads[*i]).collect();
         let ranges: Vec<VpnRange> =

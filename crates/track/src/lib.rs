@@ -27,6 +27,6 @@ pub use damon::{Damon, DamonMode};
 pub use live::{LiveTracker, LiveTrackers, TrackerChoice};
 pub use page_table::PageTable;
 pub use soft_dirty::SoftDirty;
-pub use target::{LiveTarget, Tier};
-pub use tree::Tree;
+pub use target::{LiveTarget, TierNodes};
+pub use tree::ProcessTree;
 pub use written::Written;

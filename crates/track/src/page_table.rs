@@ -2,7 +2,7 @@
 
 use crate::large::LargePages;
 use std::collections::BTreeMap;
-use terrace_engine::aim::{Aim, Found, Group, Tally};
+use terrace_engine::aim::{Aim, Group, GroupObservation, PageSampleCount};
 use terrace_engine::large::{by_bit, Aside, LargeAim, PAGES};
 use terrace_engine::{
     Ask, Mapping, MappingKind, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo,
@@ -51,17 +51,20 @@ struct Watch {
     cleared: Tick,
     waited: Nanos,
     /// By range, by page. Handed on with each report, so that a page costs one byte at a time.
-    tallies: Vec<Vec<Tally>>,
+    tallies: Vec<Vec<PageSampleCount>>,
     /// Whole huge pages, in order.
-    large: Vec<(Vpn, Tally)>,
+    large: Vec<(Vpn, PageSampleCount)>,
 }
 
 impl Watch {
     fn begin(&mut self) {
         self.waited = Nanos::ZERO;
         self.large.clear();
-        self.tallies =
-            self.ranges.iter().map(|r| vec![Tally::default(); r.len() as usize]).collect();
+        self.tallies = self
+            .ranges
+            .iter()
+            .map(|r| vec![PageSampleCount::default(); r.len() as usize])
+            .collect();
     }
 }
 
@@ -195,7 +198,7 @@ impl PageTable {
             for (range, tallies) in watch.ranges.iter().zip(&mut watch.tallies) {
                 tables.walk(*pid, *range, |first_page, words, huge| {
                     let at = (first_page.0 - range.start.0) as usize;
-                    let mut note = |tally: &mut Tally, entry: TableEntry| {
+                    let mut note = |tally: &mut PageSampleCount, entry: TableEntry| {
                         if entry.present() {
                             tally.add(entry.accessed());
                             present += 1;
@@ -206,7 +209,7 @@ impl PageTable {
                         let entry = TableEntry(words[0]);
                         if span == PAGES {
                             if first {
-                                large.push((first_page, Tally::default()));
+                                large.push((first_page, PageSampleCount::default()));
                             }
                             // One that came or went midway has not as many looks as there were.
                             next += large[next..].iter().take_while(|l| l.0 < first_page).count();
@@ -235,8 +238,13 @@ impl PageTable {
     }
 
     /// Looks of one length, reported.
-    fn group(&mut self, group: Group, seen: &mut Observation, slept: &mut Nanos) -> Found {
-        let mut found = Found::default();
+    fn group(
+        &mut self,
+        group: Group,
+        seen: &mut Observation,
+        slept: &mut Nanos,
+    ) -> GroupObservation {
+        let mut found = GroupObservation::default();
         self.watched.values_mut().for_each(Watch::begin);
         for _ in 0..group.looks {
             take_turn();
@@ -395,7 +403,7 @@ impl Tracker for PageTable {
         if self.whole {
             let (present, accessed) = self.read_all();
             self.report(1, &mut seen);
-            let found = Found { present, accessed, ..Found::default() };
+            let found = GroupObservation { present, accessed, ..GroupObservation::default() };
             self.aim.learn(
                 Group { length: self.ask.window, looks: 1, sharp: false },
                 found,

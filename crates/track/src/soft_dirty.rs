@@ -2,7 +2,7 @@
 
 use crate::Budget;
 use std::collections::BTreeMap;
-use terrace_engine::written::{Window, EARLY, FAULT, SHORTEST};
+use terrace_engine::written::{WriteSamples, EARLY, FAULT, SHORTEST};
 use terrace_engine::{Ask, Mapping, MappingKind, Observation, TrackError, Tracker, TrackerInfo};
 use terrace_sys::{
     maps::smaps, now, page_size, sleep, task, Category, Clear, ClearRefs, CpuMeter, PageEntry,
@@ -34,7 +34,7 @@ const PIECE: u64 = 4096;
 #[derive(Debug)]
 struct Open {
     since: Tick,
-    watched: BTreeMap<Pid, Window>,
+    watched: BTreeMap<Pid, WriteSamples>,
     cpu: Nanos,
 }
 
@@ -95,9 +95,9 @@ impl SoftDirty {
     }
 
     /// Begins a window into one process, over the pages that are there.
-    fn window(&mut self, pid: Pid, ranges: Vec<VpnRange>) -> Result<Window, SysError> {
+    fn window(&mut self, pid: Pid, ranges: Vec<VpnRange>) -> Result<WriteSamples, SysError> {
         let map = PageMap::open(&self.root, pid)?;
-        let mut window = Window::new(ranges);
+        let mut window = WriteSamples::new(ranges);
         window.leave_out_absent(|range, tell| self.having(Having::There, &map, range, tell))?;
         ClearRefs::open(&self.root, pid).and_then(|c| c.clear(Clear::SoftDirty))?;
         Ok(window)
@@ -128,7 +128,7 @@ impl SoftDirty {
     /// Leaves out mappings that count as dirty as a whole, should so much be dirty at once that
     /// there may be some; all, where the kernel does not tell which (mappings that are merged while
     /// they are read may be told twice): the next window may be better.
-    fn leave_out_whole(&self, pid: Pid, window: &mut Window) -> Result<(), SysError> {
+    fn leave_out_whole(&self, pid: Pid, window: &mut WriteSamples) -> Result<(), SysError> {
         if !window.is_doubtful() {
             return Ok(());
         }
@@ -253,7 +253,7 @@ impl Tracker for SoftDirty {
             seen.writes_to_come = true;
             return Ok(seen);
         }
-        let written_pages: u64 = open.watched.values().map(Window::pages).sum();
+        let written_pages: u64 = open.watched.values().map(WriteSamples::pages).sum();
         for (pid, window) in open.watched {
             window.over(pid, self.running(pid), &mut seen.writes);
         }
@@ -287,7 +287,7 @@ mod tests {
         let range = |from, to| VpnRange::new(Vpn(from), Vpn(to));
         let left = |smaps: &str| {
             std::fs::write(folder.join("proc/7/smaps"), smaps).unwrap();
-            let mut window = Window::new(vec![range(100, 300), range(400, 600)]);
+            let mut window = WriteSamples::new(vec![range(100, 300), range(400, 600)]);
             window.surely_look(|range, tell| tell(range), || Nanos::millis(30));
             tracker.leave_out_whole(Pid(7), &mut window).unwrap();
             window.pages()

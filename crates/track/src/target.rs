@@ -1,6 +1,6 @@
 //! The live target: `/proc` of its processes, zones of the machine.
 
-use crate::{Tree, Written};
+use crate::{ProcessTree, Written};
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_engine::{Mapping, MappingKind, Target, TargetChange, TargetError};
 use terrace_sys::maps::{maps, smaps, MapLine};
@@ -12,7 +12,7 @@ use terrace_types::{
 
 /// Nodes of one rank, nearest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tier {
+pub struct TierNodes {
     /// Nodes.
     pub nodes: Vec<NodeId>,
 }
@@ -21,8 +21,8 @@ pub struct Tier {
 #[derive(Debug)]
 pub struct LiveTarget {
     root: Root,
-    tree: Tree,
-    tiers: Vec<Tier>,
+    tree: ProcessTree,
+    tiers: Vec<TierNodes>,
     mappings: Vec<Mapping>,
     frames: FrameMap,
     page_size: Bytes,
@@ -63,7 +63,7 @@ impl LiveTarget {
     ///
     /// # Errors
     /// When the machine's zones cannot be read.
-    pub fn new(root: Root, tree: Tree, tiers: Vec<Tier>) -> Result<Self, SysError> {
+    pub fn new(root: Root, tree: ProcessTree, tiers: Vec<TierNodes>) -> Result<Self, SysError> {
         let frames = FrameMap::new(&zones(&root)?);
         let huge = root.text("/sys/kernel/mm/transparent_hugepage/enabled");
         Ok(Self {
@@ -91,12 +91,12 @@ impl LiveTarget {
 
     /// The processes.
     #[must_use]
-    pub const fn tree(&self) -> &Tree {
+    pub const fn tree(&self) -> &ProcessTree {
         &self.tree
     }
 
     /// The processes, to exclude helpers of our own.
-    pub const fn tree_mut(&mut self) -> &mut Tree {
+    pub const fn tree_mut(&mut self) -> &mut ProcessTree {
         &mut self.tree
     }
 
@@ -363,7 +363,7 @@ impl Target for LiveTarget {
         let pid = self.tree.pids().next().ok_or(TargetError::Ended)?;
         let zones = zones(&self.root).map_err(|e| refused("read the memory left", pid, &e))?;
         let allowed = self.allowed();
-        let state = |tier: &Tier| {
+        let state = |tier: &TierNodes| {
             let nodes: Vec<NodeId> =
                 tier.nodes.iter().copied().filter(|n| allowed.contains(n)).collect();
             let rooms = nodes.iter().map(|n| room(&zones, *n, self.page_size));
@@ -402,8 +402,8 @@ mod tests {
     fn own_target() -> LiveTarget {
         let me = Pid(std::process::id() as i32);
         let nodes = terrace_sys::zones::nodes_with_memory(&Root::live());
-        let tree = Tree::new(Root::live(), me);
-        LiveTarget::new(Root::live(), tree, vec![Tier { nodes }]).unwrap()
+        let tree = ProcessTree::new(Root::live(), me);
+        LiveTarget::new(Root::live(), tree, vec![TierNodes { nodes }]).unwrap()
     }
 
     #[test]
@@ -496,7 +496,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = Pid(child.id() as i32);
         child.wait().unwrap();
-        let tree = Tree::new(Root::live(), pid);
+        let tree = ProcessTree::new(Root::live(), pid);
         let mut target = LiveTarget::new(Root::live(), tree, vec![]).unwrap();
         assert_eq!(target.refresh(), Err(TargetError::Ended));
         let mut areas = [Area { pid, start: Vpn(1), pages: vec![PageStat::default()] }];
@@ -534,7 +534,8 @@ mod tests {
         };
         hide(11);
         let root = Root::at(&dir);
-        let mut target = LiveTarget::new(root.clone(), Tree::new(root, Pid(10)), vec![]).unwrap();
+        let mut target =
+            LiveTarget::new(root.clone(), ProcessTree::new(root, Pid(10)), vec![]).unwrap();
         let change = target.refresh().unwrap();
         assert_eq!(change.born, [Pid(11)]);
         assert!(

@@ -6,7 +6,7 @@ use terrace_types::Pid;
 
 /// Follows births and deaths.
 #[derive(Debug)]
-pub struct Tree {
+pub struct ProcessTree {
     root: Root,
     /// Living processes and when they started: a pid given to somebody else is noticed.
     alive: BTreeMap<Pid, u64>,
@@ -24,7 +24,7 @@ pub(crate) struct TreeChange {
     pub(crate) died: Vec<Pid>,
 }
 
-impl Tree {
+impl ProcessTree {
     /// Follows `pid` and its descendants.
     #[must_use]
     pub fn new(root: Root, pid: Pid) -> Self {
@@ -128,7 +128,7 @@ mod tests {
             .args(["-c", "sh -c 'sleep 30 & wait' & wait"])
             .spawn()
             .unwrap();
-        let mut tree = Tree::new(Root::live(), Pid(child.id() as i32));
+        let mut tree = ProcessTree::new(Root::live(), Pid(child.id() as i32));
         let mut born = 0;
         for _ in 0..200 {
             born += tree.refresh().born.len();

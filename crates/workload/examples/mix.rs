@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_types::Nanos;
-use terrace_workload::{conduct, Algorithm, Conduct, Heap, Memory, Spec, Step};
+use terrace_workload::{conduct, Algorithm, Conduct, Heap, ThreadStep, WordMemory, WorkloadSpec};
 
 struct Counting {
     heap: Heap,
@@ -13,7 +13,7 @@ struct Counting {
     stores: AtomicU64,
 }
 
-impl Memory for Counting {
+impl WordMemory for Counting {
     fn load(&self, word: usize) -> u64 {
         self.loads.fetch_add(1, Ordering::Relaxed);
         self.heap.load(word)
@@ -29,7 +29,7 @@ struct Mix;
 impl Conduct for Mix {
     type Out = String;
 
-    fn conduct<A: Algorithm>(self, mut algorithm: A, spec: &Spec) -> String {
+    fn conduct<A: Algorithm>(self, mut algorithm: A, spec: &WorkloadSpec) -> String {
         let words = algorithm.words();
         let memory = Counting {
             heap: Heap::new(words),
@@ -40,12 +40,14 @@ impl Conduct for Mix {
         let counts = || [&memory.loads, &memory.stores].map(|c| c.load(Ordering::Relaxed));
         let before = counts();
         let mut threads: Vec<A::Thread> = (0..spec.threads).map(|i| algorithm.thread(i)).collect();
-        let mut last = vec![Step::More; threads.len()];
-        while last.iter().any(|step| *step != Step::Done) {
-            for (thread, step) in threads.iter_mut().zip(&mut last).filter(|t| *t.1 != Step::Done) {
+        let mut last = vec![ThreadStep::More; threads.len()];
+        while last.iter().any(|step| *step != ThreadStep::Done) {
+            for (thread, step) in
+                threads.iter_mut().zip(&mut last).filter(|t| *t.1 != ThreadStep::Done)
+            {
                 while {
                     *step = algorithm.step(&memory, thread, Nanos::ZERO);
-                    *step == Step::More
+                    *step == ThreadStep::More
                 } {}
             }
         }
@@ -64,7 +66,7 @@ impl Conduct for Mix {
 
 fn main() -> ExitCode {
     for text in std::env::args().skip(1) {
-        match Spec::parse(&text) {
+        match WorkloadSpec::parse(&text) {
             Ok(spec) => println!("{}", conduct(&spec, Mix)),
             Err(error) => {
                 eprintln!("{text}: {error}");

@@ -1,11 +1,11 @@
 //! What a workload is.
 
-use crate::memory::Memory;
+use crate::memory::WordMemory;
 use terrace_types::Nanos;
 
 /// What a thread says after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum ThreadStep {
     /// More to do.
     More,
     /// Wait until all threads have come to this point.
@@ -17,7 +17,7 @@ pub enum Step {
 /// What a workload computed. The same whatever the placement of its pages, the tool that moved
 /// them, or the order in which threads ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outcome {
+pub struct WorkloadResult {
     /// Accesses to the data made in the measured phase, in the workload's own unit.
     pub accesses: u64,
     /// Digest of the results.
@@ -42,18 +42,23 @@ pub trait Algorithm: Sync {
     /// Words of memory that it needs.
     fn words(&self) -> usize;
     /// Writes its data for the first time, cold data first, from one thread.
-    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M);
+    fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M);
     /// State of thread `index` at the begin of the measured phase.
     fn thread(&self, index: u32) -> Self::Thread;
     /// Does a few thousand accesses. `now` is the time since the phase began.
-    fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Self::Thread, now: Nanos) -> Step;
+    fn step<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        thread: &mut Self::Thread,
+        now: Nanos,
+    ) -> ThreadStep;
     /// Checks the results after all threads are done.
     ///
     /// # Errors
     /// [`Wrong`] when the results are not what the seed must give.
-    fn finish<M: Memory + ?Sized>(
+    fn finish<M: WordMemory + ?Sized>(
         &self,
         memory: &M,
         threads: &[Self::Thread],
-    ) -> Result<Outcome, Wrong>;
+    ) -> Result<WorkloadResult, Wrong>;
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Which pages the data should have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PageSize {
+pub enum DataPageSize {
     /// Base pages of 4 KiB, whatever the system's default.
     #[default]
     Base,
@@ -19,7 +19,7 @@ pub enum PageSize {
 
 /// Why there is no memory to work on.
 #[derive(Debug, thiserror::Error)]
-pub enum ArenaError {
+pub enum AlignedMappingError {
     /// The kernel refused the mapping.
     #[error("mmap of {bytes} bytes failed: {source}; give a smaller size= or fast=")]
     Map {
@@ -32,7 +32,7 @@ pub enum ArenaError {
 
 /// An anonymous private mapping, aligned to 2 MiB so that both page sizes see the same layout.
 #[derive(Debug)]
-pub struct Arena {
+pub struct AlignedMapping {
     mapping: NonNull<c_void>,
     mapped: usize,
     first: NonNull<AtomicU64>,
@@ -41,9 +41,9 @@ pub struct Arena {
 
 // SAFETY: the mapping is owned by this value alone and reached only as `&[AtomicU64]`, which is
 // itself free to send and share.
-unsafe impl Send for Arena {}
+unsafe impl Send for AlignedMapping {}
 // SAFETY: as above; all access through `&self` is atomic.
-unsafe impl Sync for Arena {}
+unsafe impl Sync for AlignedMapping {}
 
 const HUGE: usize = 2 << 20;
 const PROT_READ_WRITE: c_int = 1 | 2;
@@ -73,12 +73,12 @@ pub fn base_pages_only() {
     let _stays_as_the_system_says = unsafe { prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 
-impl Arena {
+impl AlignedMapping {
     /// Maps `words` words, none of them touched.
     ///
     /// # Errors
-    /// [`ArenaError::Map`] when the kernel refuses.
-    pub fn new(words: usize, pages: PageSize) -> Result<Self, ArenaError> {
+    /// [`AlignedMappingError::Map`] when the kernel refuses.
+    pub fn new(words: usize, pages: DataPageSize) -> Result<Self, AlignedMappingError> {
         let bytes = words.saturating_mul(WORD);
         let mapped = bytes.max(1).saturating_add(HUGE);
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no
@@ -88,11 +88,14 @@ impl Arena {
         };
         let failed = raw as usize == usize::MAX;
         let Some(mapping) = NonNull::new(raw).filter(|_| !failed) else {
-            return Err(ArenaError::Map { bytes, source: std::io::Error::last_os_error() });
+            return Err(AlignedMappingError::Map {
+                bytes,
+                source: std::io::Error::last_os_error(),
+            });
         };
         let advice = match pages {
-            PageSize::Base => MADV_NOHUGEPAGE,
-            PageSize::Huge => MADV_HUGEPAGE,
+            DataPageSize::Base => MADV_NOHUGEPAGE,
+            DataPageSize::Huge => MADV_HUGEPAGE,
         };
         // SAFETY: advice on pages that were mapped above; a refusal changes nothing.
         let _refused_where_unsupported = unsafe { madvise(raw, mapped, advice) };
@@ -113,7 +116,7 @@ impl Arena {
     }
 }
 
-impl Drop for Arena {
+impl Drop for AlignedMapping {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`, unmapped once; no borrow of it can outlive `self`.
         unsafe { munmap(self.mapping.as_ptr(), self.mapped) };
@@ -123,11 +126,11 @@ impl Drop for Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Memory;
+    use crate::memory::WordMemory;
 
     #[test]
     fn an_arena_is_zero_aligned_and_writable_to_its_last_word() {
-        let arena = Arena::new(1_000_003, PageSize::Base).expect("8 MB can be mapped");
+        let arena = AlignedMapping::new(1_000_003, DataPageSize::Base).expect("8 MB can be mapped");
         assert_eq!(arena.words().as_ptr() as usize % HUGE, 0);
         let words = arena.words();
         assert_eq!(words.load(1_000_002), 0);
@@ -138,7 +141,8 @@ mod tests {
 
     #[test]
     fn an_impossible_size_is_an_error_that_says_what_to_do() {
-        let error = Arena::new(usize::MAX / 16, PageSize::Base).expect_err("2^60 bytes");
+        let error =
+            AlignedMapping::new(usize::MAX / 16, DataPageSize::Base).expect_err("2^60 bytes");
         assert!(error.to_string().contains("smaller size="), "{error}");
     }
 }

@@ -1,9 +1,9 @@
 //! `chase`: each load gives the place of the next, over all cache lines in one random cycle.
 
-use crate::algorithm::{Algorithm, Outcome, Step, Wrong};
-use crate::memory::{Memory, LINE_WORDS};
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+use crate::memory::{WordMemory, LINE_WORDS};
 use crate::random::{mix, Lcg};
-use crate::spec::Spec;
+use crate::spec::WorkloadSpec;
 use terrace_types::Nanos;
 
 const STEP: u64 = 8_192;
@@ -20,7 +20,7 @@ pub struct Chase {
 
 /// One thread of it: the word it has come to.
 #[derive(Debug)]
-pub struct Thread {
+pub struct ChaseThread {
     start: usize,
     at: usize,
     left: u64,
@@ -30,7 +30,7 @@ pub struct Thread {
 impl Chase {
     /// The workload as specified.
     #[must_use]
-    pub fn new(spec: &Spec) -> Self {
+    pub fn new(spec: &WorkloadSpec) -> Self {
         Self {
             lines: (spec.size.bytes(spec.fast).0 as usize / 64).max(2),
             threads: u64::from(spec.threads),
@@ -42,14 +42,14 @@ impl Chase {
 }
 
 impl Algorithm for Chase {
-    type Thread = Thread;
+    type Thread = ChaseThread;
 
     fn words(&self) -> usize {
         self.lines * LINE_WORDS
     }
 
     /// Sattolo's shuffle: a permutation that is one single cycle.
-    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
+    fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {
         for line in 0..self.lines {
             memory.store(line * LINE_WORDS, (line * LINE_WORDS) as u64);
         }
@@ -62,17 +62,22 @@ impl Algorithm for Chase {
         }
     }
 
-    fn thread(&self, index: u32) -> Thread {
+    fn thread(&self, index: u32) -> ChaseThread {
         let index = u64::from(index);
         let start = (self.lines as u64 * index / self.threads) as usize * LINE_WORDS;
         let share = self.accesses / self.threads + u64::from(index < self.accesses % self.threads);
         let left = if self.seconds.is_some() { u64::MAX } else { share };
-        Thread { start, at: start, left, done: 0 }
+        ChaseThread { start, at: start, left, done: 0 }
     }
 
-    fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {
+    fn step<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        thread: &mut ChaseThread,
+        now: Nanos,
+    ) -> ThreadStep {
         if self.seconds.is_some_and(|limit| now >= limit) {
-            return Step::Done;
+            return ThreadStep::Done;
         }
         let count = thread.left.min(STEP);
         let mut at = thread.at;
@@ -83,15 +88,19 @@ impl Algorithm for Chase {
         thread.left -= count;
         thread.done += count;
         if thread.left == 0 {
-            Step::Done
+            ThreadStep::Done
         } else {
-            Step::More
+            ThreadStep::More
         }
     }
 
     /// Walks the cycle once: it must come back to its start after all lines and no sooner, and
     /// each thread must be where its number of steps leads.
-    fn finish<M: Memory + ?Sized>(&self, memory: &M, threads: &[Thread]) -> Result<Outcome, Wrong> {
+    fn finish<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        threads: &[ChaseThread],
+    ) -> Result<WorkloadResult, Wrong> {
         let wrong = |what: String| Wrong { workload: "chase", what };
         let mut order = vec![0u64; self.lines];
         let mut at = 0usize;
@@ -112,6 +121,6 @@ impl Algorithm for Chase {
             }
             checksum = mix(checksum ^ thread.at as u64).wrapping_add(thread.done);
         }
-        Ok(Outcome { accesses: threads.iter().map(|t| t.done).sum(), checksum })
+        Ok(WorkloadResult { accesses: threads.iter().map(|t| t.done).sum(), checksum })
     }
 }

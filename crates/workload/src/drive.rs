@@ -1,16 +1,16 @@
 //! Runs a workload: on threads and real pages, or one thread after another on any memory.
 
-use crate::algorithm::{Algorithm, Outcome, Step, Wrong};
-use crate::arena::{Arena, ArenaError};
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+use crate::arena::{AlignedMapping, AlignedMappingError};
 use crate::chase::Chase;
 use crate::graph::GraphBfs;
-use crate::memory::Memory;
+use crate::memory::WordMemory;
 use crate::npb::{bt::Bt, cg::Cg, ft::Ft, mg::Mg};
 use crate::pagerank::PageRank;
 use crate::scan::Scan;
 use crate::shift::Shift;
 use crate::skew::Skew;
-use crate::spec::{Name, Spec};
+use crate::spec::{Name, WorkloadSpec};
 use crate::stream::Stream;
 use crate::team::Team;
 use std::sync::Barrier;
@@ -19,10 +19,10 @@ use terrace_types::Nanos;
 
 /// Why a run gave no result.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub enum WorkloadError {
     /// No memory.
     #[error(transparent)]
-    Arena(#[from] ArenaError),
+    Arena(#[from] AlignedMappingError),
     /// The results are wrong.
     #[error(transparent)]
     Wrong(#[from] Wrong),
@@ -43,8 +43,8 @@ pub trait Phase {
     /// The phase begins now; what this does is part of it.
     ///
     /// # Errors
-    /// [`RunError::Mark`] when a listener cannot be told.
-    fn begin(&mut self) -> Result<(), RunError>;
+    /// [`WorkloadError::Mark`] when a listener cannot be told.
+    fn begin(&mut self) -> Result<(), WorkloadError>;
     /// The phase has ended.
     fn end(&mut self);
 }
@@ -90,19 +90,22 @@ pub trait Conduct {
     /// What comes of it.
     type Out;
     /// Runs the algorithm of `spec`.
-    fn conduct<A: Algorithm>(self, algorithm: A, spec: &Spec) -> Self::Out;
+    fn conduct<A: Algorithm>(self, algorithm: A, spec: &WorkloadSpec) -> Self::Out;
 }
 
 /// Hands the algorithm of the name that `spec` has to `conductor`.
-pub fn conduct<C: Conduct>(spec: &Spec, conductor: C) -> C::Out {
+pub fn conduct<C: Conduct>(spec: &WorkloadSpec, conductor: C) -> C::Out {
     with_algorithm!(spec, algorithm => conductor.conduct(algorithm, spec))
 }
 
 /// Runs `spec` on real pages with real threads, calling `phase` at both ends of what is measured.
 ///
 /// # Errors
-/// [`RunError`] without memory, when results are wrong, or when `phase` says so.
-pub fn run_threads(spec: &Spec, phase: &mut dyn Phase) -> Result<(Outcome, Timing), RunError> {
+/// [`WorkloadError`] without memory, when results are wrong, or when `phase` says so.
+pub fn run_threads(
+    spec: &WorkloadSpec,
+    phase: &mut dyn Phase,
+) -> Result<(WorkloadResult, Timing), WorkloadError> {
     with_algorithm!(spec, algorithm => threads(algorithm, spec, phase))
 }
 
@@ -111,19 +114,19 @@ pub fn run_threads(spec: &Spec, phase: &mut dyn Phase) -> Result<(Outcome, Timin
 ///
 /// # Errors
 /// [`Wrong`] when results are wrong.
-pub fn run_serially<M: Memory>(
-    spec: &Spec,
+pub fn run_serially<M: WordMemory>(
+    spec: &WorkloadSpec,
     memory: impl FnOnce(usize) -> M,
-) -> Result<Outcome, Wrong> {
+) -> Result<WorkloadResult, Wrong> {
     with_algorithm!(spec, algorithm => serially(algorithm, spec, memory))
 }
 
 fn threads<A: Algorithm>(
     mut algorithm: A,
-    spec: &Spec,
+    spec: &WorkloadSpec,
     phase: &mut dyn Phase,
-) -> Result<(Outcome, Timing), RunError> {
-    let arena = Arena::new(algorithm.words(), spec.pages)?;
+) -> Result<(WorkloadResult, Timing), WorkloadError> {
+    let arena = AlignedMapping::new(algorithm.words(), spec.pages)?;
     let memory = arena.words();
     let started = Instant::now();
     algorithm.prepare(memory);
@@ -140,11 +143,11 @@ fn threads<A: Algorithm>(
                 let began = Instant::now();
                 loop {
                     match algorithm.step(memory, state, nanos(began)) {
-                        Step::More => {}
-                        Step::Meet => {
+                        ThreadStep::More => {}
+                        ThreadStep::Meet => {
                             meeting.wait();
                         }
-                        Step::Done => break,
+                        ThreadStep::Done => break,
                     }
                 }
                 gate.wait();
@@ -163,11 +166,11 @@ fn threads<A: Algorithm>(
     Ok((outcome, Timing { prepare, phase: time }))
 }
 
-fn serially<A: Algorithm, M: Memory>(
+fn serially<A: Algorithm, M: WordMemory>(
     mut algorithm: A,
-    spec: &Spec,
+    spec: &WorkloadSpec,
     memory: impl FnOnce(usize) -> M,
-) -> Result<Outcome, Wrong> {
+) -> Result<WorkloadResult, Wrong> {
     let memory = memory(algorithm.words());
     algorithm.prepare(&memory);
     let states = take_turns(&algorithm, spec.threads, &memory);
@@ -175,22 +178,22 @@ fn serially<A: Algorithm, M: Memory>(
 }
 
 /// Steps all threads in turn until all are done.
-pub(crate) fn take_turns<A: Algorithm, M: Memory>(
+pub(crate) fn take_turns<A: Algorithm, M: WordMemory>(
     algorithm: &A,
     threads: u32,
     memory: &M,
 ) -> Vec<A::Thread> {
     let mut states: Vec<A::Thread> = (0..threads).map(|i| algorithm.thread(i)).collect();
-    let mut last = vec![Step::More; states.len()];
+    let mut last = vec![ThreadStep::More; states.len()];
     let mut now = Nanos::ZERO;
-    while last.iter().any(|step| *step != Step::Done) {
-        if last.iter().all(|step| *step != Step::More) {
-            for step in last.iter_mut().filter(|step| **step == Step::Meet) {
-                *step = Step::More;
+    while last.iter().any(|step| *step != ThreadStep::Done) {
+        if last.iter().all(|step| *step != ThreadStep::More) {
+            for step in last.iter_mut().filter(|step| **step == ThreadStep::Meet) {
+                *step = ThreadStep::More;
             }
         }
         for (state, step) in states.iter_mut().zip(&mut last) {
-            if *step == Step::More {
+            if *step == ThreadStep::More {
                 *step = algorithm.step(memory, state, now);
                 now = Nanos(now.0 + 1_000);
             }

@@ -6,11 +6,11 @@
 //! words: | offsets, n + 1 | neighbours, 2 m | levels, n | found, 2 x threads |
 //! ```
 
-use crate::algorithm::{Algorithm, Outcome, Step, Wrong};
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
 use crate::kronecker::Kronecker;
-use crate::memory::Memory;
+use crate::memory::WordMemory;
 use crate::random::{mix, Lcg};
-use crate::spec::Spec;
+use crate::spec::WorkloadSpec;
 use terrace_types::Nanos;
 
 /// Vertices a thread takes at a time: chunk `c` belongs to thread `c mod threads`.
@@ -32,7 +32,7 @@ pub struct GraphBfs {
 
 /// One thread of it.
 #[derive(Debug)]
-pub struct Thread {
+pub struct GraphThread {
     index: usize,
     round: u64,
     level: u64,
@@ -48,7 +48,7 @@ pub struct Thread {
 impl GraphBfs {
     /// The workload as specified: as many vertices as fit with 8 to 16 edges each.
     #[must_use]
-    pub fn new(spec: &Spec) -> Self {
+    pub fn new(spec: &WorkloadSpec) -> Self {
         let words = spec.size.bytes(spec.fast).0 / 8;
         let graph = Kronecker::fitting(words, spec.seed);
         let (vertices, edges) = (graph.vertices(), graph.edges());
@@ -67,7 +67,7 @@ impl GraphBfs {
     }
 
     /// The round's root: a vertex that has an edge.
-    fn root<M: Memory + ?Sized>(&self, memory: &M, round: u64) -> usize {
+    fn root<M: WordMemory + ?Sized>(&self, memory: &M, round: u64) -> usize {
         let mut random = Lcg::new(self.seed ^ 0xb0f5, round);
         loop {
             let vertex = random.below(self.graph.vertices() as u64) as usize;
@@ -84,7 +84,7 @@ impl GraphBfs {
 
     /// Looks at all neighbours of `vertex`, found at `level`.
     #[inline(always)]
-    fn expand<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, vertex: usize) {
+    fn expand<M: WordMemory + ?Sized>(&self, memory: &M, thread: &mut GraphThread, vertex: usize) {
         let (from, to) = (memory.load(vertex) as usize, memory.load(vertex + 1) as usize);
         let unseen_below = Self::stamp(thread.round, 0);
         let stamp = Self::stamp(thread.round, thread.level + 1);
@@ -102,14 +102,19 @@ impl GraphBfs {
     }
 
     /// All threads have finished the level: go on to the next, or to the next root.
-    fn after_level<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {
+    fn after_level<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        thread: &mut GraphThread,
+        now: Nanos,
+    ) -> ThreadStep {
         let slot = self.found + thread.turn % 2 * self.threads;
         let found: u64 = (0..self.threads).map(|t| memory.load(slot + t)).sum();
         (thread.at, thread.found, thread.waiting) = (thread.index * CHUNK, 0, false);
         thread.level += 1;
         thread.turn += 1;
         if found > 0 {
-            return Step::More;
+            return ThreadStep::More;
         }
         thread.round += 1;
         thread.level = 0;
@@ -119,14 +124,14 @@ impl GraphBfs {
             None => thread.round == self.rounds,
         };
         if enough {
-            Step::Done
+            ThreadStep::Done
         } else {
-            Step::More
+            ThreadStep::More
         }
     }
 
     /// With a time limit, the first thread alone decides, one round ahead.
-    fn agree<M: Memory + ?Sized>(&self, memory: &M, thread: &Thread, over: bool) -> bool {
+    fn agree<M: WordMemory + ?Sized>(&self, memory: &M, thread: &GraphThread, over: bool) -> bool {
         let last = self.found + 2 * self.threads;
         if thread.index == 0 && over && memory.load(last) == 0 {
             memory.store(last, thread.round + 1);
@@ -137,22 +142,22 @@ impl GraphBfs {
 }
 
 impl Algorithm for GraphBfs {
-    type Thread = Thread;
+    type Thread = GraphThread;
 
     fn words(&self) -> usize {
         self.found + 2 * self.threads + 1
     }
 
-    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
+    fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {
         self.graph.build(memory, self.neighbours);
         for word in self.levels..self.words() {
             memory.store(word, 0);
         }
     }
 
-    fn thread(&self, index: u32) -> Thread {
+    fn thread(&self, index: u32) -> GraphThread {
         let index = index as usize;
-        Thread {
+        GraphThread {
             index,
             round: 0,
             level: 0,
@@ -165,7 +170,12 @@ impl Algorithm for GraphBfs {
         }
     }
 
-    fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {
+    fn step<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        thread: &mut GraphThread,
+        now: Nanos,
+    ) -> ThreadStep {
         if thread.waiting {
             return self.after_level(memory, thread, now);
         }
@@ -185,17 +195,21 @@ impl Algorithm for GraphBfs {
             thread.at += CHUNK * self.threads;
         }
         if thread.at < self.graph.vertices() {
-            return Step::More;
+            return ThreadStep::More;
         }
         let slot = self.found + thread.turn % 2 * self.threads;
         memory.store(slot + thread.index, thread.found);
         thread.waiting = true;
-        Step::Meet
+        ThreadStep::Meet
     }
 
     /// Graph500's checks on the last search: the root has level 0; the ends of an edge differ by
     /// one level at most; every vertex found has a neighbour one level nearer the root.
-    fn finish<M: Memory + ?Sized>(&self, memory: &M, threads: &[Thread]) -> Result<Outcome, Wrong> {
+    fn finish<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        threads: &[GraphThread],
+    ) -> Result<WorkloadResult, Wrong> {
         let wrong = |what: String| Wrong { workload: "graph-bfs", what };
         let round = threads.iter().map(|t| t.round).max().unwrap_or(1).saturating_sub(1);
         let level = |vertex: usize| {
@@ -227,7 +241,7 @@ impl Algorithm for GraphBfs {
             }
         }
         let checksum = threads.iter().fold(0u64, |sum, t| sum.wrapping_add(t.digest));
-        Ok(Outcome { accesses: threads.iter().map(|t| t.edges).sum(), checksum })
+        Ok(WorkloadResult { accesses: threads.iter().map(|t| t.edges).sum(), checksum })
     }
 }
 
@@ -238,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_false_level_is_found() {
-        let spec = Spec::parse("graph-bfs,fast=256KiB,accesses=1").expect("valid");
+        let spec = WorkloadSpec::parse("graph-bfs,fast=256KiB,accesses=1").expect("valid");
         let mut bfs = GraphBfs::new(&spec);
         let memory = Heap::new(bfs.words());
         bfs.prepare(&memory);

@@ -1,7 +1,7 @@
 //! Kronecker graphs (Graph500's generator), drawn three levels at a time and built twice from the
 //! same random numbers, once to count and once to place, so that no list of edges is ever held.
 
-use crate::memory::Memory;
+use crate::memory::WordMemory;
 use crate::random::{mix, Lcg};
 
 /// Chances, in hundredths, of the four quadrants of the adjacency matrix.
@@ -43,7 +43,7 @@ impl Kronecker {
     }
 
     /// Writes offsets at word 0 and neighbours at `neighbours`.
-    pub fn build<M: Memory + ?Sized>(&self, memory: &M, neighbours: usize) {
+    pub fn build<M: WordMemory + ?Sized>(&self, memory: &M, neighbours: usize) {
         memory.held(self.table.len() as u64);
         if memory.listens() {
             // Twice the size of a first level: what it misses there is a good part of what drawing
@@ -55,7 +55,7 @@ impl Kronecker {
     }
 
     /// The same; where the table of chances is read is told.
-    fn build_telling<M: Memory + ?Sized>(
+    fn build_telling<M: WordMemory + ?Sized>(
         &self,
         memory: &M,
         neighbours: usize,

@@ -1,4 +1,4 @@
-//! The named workloads, each algorithm once, generic over the [`Memory`] it runs on: real arrays
+//! The named workloads, each algorithm once, generic over the [`WordMemory`] it runs on: real arrays
 //! in the lab and the benches, events in a simulator. Deterministic for a seed; knows no policy.
 //!
 //! A workload is an [`Algorithm`]: it says how many words it needs, prepares them (this is the
@@ -33,9 +33,11 @@ mod spec;
 mod stream;
 mod team;
 
-pub use algorithm::{Algorithm, Outcome, Step, Wrong};
-pub use arena::{base_pages_only, Arena, ArenaError, PageSize};
-pub use drive::{conduct, run_serially, run_threads, Conduct, Phase, RunError, Timing};
+pub use algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+pub use arena::{base_pages_only, AlignedMapping, AlignedMappingError, DataPageSize};
+pub use drive::{conduct, run_serially, run_threads, Conduct, Phase, Timing, WorkloadError};
 pub use marks::{mark, Mark};
-pub use memory::{Heap, Memory};
-pub use spec::{Hot, Layout, Name, Size, Spec, SpecError, WorkloadParameter};
+pub use memory::{Heap, WordMemory};
+pub use spec::{
+    DataSize, Hot, HotLayout, Name, WorkloadParameter, WorkloadSpec, WorkloadSpecError,
+};

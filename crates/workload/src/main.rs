@@ -10,7 +10,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::process::ExitCode;
 use terrace_workload::{
-    base_pages_only, mark, run_threads, Mark, Outcome, PageSize, Phase, RunError, Spec, Timing,
+    base_pages_only, mark, run_threads, DataPageSize, Mark, Phase, Timing, WorkloadError,
+    WorkloadResult, WorkloadSpec,
 };
 
 const USAGE: &str = "usage: terrace-workload NAME[,key=value...]
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    let spec = match Spec::parse(text) {
+    let spec = match WorkloadSpec::parse(text) {
         Ok(spec) => spec,
         Err(error) => {
             eprintln!("terrace-workload: {error}");
@@ -38,8 +39,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(spec: &Spec) -> Result<(), RunError> {
-    if spec.pages == PageSize::Base {
+fn run(spec: &WorkloadSpec) -> Result<(), WorkloadError> {
+    if spec.pages == DataPageSize::Base {
         base_pages_only();
     }
     let mut ends = Ends {
@@ -56,7 +57,11 @@ fn run(spec: &Spec) -> Result<(), RunError> {
     log(spec, &outcome, &timing)
 }
 
-fn log(spec: &Spec, outcome: &Outcome, timing: &Timing) -> Result<(), RunError> {
+fn log(
+    spec: &WorkloadSpec,
+    outcome: &WorkloadResult,
+    timing: &Timing,
+) -> Result<(), WorkloadError> {
     let seconds = timing.phase.as_secs_f64();
     let line = format!(
         "{{\"workload\":\"{spec}\",\"threads\":{},\"accesses\":{},\"seconds\":{seconds:.9},\
@@ -83,7 +88,7 @@ struct Ends {
 }
 
 impl Phase for Ends {
-    fn begin(&mut self) -> Result<(), RunError> {
+    fn begin(&mut self) -> Result<(), WorkloadError> {
         mark(Mark::Begin);
         if let Some(path) = &self.fifo {
             let mut file = open("write to TERRACE_MARK_FIFO", path, |o| o.write(true))?;
@@ -109,7 +114,7 @@ fn open(
     what: &'static str,
     path: &str,
     how: impl FnOnce(&mut OpenOptions) -> &mut OpenOptions,
-) -> Result<File, RunError> {
+) -> Result<File, WorkloadError> {
     how(&mut OpenOptions::new()).open(path).map_err(|source| failed(what, path, source))
 }
 
@@ -118,12 +123,12 @@ fn write_all(
     what: &'static str,
     path: &str,
     line: &str,
-) -> Result<(), RunError> {
+) -> Result<(), WorkloadError> {
     to.write_all(line.as_bytes())
         .and_then(|()| to.flush())
         .map_err(|source| failed(what, path, source))
 }
 
-fn failed(what: &'static str, path: &str, source: std::io::Error) -> RunError {
-    RunError::Mark { what, path: path.to_owned(), source }
+fn failed(what: &'static str, path: &str, source: std::io::Error) -> WorkloadError {
+    WorkloadError::Mark { what, path: path.to_owned(), source }
 }

@@ -13,7 +13,7 @@ pub const LINE_WORDS: usize = 64 / WORD;
 ///
 /// All methods are relaxed: an algorithm that shares words between threads uses only operations
 /// whose result does not depend on their order.
-pub trait Memory: Sync {
+pub trait WordMemory: Sync {
     /// Reads a word.
     fn load(&self, word: usize) -> u64;
     /// Writes a word.
@@ -56,7 +56,7 @@ pub trait Memory: Sync {
 }
 
 /// Words that are real memory. Relaxed atomics compile to the plain moves of hand-written code.
-impl Memory for [AtomicU64] {
+impl WordMemory for [AtomicU64] {
     #[inline(always)]
     fn load(&self, word: usize) -> u64 {
         self[word].load(Ordering::Relaxed)
@@ -88,7 +88,7 @@ impl Heap {
     }
 }
 
-impl Memory for Heap {
+impl WordMemory for Heap {
     #[inline(always)]
     fn load(&self, word: usize) -> u64 {
         self.0.as_slice().load(word)

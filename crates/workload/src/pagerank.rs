@@ -9,9 +9,9 @@
 
 use crate::algorithm::Wrong;
 use crate::kronecker::Kronecker;
-use crate::memory::Memory;
-use crate::spec::Spec;
-use crate::team::{digest, get, set, Kernel, Met};
+use crate::memory::WordMemory;
+use crate::spec::WorkloadSpec;
+use crate::team::{digest, get, set, Met, NumericalKernel};
 
 /// Vertices a unit.
 const VERTICES: usize = 64;
@@ -30,7 +30,7 @@ pub struct PageRank {
 
 /// Stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum PageRankStage {
     /// What each vertex gives each neighbour; sums the rank of those without any.
     Share,
     /// New ranks; sums them.
@@ -39,7 +39,7 @@ pub enum Stage {
 
 /// What each thread knows.
 #[derive(Debug, Default)]
-pub struct Own {
+pub struct PageRankThread {
     rounds: u64,
     /// Rank that comes to every vertex.
     base: f64,
@@ -50,7 +50,7 @@ pub struct Own {
 impl PageRank {
     /// The workload as specified: as many vertices as fit with 8 to 16 edges each.
     #[must_use]
-    pub fn new(spec: &Spec) -> Self {
+    pub fn new(spec: &WorkloadSpec) -> Self {
         let words = spec.size.bytes(spec.fast).0 / 8;
         let graph = Kronecker::fitting(words, spec.seed);
         let (vertices, ends) = (graph.vertices(), 2 * graph.edges());
@@ -63,15 +63,15 @@ impl PageRank {
     }
 }
 
-impl Kernel for PageRank {
-    type Stage = Stage;
-    type Own = Own;
+impl NumericalKernel for PageRank {
+    type Stage = PageRankStage;
+    type Own = PageRankThread;
 
     fn words(&self) -> usize {
         self.shares + self.graph.vertices()
     }
 
-    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
+    fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {
         self.graph.build(memory, self.neighbours);
         let vertices = self.graph.vertices();
         for vertex in 0..vertices {
@@ -80,19 +80,19 @@ impl Kernel for PageRank {
         }
     }
 
-    fn begin(&self) -> (Stage, Own) {
-        (Stage::Share, Own::default())
+    fn begin(&self) -> (PageRankStage, PageRankThread) {
+        (PageRankStage::Share, PageRankThread::default())
     }
 
-    fn units(&self, _: Stage) -> usize {
+    fn units(&self, _: PageRankStage) -> usize {
         self.graph.vertices() / VERTICES
     }
 
-    fn work<M: Memory + ?Sized>(
+    fn work<M: WordMemory + ?Sized>(
         &self,
         memory: &M,
-        own: &mut Own,
-        stage: Stage,
+        own: &mut PageRankThread,
+        stage: PageRankStage,
         unit: usize,
         sums: &mut [f64; 2],
     ) -> u64 {
@@ -100,7 +100,7 @@ impl Kernel for PageRank {
         for vertex in unit * VERTICES..(unit + 1) * VERTICES {
             let (from, to) = (memory.load(vertex) as usize, memory.load(vertex + 1) as usize);
             match stage {
-                Stage::Share => {
+                PageRankStage::Share => {
                     let rank = get(memory, self.ranks + vertex);
                     if from == to {
                         sums[0] += rank;
@@ -108,7 +108,7 @@ impl Kernel for PageRank {
                         set(memory, self.shares + vertex, rank / (to - from) as f64);
                     }
                 }
-                Stage::Gather => {
+                PageRankStage::Gather => {
                     let mut sum = 0.0;
                     for slot in from..to {
                         sum +=
@@ -124,23 +124,32 @@ impl Kernel for PageRank {
         gathered
     }
 
-    fn next(&self, own: &mut Own, stage: Stage, met: Met) -> Option<Stage> {
+    fn next(
+        &self,
+        own: &mut PageRankThread,
+        stage: PageRankStage,
+        met: Met,
+    ) -> Option<PageRankStage> {
         match stage {
-            Stage::Share => {
+            PageRankStage::Share => {
                 own.base = (1.0 - DAMPING + DAMPING * met.sums[0]) / self.graph.vertices() as f64;
-                Some(Stage::Gather)
+                Some(PageRankStage::Gather)
             }
-            Stage::Gather => {
+            PageRankStage::Gather => {
                 own.sum = met.sums[0];
                 own.rounds += 1;
-                (!met.over && own.rounds < self.rounds).then_some(Stage::Share)
+                (!met.over && own.rounds < self.rounds).then_some(PageRankStage::Share)
             }
         }
     }
 
     /// Rank is neither made nor lost; the digest is of the sum of squares and of each 64th vertex's
     /// rank.
-    fn finish<M: Memory + ?Sized>(&self, memory: &M, own: &Own) -> Result<u64, Wrong> {
+    fn finish<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        own: &PageRankThread,
+    ) -> Result<u64, Wrong> {
         let ranks: Vec<f64> =
             (0..self.graph.vertices()).map(|v| get(memory, self.ranks + v)).collect();
         let sum: f64 = ranks.iter().sum();
@@ -168,7 +177,7 @@ mod tests {
     use crate::memory::Heap;
 
     /// The same by pushing along a list of edges: another order of the same additions.
-    fn plain(spec: &Spec) -> u64 {
+    fn plain(spec: &WorkloadSpec) -> u64 {
         let own = PageRank::new(spec);
         let (vertices, memory) = (own.graph.vertices(), Heap::new(own.words()));
         own.graph.build(&memory, own.neighbours);
@@ -196,7 +205,7 @@ mod tests {
             "graph-pagerank,fast=256KiB,accesses=300k",
             "graph-pagerank,fast=128KiB,accesses=90k,seed=5",
         ] {
-            let spec = Spec::parse(text).expect("valid");
+            let spec = WorkloadSpec::parse(text).expect("valid");
             assert_eq!(
                 run_serially(&spec, Heap::new).expect("verified").checksum,
                 plain(&spec),

@@ -46,13 +46,13 @@ pub const fn mix(x: u64) -> u64 {
 
 /// Chooses between a hot and a cold set, and an item of it, from a single random number.
 #[derive(Debug, Clone, Copy)]
-pub struct Choice {
+pub struct HotColdChooser {
     threshold: u64,
     hot_scale: u64,
     cold_scale: u64,
 }
 
-impl Choice {
+impl HotColdChooser {
     /// `hot_ppm` of a million draws go to one of `hot` items, the rest to one of `cold` items.
     #[must_use]
     pub fn new(hot: u64, cold: u64, hot_ppm: u32) -> Self {
@@ -95,7 +95,7 @@ mod tests {
         fn a_choice_stays_inside_its_set(
             hot in 1u64..1 << 40, cold in 1u64..1 << 40, ppm in 0u32..=1_000_000, x: u64,
         ) {
-            let choice = Choice::new(hot, cold, ppm);
+            let choice = HotColdChooser::new(hot, cold, ppm);
             for x in [x, 0, u64::MAX, choice.threshold, choice.threshold.saturating_sub(1)] {
                 let (is_hot, item) = choice.pick(x);
                 let items = if is_hot { hot } else { cold };
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn four_fifths_of_draws_are_hot_and_items_are_even() {
-        let choice = Choice::new(100, 1000, 800_000);
+        let choice = HotColdChooser::new(100, 1000, 800_000);
         let mut random = Lcg::new(1, 0);
         let (mut hot, mut cold) = (vec![0u32; 100], vec![0u32; 1000]);
         for _ in 0..1_000_000 {

@@ -2,10 +2,10 @@
 //! cold data. Pages seen once by the pass are not worth promoting; a policy that takes them for
 //! hot loses.
 
-use crate::algorithm::{Algorithm, Outcome, Step, Wrong};
-use crate::memory::{Memory, PAGE_WORDS};
-use crate::random::{mix, Choice, Lcg};
-use crate::spec::Spec;
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+use crate::memory::{WordMemory, PAGE_WORDS};
+use crate::random::{mix, HotColdChooser, Lcg};
+use crate::spec::WorkloadSpec;
 use terrace_types::Nanos;
 
 const STEP: u64 = 16_384;
@@ -16,7 +16,7 @@ pub struct Scan {
     hot_words: usize,
     cold_words: usize,
     threads: u64,
-    choice: Choice,
+    choice: HotColdChooser,
     seed: u64,
     accesses: u64,
     seconds: Option<Nanos>,
@@ -26,7 +26,7 @@ pub struct Scan {
 
 /// One thread of it.
 #[derive(Debug)]
-pub struct Thread {
+pub struct ScanThread {
     index: u64,
     random: Lcg,
     left: u64,
@@ -40,7 +40,7 @@ pub struct Thread {
 impl Scan {
     /// The workload as specified.
     #[must_use]
-    pub fn new(spec: &Spec) -> Self {
+    pub fn new(spec: &WorkloadSpec) -> Self {
         let words = |bytes: u64| (bytes as usize / 8).max(1).next_multiple_of(PAGE_WORDS);
         let hot_words = words(spec.hot_size.bytes(spec.fast).0);
         let cold_words = words(spec.size.bytes(spec.fast).0);
@@ -52,7 +52,7 @@ impl Scan {
             hot_words,
             cold_words,
             threads,
-            choice: Choice::new(hot_words as u64 / threads, 1, spec.hot_share),
+            choice: HotColdChooser::new(hot_words as u64 / threads, 1, spec.hot_share),
             seed: spec.seed,
             accesses: spec.accesses,
             seconds: spec.seconds,
@@ -66,28 +66,41 @@ impl Scan {
 }
 
 impl Algorithm for Scan {
-    type Thread = Thread;
+    type Thread = ScanThread;
 
     fn words(&self) -> usize {
         self.hot_words + self.cold_words
     }
 
-    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
+    fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {
         for word in 0..self.words() {
             memory.store(word, self.initial(word));
         }
     }
 
-    fn thread(&self, index: u32) -> Thread {
+    fn thread(&self, index: u32) -> ScanThread {
         let index = u64::from(index);
         let share = self.accesses / self.threads + u64::from(index < self.accesses % self.threads);
         let left = if self.seconds.is_some() { u64::MAX } else { share };
-        Thread { index, random: Lcg::new(self.seed, index), left, done: 0, hot: 0, at: 0, sum: 0 }
+        ScanThread {
+            index,
+            random: Lcg::new(self.seed, index),
+            left,
+            done: 0,
+            hot: 0,
+            at: 0,
+            sum: 0,
+        }
     }
 
-    fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {
+    fn step<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        thread: &mut ScanThread,
+        now: Nanos,
+    ) -> ThreadStep {
         if self.seconds.is_some_and(|limit| now >= limit) {
-            return Step::Done;
+            return ThreadStep::Done;
         }
         let count = thread.left.min(STEP);
         let part = self.cold_words / self.threads as usize;
@@ -106,13 +119,17 @@ impl Algorithm for Scan {
         thread.left -= count;
         thread.done += count;
         if thread.left == 0 {
-            Step::Done
+            ThreadStep::Done
         } else {
-            Step::More
+            ThreadStep::More
         }
     }
 
-    fn finish<M: Memory + ?Sized>(&self, memory: &M, threads: &[Thread]) -> Result<Outcome, Wrong> {
+    fn finish<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        threads: &[ScanThread],
+    ) -> Result<WorkloadResult, Wrong> {
         let (mut checksum, mut written) = (0u64, 0u64);
         for word in 0..self.hot_words {
             let count = memory.load(word).wrapping_sub(self.initial(word));
@@ -129,6 +146,6 @@ impl Algorithm for Scan {
         for thread in threads {
             checksum = mix(checksum ^ thread.sum).wrapping_add(thread.done);
         }
-        Ok(Outcome { accesses: threads.iter().map(|t| t.done).sum(), checksum })
+        Ok(WorkloadResult { accesses: threads.iter().map(|t| t.done).sum(), checksum })
     }
 }

@@ -4,11 +4,11 @@
 //! set is depends on time, and so on speed; the results must not. Therefore an access is drawn as
 //! an offset into whichever window is hot, and results are summed over all windows.
 
-use crate::algorithm::{Algorithm, Outcome, Step, Wrong};
-use crate::memory::{Memory, PAGE_WORDS};
-use crate::random::{mix, Choice, Lcg};
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+use crate::memory::{WordMemory, PAGE_WORDS};
+use crate::random::{mix, HotColdChooser, Lcg};
 use crate::scatter::Scatter;
-use crate::spec::{Hot, Layout, Spec};
+use crate::spec::{Hot, HotLayout, WorkloadSpec};
 use terrace_types::Nanos;
 
 const STEP: u64 = 8_192;
@@ -19,12 +19,12 @@ pub struct Shift {
     window_pages: usize,
     windows: usize,
     scatter: Scatter,
-    layout: Layout,
+    layout: HotLayout,
     hot: Hot,
     /// Words are dealt to the threads in turn, and one more in each round to nobody: cold reads
     /// go there, where nothing is written.
     lanes: u64,
-    choice: Choice,
+    choice: HotColdChooser,
     seed: u64,
     accesses: u64,
     seconds: Option<Nanos>,
@@ -33,7 +33,7 @@ pub struct Shift {
 
 /// One thread of it.
 #[derive(Debug)]
-pub struct Thread {
+pub struct ShiftThread {
     index: u64,
     random: Lcg,
     left: u64,
@@ -45,7 +45,7 @@ pub struct Thread {
 impl Shift {
     /// The workload as specified.
     #[must_use]
-    pub fn new(spec: &Spec) -> Self {
+    pub fn new(spec: &WorkloadSpec) -> Self {
         let pages = |bytes: u64| (bytes as usize / (PAGE_WORDS * 8)).max(1);
         let lanes = u64::from(spec.threads) + 1;
         // Whole rounds of words, so that lanes are the same in all windows.
@@ -61,7 +61,7 @@ impl Shift {
             layout: spec.layout,
             hot: spec.hot,
             lanes,
-            choice: Choice::new(
+            choice: HotColdChooser::new(
                 per_lane(window_pages),
                 per_lane(window_pages * windows),
                 spec.hot_share,
@@ -91,15 +91,15 @@ impl Shift {
 
     fn place_any(&self, word: usize) -> usize {
         match self.layout {
-            Layout::Contiguous => self.place::<false>(word),
-            Layout::Scattered => self.place::<true>(word),
+            HotLayout::Contiguous => self.place::<false>(word),
+            HotLayout::Scattered => self.place::<true>(word),
         }
     }
 
-    fn run<const SCATTERED: bool, const WRITE: bool, M: Memory + ?Sized>(
+    fn run<const SCATTERED: bool, const WRITE: bool, M: WordMemory + ?Sized>(
         &self,
         memory: &M,
-        thread: &mut Thread,
+        thread: &mut ShiftThread,
         count: u64,
         window: usize,
     ) {
@@ -133,13 +133,13 @@ impl Shift {
 }
 
 impl Algorithm for Shift {
-    type Thread = Thread;
+    type Thread = ShiftThread;
 
     fn words(&self) -> usize {
         self.scatter.span() * PAGE_WORDS
     }
 
-    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
+    fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {
         for window in 0..self.windows {
             for offset in 0..self.window_words() {
                 let word = self.place_any(window * self.window_words() + offset);
@@ -148,38 +148,51 @@ impl Algorithm for Shift {
         }
     }
 
-    fn thread(&self, index: u32) -> Thread {
+    fn thread(&self, index: u32) -> ShiftThread {
         let (index, threads) = (u64::from(index), self.lanes - 1);
         let share = self.accesses / threads + u64::from(index < self.accesses % threads);
         let left = if self.seconds.is_some() { u64::MAX } else { share };
-        Thread { index, random: Lcg::new(self.seed, index), left, done: 0, hot: 0, sum: 0 }
+        ShiftThread { index, random: Lcg::new(self.seed, index), left, done: 0, hot: 0, sum: 0 }
     }
 
-    fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {
+    fn step<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        thread: &mut ShiftThread,
+        now: Nanos,
+    ) -> ThreadStep {
         if self.seconds.is_some_and(|limit| now >= limit) {
-            return Step::Done;
+            return ThreadStep::Done;
         }
         let (count, at) = (thread.left.min(STEP), self.hot_window(now));
         match (self.layout, self.hot) {
-            (Layout::Contiguous, Hot::Write) => {
+            (HotLayout::Contiguous, Hot::Write) => {
                 self.run::<false, true, M>(memory, thread, count, at)
             }
-            (Layout::Contiguous, Hot::Read) => {
+            (HotLayout::Contiguous, Hot::Read) => {
                 self.run::<false, false, M>(memory, thread, count, at)
             }
-            (Layout::Scattered, Hot::Write) => self.run::<true, true, M>(memory, thread, count, at),
-            (Layout::Scattered, Hot::Read) => self.run::<true, false, M>(memory, thread, count, at),
+            (HotLayout::Scattered, Hot::Write) => {
+                self.run::<true, true, M>(memory, thread, count, at)
+            }
+            (HotLayout::Scattered, Hot::Read) => {
+                self.run::<true, false, M>(memory, thread, count, at)
+            }
         }
         thread.left -= count;
         thread.done += count;
         if thread.left == 0 {
-            Step::Done
+            ThreadStep::Done
         } else {
-            Step::More
+            ThreadStep::More
         }
     }
 
-    fn finish<M: Memory + ?Sized>(&self, memory: &M, threads: &[Thread]) -> Result<Outcome, Wrong> {
+    fn finish<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        threads: &[ShiftThread],
+    ) -> Result<WorkloadResult, Wrong> {
         let (mut checksum, mut written) = (0u64, 0u64);
         for offset in 0..self.window_words() {
             let initial = self.initial(offset);
@@ -201,7 +214,7 @@ impl Algorithm for Shift {
         for thread in threads {
             checksum = mix(checksum ^ thread.sum).wrapping_add(thread.done);
         }
-        Ok(Outcome { accesses: threads.iter().map(|t| t.done).sum(), checksum })
+        Ok(WorkloadResult { accesses: threads.iter().map(|t| t.done).sum(), checksum })
     }
 }
 
@@ -213,7 +226,7 @@ mod tests {
     #[test]
     fn results_do_not_depend_on_when_the_hot_set_moves() {
         let checksum = |text: &str, pace: u64| {
-            let mut shift = Shift::new(&Spec::parse(text).expect("valid"));
+            let mut shift = Shift::new(&WorkloadSpec::parse(text).expect("valid"));
             let memory = Heap::new(shift.words());
             shift.prepare(&memory);
             let mut threads = [shift.thread(0), shift.thread(1)];
@@ -221,10 +234,10 @@ mod tests {
             for (turn, now) in (0..).step_by(2).map(|i| (i, Nanos(i * pace))) {
                 moved.insert(shift.hot_window(now));
                 let last = threads.each_mut().map(|t| match t.left {
-                    0 => Step::Done,
+                    0 => ThreadStep::Done,
                     _ => shift.step(&memory, t, now),
                 });
-                if last == [Step::Done; 2] || turn > 1_000 {
+                if last == [ThreadStep::Done; 2] || turn > 1_000 {
                     break;
                 }
             }

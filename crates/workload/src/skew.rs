@@ -4,11 +4,11 @@
 //! Every thread increments words of its own (word `threads * k + thread`), so the counts do not
 //! depend on how threads interleave.
 
-use crate::algorithm::{Algorithm, Outcome, Step, Wrong};
-use crate::memory::{Memory, PAGE_WORDS};
-use crate::random::{mix, Choice, Lcg};
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+use crate::memory::{WordMemory, PAGE_WORDS};
+use crate::random::{mix, HotColdChooser, Lcg};
 use crate::scatter::Scatter;
-use crate::spec::{Hot, Layout, Spec};
+use crate::spec::{Hot, HotLayout, WorkloadSpec};
 use terrace_types::Nanos;
 
 /// Accesses between two looks at the time.
@@ -21,10 +21,10 @@ pub struct Skew {
     hot_pages: usize,
     cold_pages: usize,
     scatter: Scatter,
-    layout: Layout,
+    layout: HotLayout,
     hot: Hot,
     threads: u64,
-    choice: Choice,
+    choice: HotColdChooser,
     seed: u64,
     accesses: u64,
     seconds: Option<Nanos>,
@@ -32,7 +32,7 @@ pub struct Skew {
 
 /// One thread of it.
 #[derive(Debug)]
-pub struct Thread {
+pub struct SkewThread {
     index: u64,
     random: Lcg,
     left: u64,
@@ -45,7 +45,7 @@ pub struct Thread {
 impl Skew {
     /// The workload as specified.
     #[must_use]
-    pub fn new(spec: &Spec) -> Self {
+    pub fn new(spec: &WorkloadSpec) -> Self {
         let pages = |bytes: u64| (bytes as usize / (PAGE_WORDS * 8)).max(1);
         let hot_pages = pages(spec.hot_size.bytes(spec.fast).0);
         let cold_pages = pages(spec.size.bytes(spec.fast).0);
@@ -59,7 +59,11 @@ impl Skew {
             layout: spec.layout,
             hot: spec.hot,
             threads,
-            choice: Choice::new(per_thread(hot_pages), per_thread(cold_pages), spec.hot_share),
+            choice: HotColdChooser::new(
+                per_thread(hot_pages),
+                per_thread(cold_pages),
+                spec.hot_share,
+            ),
             seed: spec.seed,
             accesses: spec.accesses,
             seconds: spec.seconds,
@@ -79,10 +83,10 @@ impl Skew {
         }
     }
 
-    fn run<const SCATTERED: bool, const WRITE: bool, M: Memory + ?Sized>(
+    fn run<const SCATTERED: bool, const WRITE: bool, M: WordMemory + ?Sized>(
         &self,
         memory: &M,
-        thread: &mut Thread,
+        thread: &mut SkewThread,
         count: u64,
     ) {
         let (mut random, mut sum, mut hot) = (thread.random, 0u64, 0u64);
@@ -103,10 +107,10 @@ impl Skew {
 
     fn page_of(&self, hot: bool, page: usize) -> usize {
         match (self.layout, hot) {
-            (Layout::Scattered, true) => self.scatter.page(page),
-            (Layout::Scattered, false) => self.scatter.page(self.hot_pages + page),
-            (Layout::Contiguous, true) => self.cold_pages + page,
-            (Layout::Contiguous, false) => page,
+            (HotLayout::Scattered, true) => self.scatter.page(page),
+            (HotLayout::Scattered, false) => self.scatter.page(self.hot_pages + page),
+            (HotLayout::Contiguous, true) => self.cold_pages + page,
+            (HotLayout::Contiguous, false) => page,
         }
     }
 
@@ -118,13 +122,13 @@ impl Skew {
 }
 
 impl Algorithm for Skew {
-    type Thread = Thread;
+    type Thread = SkewThread;
 
     fn words(&self) -> usize {
         self.scatter.span() * PAGE_WORDS
     }
 
-    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
+    fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {
         for (hot, pages) in [(false, self.cold_pages), (true, self.hot_pages)] {
             // In address order, as a program that fills its arrays would.
             let mut places: Vec<_> = (0..pages).map(|page| self.page_of(hot, page)).collect();
@@ -137,35 +141,48 @@ impl Algorithm for Skew {
         }
     }
 
-    fn thread(&self, index: u32) -> Thread {
+    fn thread(&self, index: u32) -> SkewThread {
         let index = u64::from(index);
         let share = self.accesses / self.threads;
         let rest = u64::from(index < self.accesses % self.threads);
         let left = if self.seconds.is_some() { u64::MAX } else { share + rest };
-        Thread { index, random: Lcg::new(self.seed, index), left, done: 0, hot: 0, sum: 0 }
+        SkewThread { index, random: Lcg::new(self.seed, index), left, done: 0, hot: 0, sum: 0 }
     }
 
-    fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {
+    fn step<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        thread: &mut SkewThread,
+        now: Nanos,
+    ) -> ThreadStep {
         if self.seconds.is_some_and(|limit| now >= limit) {
-            return Step::Done;
+            return ThreadStep::Done;
         }
         let count = thread.left.min(STEP);
         match (self.layout, self.hot) {
-            (Layout::Contiguous, Hot::Write) => self.run::<false, true, M>(memory, thread, count),
-            (Layout::Contiguous, Hot::Read) => self.run::<false, false, M>(memory, thread, count),
-            (Layout::Scattered, Hot::Write) => self.run::<true, true, M>(memory, thread, count),
-            (Layout::Scattered, Hot::Read) => self.run::<true, false, M>(memory, thread, count),
+            (HotLayout::Contiguous, Hot::Write) => {
+                self.run::<false, true, M>(memory, thread, count)
+            }
+            (HotLayout::Contiguous, Hot::Read) => {
+                self.run::<false, false, M>(memory, thread, count)
+            }
+            (HotLayout::Scattered, Hot::Write) => self.run::<true, true, M>(memory, thread, count),
+            (HotLayout::Scattered, Hot::Read) => self.run::<true, false, M>(memory, thread, count),
         }
         thread.left -= count;
         thread.done += count;
         if thread.left == 0 {
-            Step::Done
+            ThreadStep::Done
         } else {
-            Step::More
+            ThreadStep::More
         }
     }
 
-    fn finish<M: Memory + ?Sized>(&self, memory: &M, threads: &[Thread]) -> Result<Outcome, Wrong> {
+    fn finish<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        threads: &[SkewThread],
+    ) -> Result<WorkloadResult, Wrong> {
         let mut checksum = 0u64;
         let mut written = 0u64;
         for page in 0..self.hot_pages {
@@ -189,6 +206,6 @@ impl Algorithm for Skew {
             checksum = mix(checksum ^ thread.sum).wrapping_add(thread.done);
         }
         let accesses = threads.iter().map(|t| t.done).sum();
-        Ok(Outcome { accesses, checksum: if self.seconds.is_some() { 0 } else { checksum } })
+        Ok(WorkloadResult { accesses, checksum: if self.seconds.is_some() { 0 } else { checksum } })
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use terrace_types::{Bytes, Nanos};
 
-use crate::arena::PageSize;
+use crate::arena::DataPageSize;
 
 /// The workloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,7 +121,7 @@ impl fmt::Display for Name {
 
 /// Where hot pages lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Layout {
+pub enum HotLayout {
     /// In one run, after the cold ones.
     #[default]
     Contiguous,
@@ -141,14 +141,14 @@ pub enum Hot {
 
 /// An amount of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Size {
+pub enum DataSize {
     /// Millionths of what is free in the fast tier.
     Share(u32),
     /// Bytes.
     Exact(Bytes),
 }
 
-impl Size {
+impl DataSize {
     /// In bytes, for a fast tier with `fast` free.
     #[must_use]
     pub const fn bytes(self, fast: Bytes) -> Bytes {
@@ -161,7 +161,7 @@ impl Size {
 
 /// A workload with all its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spec {
+pub struct WorkloadSpec {
     /// Which.
     pub name: Name,
     /// Threads of the measured phase.
@@ -171,17 +171,17 @@ pub struct Spec {
     /// Free memory of the fast tier, which sizes are shares of.
     pub fast: Bytes,
     /// Size of the data (of the cold data where hot and cold are told apart).
-    pub size: Size,
+    pub size: DataSize,
     /// Size of the hot set.
-    pub hot_size: Size,
+    pub hot_size: DataSize,
     /// Millionths of all accesses that go to the hot set.
     pub hot_share: u32,
     /// Where hot pages lie.
-    pub layout: Layout,
+    pub layout: HotLayout,
     /// What is done to hot data.
     pub hot: Hot,
     /// Pages asked of the kernel.
-    pub pages: PageSize,
+    pub pages: DataPageSize,
     /// Accesses of the measured phase, all threads together.
     pub accesses: u64,
     /// Stop after this time instead; the checksum then covers what is independent of speed.
@@ -195,7 +195,7 @@ pub struct Spec {
 
 /// Why a specification is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SpecError {
+pub enum WorkloadSpecError {
     /// No such workload.
     #[error("no workload is called '{0}'; there are {list}", list = names())]
     UnknownName(String),
@@ -217,7 +217,7 @@ pub enum SpecError {
     },
 }
 
-/// A parameter of workloads, as [`Spec::parse`] reads it.
+/// A parameter of workloads, as [`WorkloadSpec::parse`] reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkloadParameter {
     /// Its key.
@@ -267,7 +267,7 @@ fn names() -> String {
     Name::ALL.map(Name::as_str).join(", ")
 }
 
-impl Spec {
+impl WorkloadSpec {
     /// The workload with its default parameters, for a fast tier with 134 MiB free (what a guest
     /// of the lab has left of its 192 MiB node).
     #[must_use]
@@ -278,12 +278,12 @@ impl Spec {
             threads: 2,
             seed: 1,
             fast: Bytes::mib(134),
-            size: Size::Share(size),
-            hot_size: Size::Share(hot_size),
+            size: DataSize::Share(size),
+            hot_size: DataSize::Share(hot_size),
             hot_share: if matches!(name, Name::Rwsplit) { 500_000 } else { 800_000 },
-            layout: Layout::Contiguous,
+            layout: HotLayout::Contiguous,
             hot: Hot::Write,
-            pages: PageSize::Base,
+            pages: DataPageSize::Base,
             accesses: if matches!(name, Name::Stream) { 512_000_000 } else { 128_000_000 },
             seconds: None,
             class_s: false,
@@ -294,24 +294,24 @@ impl Spec {
     /// Reads `NAME[,key=value...]`.
     ///
     /// # Errors
-    /// [`SpecError`] says what is not understood and what would be.
-    pub fn parse(text: &str) -> Result<Self, SpecError> {
+    /// [`WorkloadSpecError`] says what is not understood and what would be.
+    pub fn parse(text: &str) -> Result<Self, WorkloadSpecError> {
         let mut parts = text.split(',').map(str::trim);
         let name = parts.next().unwrap_or_default();
         let name = Name::ALL
             .into_iter()
             .find(|n| n.as_str() == name)
-            .ok_or_else(|| SpecError::UnknownName(name.to_owned()))?;
+            .ok_or_else(|| WorkloadSpecError::UnknownName(name.to_owned()))?;
         let mut spec = Self::new(name);
         for part in parts.filter(|p| !p.is_empty()) {
             let (key, value) =
-                part.split_once('=').ok_or_else(|| SpecError::NoValue(part.to_owned()))?;
+                part.split_once('=').ok_or_else(|| WorkloadSpecError::NoValue(part.to_owned()))?;
             spec.set(key.trim(), value.trim())?;
         }
         Ok(spec)
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<(), SpecError> {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), WorkloadSpecError> {
         match key {
             "threads" => {
                 self.threads = number(value)
@@ -338,8 +338,8 @@ impl Spec {
             }
             "layout" => {
                 self.layout = match value {
-                    "contiguous" => Layout::Contiguous,
-                    "scattered" => Layout::Scattered,
+                    "contiguous" => HotLayout::Contiguous,
+                    "scattered" => HotLayout::Scattered,
                     _ => return Err(bad("layout", value, "give contiguous or scattered")),
                 };
             }
@@ -352,8 +352,8 @@ impl Spec {
             }
             "pages" => {
                 self.pages = match value {
-                    "4k" => PageSize::Base,
-                    "thp" => PageSize::Huge,
+                    "4k" => DataPageSize::Base,
+                    "thp" => DataPageSize::Huge,
                     _ => return Err(bad("pages", value, "give 4k or thp")),
                 };
             }
@@ -370,20 +370,20 @@ impl Spec {
                 };
             }
             "phase_seconds" => self.phase = seconds("phase_seconds", value)?,
-            _ => return Err(SpecError::UnknownKey(key.to_owned())),
+            _ => return Err(WorkloadSpecError::UnknownKey(key.to_owned())),
         }
         Ok(())
     }
 }
 
-impl FromStr for Spec {
-    type Err = SpecError;
-    fn from_str(text: &str) -> Result<Self, SpecError> {
+impl FromStr for WorkloadSpec {
+    type Err = WorkloadSpecError;
+    fn from_str(text: &str) -> Result<Self, WorkloadSpecError> {
         Self::parse(text)
     }
 }
 
-impl fmt::Display for Spec {
+impl fmt::Display for WorkloadSpec {
     /// A specification that parses to the same; what is default for the name is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = Self::new(self.name);
@@ -413,10 +413,10 @@ impl fmt::Display for Spec {
     }
 }
 
-fn show(size: Size) -> String {
+fn show(size: DataSize) -> String {
     match size {
-        Size::Share(share) => ppm(share),
-        Size::Exact(bytes) => format!("{}B", bytes.0),
+        DataSize::Share(share) => ppm(share),
+        DataSize::Exact(bytes) => format!("{}B", bytes.0),
     }
 }
 
@@ -432,8 +432,8 @@ fn decimal(value: u64, digits: usize) -> String {
 
 const SIZE: &str = "give a share of the fast tier such as 33%, 0.33 or 1/3, or bytes such as 64MiB";
 
-fn bad(key: &'static str, value: &str, expected: &'static str) -> SpecError {
-    SpecError::BadValue { key, value: value.to_owned(), expected }
+fn bad(key: &'static str, value: &str, expected: &'static str) -> WorkloadSpecError {
+    WorkloadSpecError::BadValue { key, value: value.to_owned(), expected }
 }
 
 /// `123`, `32M` (millions), `1.5k`.
@@ -475,14 +475,14 @@ fn share(text: &str) -> Option<u32> {
     u32::try_from(ppm).ok().filter(|ppm| *ppm <= 1_000_000_000)
 }
 
-fn size(text: &str) -> Option<Size> {
+fn size(text: &str) -> Option<DataSize> {
     if text.ends_with(|c: char| c.is_ascii_alphabetic()) {
-        return bytes(text).map(Size::Exact);
+        return bytes(text).map(DataSize::Exact);
     }
-    share(text).map(Size::Share)
+    share(text).map(DataSize::Share)
 }
 
-fn seconds(key: &'static str, text: &str) -> Result<Nanos, SpecError> {
+fn seconds(key: &'static str, text: &str) -> Result<Nanos, WorkloadSpecError> {
     scaled(text.strip_suffix('s').unwrap_or(text), 1_000_000_000)
         .filter(|n| *n > 0)
         .map(Nanos)
@@ -515,47 +515,52 @@ mod tests {
     #[test]
     fn each_listed_parameter_is_read() {
         for parameter in WorkloadParameter::ALL {
-            let read = Spec::parse(&format!("skew,{}=no such value", parameter.key));
-            assert!(matches!(read, Err(SpecError::BadValue { .. })), "{}: {read:?}", parameter.key);
+            let read = WorkloadSpec::parse(&format!("skew,{}=no such value", parameter.key));
+            assert!(
+                matches!(read, Err(WorkloadSpecError::BadValue { .. })),
+                "{}: {read:?}",
+                parameter.key
+            );
         }
-        assert!(Spec::parse("skew,nosuch=1").is_err_and(|e| e.to_string().contains("hot_share")));
+        assert!(WorkloadSpec::parse("skew,nosuch=1")
+            .is_err_and(|e| e.to_string().contains("hot_share")));
     }
     use proptest::prelude::*;
 
     #[test]
     fn the_defaults_are_the_contracts() {
-        let spec = Spec::parse("skew").expect("a name alone is enough");
+        let spec = WorkloadSpec::parse("skew").expect("a name alone is enough");
         assert_eq!((spec.threads, spec.accesses), (2, 128_000_000));
         assert_eq!(spec.size.bytes(spec.fast), spec.fast);
         assert_eq!(spec.hot_size.bytes(Bytes(3_000_000)).0, 999_999);
         assert_eq!(
             (spec.hot_share, spec.layout, spec.hot),
-            (800_000, Layout::Contiguous, Hot::Write)
+            (800_000, HotLayout::Contiguous, Hot::Write)
         );
-        assert_eq!(spec.pages, PageSize::Base);
+        assert_eq!(spec.pages, DataPageSize::Base);
     }
 
     #[test]
     fn all_keys_are_read() {
-        let spec = Spec::parse(
+        let spec = WorkloadSpec::parse(
             "skew,threads=3,seed=9,fast=134MiB,size=1.5,hot_size=1/3,hot_share=75%,\
              layout=scattered,hot=read,pages=thp,accesses=32M,seconds=0.5,phase_seconds=2.5s",
         )
         .expect("all keys are valid");
         assert_eq!((spec.threads, spec.seed, spec.fast), (3, 9, Bytes::mib(134)));
-        assert_eq!(spec.size, Size::Share(1_500_000));
-        assert_eq!(spec.hot_size, Size::Share(333_333));
+        assert_eq!(spec.size, DataSize::Share(1_500_000));
+        assert_eq!(spec.hot_size, DataSize::Share(333_333));
         assert_eq!((spec.hot_share, spec.accesses), (750_000, 32_000_000));
         assert_eq!(
             (spec.layout, spec.hot, spec.pages),
-            (Layout::Scattered, Hot::Read, PageSize::Huge)
+            (HotLayout::Scattered, Hot::Read, DataPageSize::Huge)
         );
         assert_eq!((spec.seconds, spec.phase), (Some(Nanos::millis(500)), Nanos::millis(2_500)));
     }
 
     #[test]
     fn errors_name_what_would_be_understood() {
-        let message = |text: &str| Spec::parse(text).expect_err(text).to_string();
+        let message = |text: &str| WorkloadSpec::parse(text).expect_err(text).to_string();
         assert!(message("skwe").contains("skew, shift, fits"));
         assert!(message("skew,acesses=1").contains("threads, seed, fast"));
         assert!(message("skew,accesses").contains("key=value"));
@@ -574,7 +579,7 @@ mod tests {
             "skew,accesses=99999999999999999999",
             "skew,size=0.1.2",
         ] {
-            assert!(Spec::parse(text).is_err(), "{text}");
+            assert!(WorkloadSpec::parse(text).is_err(), "{text}");
         }
     }
 
@@ -585,24 +590,24 @@ mod tests {
             size in 0u32..2_000_000, exact in 0u64..1 << 40, hot_share in 0u32..=1_000_000,
             flags in 0u8..16, accesses in 1u64..1 << 48, time in 1u64..1 << 50,
         ) {
-            let spec = Spec {
-                threads, seed, fast: Bytes(fast), size: Size::Share(size),
-                hot_size: Size::Exact(Bytes(exact)), hot_share,
-                layout: if flags & 1 == 0 { Layout::Contiguous } else { Layout::Scattered },
+            let spec = WorkloadSpec {
+                threads, seed, fast: Bytes(fast), size: DataSize::Share(size),
+                hot_size: DataSize::Exact(Bytes(exact)), hot_share,
+                layout: if flags & 1 == 0 { HotLayout::Contiguous } else { HotLayout::Scattered },
                 hot: if flags & 2 == 0 { Hot::Write } else { Hot::Read },
-                pages: if flags & 4 == 0 { PageSize::Base } else { PageSize::Huge },
+                pages: if flags & 4 == 0 { DataPageSize::Base } else { DataPageSize::Huge },
                 accesses, class_s: flags & 8 != 0, seconds: (flags & 7 == 7).then_some(Nanos(time)), phase: Nanos(time),
-                ..Spec::new(Name::ALL[name])
+                ..WorkloadSpec::new(Name::ALL[name])
             };
-            prop_assert_eq!(Spec::parse(&spec.to_string()), Ok(spec));
+            prop_assert_eq!(WorkloadSpec::parse(&spec.to_string()), Ok(spec));
         }
 
         #[test]
         fn no_text_makes_the_parser_panic(text in "\\PC{0,40}", key in "[a-z_]{1,9}", value in "[0-9.%/kMGiBs-]{0,24}") {
-            let _any = Spec::parse(&text);
-            let _any = Spec::parse(&format!("skew,{key}={value}"));
+            let _any = WorkloadSpec::parse(&text);
+            let _any = WorkloadSpec::parse(&format!("skew,{key}={value}"));
             for key in ["threads", "fast", "size", "hot_share", "accesses", "seconds"] {
-                let _any = Spec::parse(&format!("skew,{key}={value}"));
+                let _any = WorkloadSpec::parse(&format!("skew,{key}={value}"));
             }
         }
     }

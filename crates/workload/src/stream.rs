@@ -1,9 +1,9 @@
 //! `stream`: the triad `a = b + s c` on words, over and over; all data alike, no hot set.
 
-use crate::algorithm::{Algorithm, Outcome, Step, Wrong};
-use crate::memory::{Memory, LINE_WORDS};
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+use crate::memory::{WordMemory, LINE_WORDS};
 use crate::random::mix;
-use crate::spec::Spec;
+use crate::spec::WorkloadSpec;
 use terrace_types::Nanos;
 
 const STEP: usize = 4_096;
@@ -20,7 +20,7 @@ pub struct Stream {
 
 /// One thread of it: its part of the arrays, and how far it is.
 #[derive(Debug)]
-pub struct Thread {
+pub struct StreamThread {
     first: usize,
     end: usize,
     at: usize,
@@ -30,7 +30,7 @@ pub struct Thread {
 impl Stream {
     /// The workload as specified; the three arrays together have its size.
     #[must_use]
-    pub fn new(spec: &Spec) -> Self {
+    pub fn new(spec: &WorkloadSpec) -> Self {
         let elements = (spec.size.bytes(spec.fast).0 as usize / 24)
             .max(spec.threads as usize * LINE_WORDS)
             .next_multiple_of(LINE_WORDS);
@@ -57,13 +57,13 @@ impl Stream {
 }
 
 impl Algorithm for Stream {
-    type Thread = Thread;
+    type Thread = StreamThread;
 
     fn words(&self) -> usize {
         3 * self.elements
     }
 
-    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
+    fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {
         for i in 0..self.elements {
             memory.store(i, 0);
         }
@@ -75,15 +75,20 @@ impl Algorithm for Stream {
         }
     }
 
-    fn thread(&self, index: u32) -> Thread {
+    fn thread(&self, index: u32) -> StreamThread {
         let part = |index: usize| {
             (self.elements / LINE_WORDS * index / self.threads * LINE_WORDS).min(self.elements)
         };
         let first = part(index as usize);
-        Thread { first, end: part(index as usize + 1), at: first, pass: 0 }
+        StreamThread { first, end: part(index as usize + 1), at: first, pass: 0 }
     }
 
-    fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {
+    fn step<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        thread: &mut StreamThread,
+        now: Nanos,
+    ) -> ThreadStep {
         let end = thread.end.min(thread.at + STEP);
         let n = self.elements;
         memory.triad(
@@ -93,7 +98,7 @@ impl Algorithm for Stream {
         );
         thread.at = end;
         if end < thread.end {
-            return Step::More;
+            return ThreadStep::More;
         }
         thread.at = thread.first;
         thread.pass += 1;
@@ -102,13 +107,17 @@ impl Algorithm for Stream {
             None => thread.pass == self.passes,
         };
         if enough {
-            Step::Done
+            ThreadStep::Done
         } else {
-            Step::More
+            ThreadStep::More
         }
     }
 
-    fn finish<M: Memory + ?Sized>(&self, memory: &M, threads: &[Thread]) -> Result<Outcome, Wrong> {
+    fn finish<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        threads: &[StreamThread],
+    ) -> Result<WorkloadResult, Wrong> {
         let (mut checksum, mut accesses) = (0u64, 0u64);
         for thread in threads {
             accesses += 3 * thread.pass * (thread.end - thread.first) as u64;
@@ -124,6 +133,6 @@ impl Algorithm for Stream {
                 checksum = checksum.wrapping_add(mix(value ^ i as u64));
             }
         }
-        Ok(Outcome { accesses, checksum })
+        Ok(WorkloadResult { accesses, checksum })
     }
 }

@@ -7,10 +7,10 @@
 //! words: | the kernel's own | two sums a thread and whether time is over, twice: one set a stage, in turn |
 //! ```
 
-use crate::algorithm::{Algorithm, Outcome, Step, Wrong};
-use crate::memory::Memory;
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+use crate::memory::WordMemory;
 use crate::random::mix;
-use crate::spec::Spec;
+use crate::spec::WorkloadSpec;
 use terrace_types::Nanos;
 
 /// Work of one step, in the kernel's unit.
@@ -28,7 +28,7 @@ pub struct Met {
 }
 
 /// A numerical kernel.
-pub trait Kernel: Sync {
+pub trait NumericalKernel: Sync {
     /// One of its stages.
     type Stage: Copy + Send;
     /// What a thread keeps from stage to stage.
@@ -37,13 +37,13 @@ pub trait Kernel: Sync {
     /// Words of memory that it needs.
     fn words(&self) -> usize;
     /// Writes its data for the first time.
-    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M);
+    fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M);
     /// The first stage, and what a thread begins with.
     fn begin(&self) -> (Self::Stage, Self::Own);
     /// Units of work of a stage.
     fn units(&self, stage: Self::Stage) -> usize;
     /// Does a unit and adds to the sums: the work done, in the workload's own unit.
-    fn work<M: Memory + ?Sized>(
+    fn work<M: WordMemory + ?Sized>(
         &self,
         memory: &M,
         own: &mut Self::Own,
@@ -57,7 +57,7 @@ pub trait Kernel: Sync {
     ///
     /// # Errors
     /// [`Wrong`].
-    fn finish<M: Memory + ?Sized>(&self, memory: &M, own: &Self::Own) -> Result<u64, Wrong>;
+    fn finish<M: WordMemory + ?Sized>(&self, memory: &M, own: &Self::Own) -> Result<u64, Wrong>;
 }
 
 /// A kernel on several threads.
@@ -82,9 +82,9 @@ pub struct Member<S, O> {
     own: O,
 }
 
-impl<K: Kernel> Team<K> {
+impl<K: NumericalKernel> Team<K> {
     /// `kernel` as `spec` has it run.
-    pub fn of(kernel: K, spec: &Spec) -> Self {
+    pub fn of(kernel: K, spec: &WorkloadSpec) -> Self {
         Self { kernel, threads: spec.threads as usize, seconds: spec.seconds }
     }
 
@@ -93,7 +93,7 @@ impl<K: Kernel> Team<K> {
         self.kernel.words() + (turn % 2 * self.threads + thread) * LEFT
     }
 
-    fn met<M: Memory + ?Sized>(&self, memory: &M, turn: usize) -> Met {
+    fn met<M: WordMemory + ?Sized>(&self, memory: &M, turn: usize) -> Met {
         let mut sums = [0.0; 2];
         for thread in 0..self.threads {
             let left = self.left(turn, thread);
@@ -105,14 +105,14 @@ impl<K: Kernel> Team<K> {
     }
 }
 
-impl<K: Kernel> Algorithm for Team<K> {
+impl<K: NumericalKernel> Algorithm for Team<K> {
     type Thread = Member<K::Stage, K::Own>;
 
     fn words(&self) -> usize {
         self.kernel.words() + 2 * LEFT * self.threads
     }
 
-    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
+    fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {
         self.kernel.prepare(memory);
         for word in self.kernel.words()..self.words() {
             memory.store(word, 0);
@@ -133,11 +133,16 @@ impl<K: Kernel> Algorithm for Team<K> {
         }
     }
 
-    fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Self::Thread, now: Nanos) -> Step {
+    fn step<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        thread: &mut Self::Thread,
+        now: Nanos,
+    ) -> ThreadStep {
         if thread.waiting {
             let met = self.met(memory, thread.turn);
             let Some(stage) = self.kernel.next(&mut thread.own, thread.stage, met) else {
-                return Step::Done;
+                return ThreadStep::Done;
             };
             (thread.stage, thread.at, thread.waiting, thread.sums) = (stage, None, false, [0.0; 2]);
             thread.turn += 1;
@@ -153,39 +158,39 @@ impl<K: Kernel> Algorithm for Team<K> {
         }
         thread.at = Some(at);
         if at < end {
-            return Step::More;
+            return ThreadStep::More;
         }
         let left = self.left(thread.turn, thread.index);
         set(memory, left, thread.sums[0]);
         set(memory, left + 1, thread.sums[1]);
         memory.store(left + 2, u64::from(self.seconds.is_some_and(|limit| now >= limit)));
         thread.waiting = true;
-        Step::Meet
+        ThreadStep::Meet
     }
 
-    fn finish<M: Memory + ?Sized>(
+    fn finish<M: WordMemory + ?Sized>(
         &self,
         memory: &M,
         threads: &[Self::Thread],
-    ) -> Result<Outcome, Wrong> {
+    ) -> Result<WorkloadResult, Wrong> {
         let accesses = threads.iter().map(|t| t.done).sum();
         let checksum = match threads.first() {
             Some(first) => self.kernel.finish(memory, &first.own)?,
             None => 0,
         };
-        Ok(Outcome { accesses, checksum })
+        Ok(WorkloadResult { accesses, checksum })
     }
 }
 
 /// A number from a word.
 #[inline(always)]
-pub fn get<M: Memory + ?Sized>(memory: &M, word: usize) -> f64 {
+pub fn get<M: WordMemory + ?Sized>(memory: &M, word: usize) -> f64 {
     f64::from_bits(memory.load(word))
 }
 
 /// A number into a word.
 #[inline(always)]
-pub fn set<M: Memory + ?Sized>(memory: &M, word: usize, value: f64) {
+pub fn set<M: WordMemory + ?Sized>(memory: &M, word: usize, value: f64) {
     memory.store(word, value.to_bits());
 }
 

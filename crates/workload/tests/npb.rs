@@ -2,13 +2,14 @@
 //! which `finish` of each compares with; and that sizes come near what is asked for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use terrace_workload::{conduct, run_serially, Algorithm, Conduct, Heap, Memory, Spec};
+use terrace_workload::{conduct, run_serially, Algorithm, Conduct, Heap, WordMemory, WorkloadSpec};
 
 #[test]
 fn class_s_gives_the_published_values() {
     for name in ["npb-cg", "npb-mg", "npb-ft", "npb-bt"] {
         for threads in [1, 3] {
-            let spec = Spec::parse(&format!("{name},class=S,threads={threads}")).expect("valid");
+            let spec =
+                WorkloadSpec::parse(&format!("{name},class=S,threads={threads}")).expect("valid");
             if let Err(wrong) = run_serially(&spec, Heap::new) {
                 panic!("{spec}: {wrong}");
             }
@@ -19,7 +20,7 @@ fn class_s_gives_the_published_values() {
 /// Memory that knows what the algorithm's own heap holds.
 struct Told(Heap, AtomicU64);
 
-impl Memory for Told {
+impl WordMemory for Told {
     fn load(&self, word: usize) -> u64 {
         self.0.load(word)
     }
@@ -36,7 +37,7 @@ struct Size;
 
 impl Conduct for Size {
     type Out = u64;
-    fn conduct<A: Algorithm>(self, mut algorithm: A, _: &Spec) -> u64 {
+    fn conduct<A: Algorithm>(self, mut algorithm: A, _: &WorkloadSpec) -> u64 {
         let words = algorithm.words();
         let memory = Told(Heap::new(words), AtomicU64::new(0));
         algorithm.prepare(&memory);
@@ -55,7 +56,8 @@ fn sizes_come_near_what_is_asked_for() {
         ("graph-pagerank", 0.3),
     ] {
         for share in ["0.56", "0.89", "1.24", "2.32", "4.69"] {
-            let spec = Spec::parse(&format!("{name},fast=8MiB,size={share}")).expect("valid");
+            let spec =
+                WorkloadSpec::parse(&format!("{name},fast=8MiB,size={share}")).expect("valid");
             let asked = spec.size.bytes(spec.fast).0 as f64;
             let ratio = conduct(&spec, Size) as f64 / asked;
             assert!((1.0 / (1.0 + off)..1.0 + off).contains(&ratio), "{spec}: {ratio}");

@@ -1,19 +1,22 @@
 //! Every workload: same result from threads, from turns, from any run; different for each seed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use terrace_workload::{run_serially, run_threads, Heap, Memory, Name, Phase, RunError, Spec};
+use terrace_workload::{
+    run_serially, run_threads, Heap, Name, Phase, WordMemory, WorkloadError, WorkloadSpec,
+};
 
 struct Silent;
 
 impl Phase for Silent {
-    fn begin(&mut self) -> Result<(), RunError> {
+    fn begin(&mut self) -> Result<(), WorkloadError> {
         Ok(())
     }
     fn end(&mut self) {}
 }
 
-fn small(name: Name, more: &str) -> Spec {
-    Spec::parse(&format!("{name},fast=2MiB,accesses=300k{more}")).expect("a valid specification")
+fn small(name: Name, more: &str) -> WorkloadSpec {
+    WorkloadSpec::parse(&format!("{name},fast=2MiB,accesses=300k{more}"))
+        .expect("a valid specification")
 }
 
 #[test]
@@ -41,7 +44,7 @@ fn another_seed_gives_another_result() {
     // Nothing in BT's specification is drawn.
     for name in Name::ALL.into_iter().filter(|name| *name != Name::NpbBt) {
         let checksum = |seed| {
-            let spec = Spec { seed, ..small(name, "") };
+            let spec = WorkloadSpec { seed, ..small(name, "") };
             run_serially(&spec, Heap::new).expect("verified").checksum
         };
         assert_ne!(checksum(1), checksum(2), "{name}");
@@ -98,7 +101,7 @@ impl Counting {
     }
 }
 
-impl Memory for &Counting {
+impl WordMemory for &Counting {
     fn load(&self, word: usize) -> u64 {
         self.count(word);
         self.heap.load(word)
@@ -112,8 +115,9 @@ impl Memory for &Counting {
 #[test]
 fn hot_pages_of_skew_are_touched_last_and_take_four_fifths() {
     for layout in ["contiguous", "scattered"] {
-        let spec = Spec::parse(&format!("skew,fast=4MiB,accesses=2M,hot=read,layout={layout}"))
-            .expect("a valid specification");
+        let spec =
+            WorkloadSpec::parse(&format!("skew,fast=4MiB,accesses=2M,hot=read,layout={layout}"))
+                .expect("a valid specification");
         let mut recorder = None;
         let outcome = run_serially(&spec, |words| {
             // Lives to the end of the test program: the algorithm borrows it, we look after it.

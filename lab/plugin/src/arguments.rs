@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use terrace_machine::Machine;
-use terrace_model::{Options, Params};
+use terrace_model::{ModelOptions, ModelParams};
 
 const KNOWN: &str =
     "machine, stats, profile, profile_window_ms, profile_all, placed, clock0, quantum_us, outstanding, all_fast, memory_mode, count_only, instruction_ns";
@@ -109,14 +109,14 @@ impl Arguments {
     }
 
     /// What the model needs.
-    pub fn params(&self, machine: &Machine, vcpus: u32) -> Result<Params, String> {
-        let options = Options {
+    pub fn params(&self, machine: &Machine, vcpus: u32) -> Result<ModelParams, String> {
+        let options = ModelOptions {
             vcpus,
             all_fast: self.all_fast,
             memory_mode: self.memory_mode,
             outstanding: self.outstanding,
         };
-        Params::of(machine, options).map_err(|e| e.to_string())
+        ModelParams::of(machine, options).map_err(|e| e.to_string())
     }
 }
 

@@ -19,7 +19,7 @@ use profile::Profile;
 use record::Recorder;
 use std::ffi::{c_char, CStr};
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use terrace_model::{Access, Engine, LINE, PS};
+use terrace_model::{MemoryAccess, MemorySystem, LINE, PS};
 use translations::Translations;
 
 /// `lab_block`: the vCPU has run its quantum.
@@ -49,7 +49,7 @@ unsafe fn lab_host_value(_info: u32, _value: *mut u64) -> bool {
 
 /// Everything behind the plugin's one pointer.
 pub struct Lab {
-    engine: Engine,
+    engine: MemorySystem,
     translations: Vec<Translations>,
     next_flush: Vec<u64>,
     flush_every: u64,
@@ -66,8 +66,8 @@ impl Lab {
         let flush_every = if arguments.count_only { 0 } else { params.tlb_flush };
         let nodes = params.sizes.len();
         let placed = arguments.placed.as_ref().map(|path| Placed::read(path, nodes)).transpose()?;
-        let engine =
-            Engine::new(params, arguments.quantum_us * 1000 * PS).map_err(|e| e.to_string())?;
+        let engine = MemorySystem::new(params, arguments.quantum_us * 1000 * PS)
+            .map_err(|e| e.to_string())?;
         Ok(Self {
             engine,
             translations: (0..vcpus).map(|_| Translations::new()).collect(),
@@ -129,7 +129,7 @@ impl Lab {
 
     #[inline(never)]
     fn miss<const WRITE: bool>(&mut self, vcpu: usize, address: u64, physical: u64, info: u32) {
-        let access = Access { physical, virtual_: address, write: WRITE };
+        let access = MemoryAccess { physical, virtual_: address, write: WRITE };
         let missed = self.engine.miss(vcpu, access, || {
             let mut value = 0;
             // SAFETY: called within the callback that QEMU handed `info` to; `value` is writable.
@@ -162,7 +162,7 @@ impl Lab {
 }
 
 /// Bytes written on the bus to each node so far.
-fn written(engine: &Engine) -> Vec<u64> {
+fn written(engine: &MemorySystem) -> Vec<u64> {
     let mut sum = Vec::new();
     for vcpu in 0..engine.units.len() {
         let counters = engine.counters(vcpu);

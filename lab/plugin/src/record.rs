@@ -1,7 +1,7 @@
 //! Marked spans of guest time and what was counted in them, as JSON.
 
 use std::path::PathBuf;
-use terrace_model::{Counters, Engine};
+use terrace_model::{Counters, MemorySystem};
 
 struct Span {
     name: &'static str,
@@ -23,7 +23,7 @@ impl Recorder {
     }
 
     /// A mark was executed. Marks that are not ours are ignored.
-    pub fn mark(&mut self, mark: u32, now_ns: u64, engine: &Engine) -> Result<(), String> {
+    pub fn mark(&mut self, mark: u32, now_ns: u64, engine: &MemorySystem) -> Result<(), String> {
         let (name, begin) = match mark {
             1 => ("phase", true),
             2 => ("phase", false),
@@ -97,13 +97,15 @@ fn fields(c: &Counters) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_model::{Options, Params};
+    use terrace_model::{ModelOptions, ModelParams};
 
     #[test]
     fn spans_nest_and_unfinished_ones_are_left_out() {
         let machine = terrace_machine::preset("lab-cxl").unwrap();
-        let options = Options { vcpus: 2, all_fast: false, memory_mode: false, outstanding: None };
-        let mut engine = Engine::new(Params::of(&machine, options).unwrap(), 1000).unwrap();
+        let options =
+            ModelOptions { vcpus: 2, all_fast: false, memory_mode: false, outstanding: None };
+        let mut engine =
+            MemorySystem::new(ModelParams::of(&machine, options).unwrap(), 1000).unwrap();
         let mut r = Recorder::new(None);
         assert_eq!(r.mark(0x11, 5, &engine), Ok(()));
         assert_eq!(r.mark(1, 10, &engine), Ok(()));

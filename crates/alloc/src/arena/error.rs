@@ -37,7 +37,7 @@ pub enum ArenaError {
 
 /// A block could not be had. Small, so that it costs nothing on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum AllocError {
+pub enum ArenaAllocError {
     /// More bytes than addresses.
     #[error("no block can have that many bytes")]
     TooLarge,

@@ -20,7 +20,7 @@ mod freeing;
 pub(crate) use allocating::{alloc, alloc_cached, alloc_with};
 pub(crate) use freeing::{free, free_cached, inner_of, resize_large, usable};
 
-use super::error::{AllocError, FreeError};
+use super::error::{ArenaAllocError, FreeError};
 use super::meta;
 use super::place::SPILL_MOST;
 use super::sizes::{
@@ -34,7 +34,7 @@ use std::cell::UnsafeCell;
 use std::mem::offset_of;
 use std::ptr::{null_mut, NonNull};
 use std::sync::atomic::{compiler_fence, AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
-use terrace_sys::Lock;
+use terrace_sys::ForkSafeLock;
 
 /// Arenas at most.
 pub(crate) const ARENAS_MOST: usize = 1 << 16;
@@ -164,7 +164,7 @@ struct Mailbox(AtomicPtr<Slab>);
 pub(crate) struct Inner {
     /// Differs for all arenas that ever were; 0: there is none.
     pub(crate) generation: AtomicU64,
-    pub(crate) lock: Lock,
+    pub(crate) lock: ForkSafeLock,
     locked: UnsafeCell<Held>,
 }
 
@@ -320,10 +320,10 @@ impl Inner {
     }
 
     /// A cache for the calling thread: an orphan, or a new one.
-    fn adopt(&self, generation: u64, token: u64) -> Result<*mut Cache, AllocError> {
+    fn adopt(&self, generation: u64, token: u64) -> Result<*mut Cache, ArenaAllocError> {
         let _held = self.lock.hold();
         if self.generation.load(Relaxed) != generation {
-            return Err(AllocError::Destroyed);
+            return Err(ArenaAllocError::Destroyed);
         }
         // SAFETY: the lock is held; orphans are caches of this arena.
         unsafe {
@@ -336,7 +336,7 @@ impl Inner {
             }
             let cache = meta::take(size_of::<Cache>()).cast::<Cache>();
             if cache.is_null() {
-                return Err(AllocError::NoAddresses);
+                return Err(ArenaAllocError::NoAddresses);
             }
             cache.write(Cache {
                 owner: AtomicU64::new(token),
@@ -361,9 +361,9 @@ impl Inner {
         held: &mut Held,
         slices: usize,
         align: usize,
-    ) -> Result<(*mut Segment, usize, bool), AllocError> {
+    ) -> Result<(*mut Segment, usize, bool), ArenaAllocError> {
         if held.taken.checked_add(slices).is_none_or(|all| all > held.limit) {
-            return Err(AllocError::Limit);
+            return Err(ArenaAllocError::Limit);
         }
         let mut segment = held.segments;
         while !segment.is_null() {
@@ -381,7 +381,7 @@ impl Inner {
         let this = unsafe { &mut *segment };
         this.next = held.segments;
         held.segments = segment;
-        let (first, dirty) = this.take(slices, align).ok_or(AllocError::NoAddresses)?;
+        let (first, dirty) = this.take(slices, align).ok_or(ArenaAllocError::NoAddresses)?;
         held.taken += slices;
         held.peak = held.peak.max(held.taken);
         Ok((segment, first, dirty))
@@ -393,7 +393,7 @@ impl Inner {
         held: &mut Held,
         slices: usize,
         align: usize,
-    ) -> Result<*mut Segment, AllocError> {
+    ) -> Result<*mut Segment, ArenaAllocError> {
         // Not more than the limit can ever fill.
         let left = (held.limit - held.taken).div_ceil(SEGMENT_SLICES).max(1);
         let most = (usize::BITS - 1 - left.leading_zeros()) as usize;
@@ -416,7 +416,7 @@ impl Inner {
                 }
             }
         }
-        Err(AllocError::NoAddresses)
+        Err(ArenaAllocError::NoAddresses)
     }
 
     /// Gives slices back. The lock is held.
@@ -469,28 +469,28 @@ impl Inner {
     }
 
     /// Counts and frees that a signal handler could see half-way end with this.
-    fn enter(&self, generation: u64) -> Result<(&'static Thread, *mut Cache), AllocError> {
+    fn enter(&self, generation: u64) -> Result<(&'static Thread, *mut Cache), ArenaAllocError> {
         let here = Thread::begin();
         if here.is_null() {
-            return Err(AllocError::NoAddresses);
+            return Err(ArenaAllocError::NoAddresses);
         }
         // SAFETY: the calling thread's own state, alive while it runs.
         let thread = unsafe { &*here };
         if thread.busy.get() {
-            return Err(AllocError::Reentered);
+            return Err(ArenaAllocError::Reentered);
         }
         let index = index_of(generation);
         let mut cache = thread.cache(index, generation);
         // SAFETY: an arena of this generation is alive, so its caches are.
         if !cache.is_null() && unsafe { (*cache).busy.load(Relaxed) } {
-            return Err(AllocError::Reentered);
+            return Err(ArenaAllocError::Reentered);
         }
         if cache.is_null() {
             let _inside = Inside::new(thread);
             cache = self.adopt(generation, thread.token)?;
             if !thread.enter(index, generation, cache) {
                 self.orphan(cache, generation);
-                return Err(AllocError::NoAddresses);
+                return Err(ArenaAllocError::NoAddresses);
             }
         }
         Ok((thread, cache))
@@ -593,7 +593,7 @@ fn seldom() {}
 /// in memory.
 type Raw = usize;
 
-fn raw_of(result: Result<NonNull<u8>, AllocError>) -> Raw {
+fn raw_of(result: Result<NonNull<u8>, ArenaAllocError>) -> Raw {
     match result {
         Ok(block) => block.as_ptr() as usize,
         Err(error) => error as usize + 1,
@@ -601,7 +601,7 @@ fn raw_of(result: Result<NonNull<u8>, AllocError>) -> Raw {
 }
 
 #[inline(always)]
-fn result_of(raw: Raw) -> Result<NonNull<u8>, AllocError> {
+fn result_of(raw: Raw) -> Result<NonNull<u8>, ArenaAllocError> {
     if raw > ERRORS.len() {
         // SAFETY: not zero.
         return Ok(unsafe { NonNull::new_unchecked(raw as *mut u8) });
@@ -629,13 +629,13 @@ const FREE_ERRORS: [FreeError; 3] =
     [FreeError::Foreign, FreeError::NotAllocated, FreeError::Interior];
 
 /// In the order of their numbers.
-const ERRORS: [AllocError; 6] = [
-    AllocError::TooLarge,
-    AllocError::Alignment,
-    AllocError::Limit,
-    AllocError::NoAddresses,
-    AllocError::Destroyed,
-    AllocError::Reentered,
+const ERRORS: [ArenaAllocError; 6] = [
+    ArenaAllocError::TooLarge,
+    ArenaAllocError::Alignment,
+    ArenaAllocError::Limit,
+    ArenaAllocError::NoAddresses,
+    ArenaAllocError::Destroyed,
+    ArenaAllocError::Reentered,
 ];
 
 /// # Safety

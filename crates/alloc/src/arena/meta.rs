@@ -5,7 +5,7 @@
 
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
-use terrace_sys::{map_zeroed, Lock};
+use terrace_sys::{map_zeroed, ForkSafeLock};
 
 const CHUNK: usize = 1 << 20;
 const STEP: usize = 64;
@@ -27,7 +27,7 @@ struct Pools {
 }
 
 struct Meta {
-    lock: Lock,
+    lock: ForkSafeLock,
     pools: UnsafeCell<Pools>,
 }
 
@@ -35,7 +35,7 @@ struct Meta {
 unsafe impl Sync for Meta {}
 
 static META: Meta = Meta {
-    lock: Lock::new(),
+    lock: ForkSafeLock::new(),
     pools: UnsafeCell::new(Pools {
         at: 0,
         end: 0,

@@ -33,7 +33,7 @@
 //! - Records lie apart from blocks, on ordinary memory.
 //! - After a fork, parent and child go on, each with its own copy, whatever other threads did; a
 //!   move in progress is the parent's.
-//! - A signal handler that allocates gets [`AllocError::Reentered`] where it interrupted the
+//! - A signal handler that allocates gets [`ArenaAllocError::Reentered`] where it interrupted the
 //!   allocator; it may free.
 
 mod bits;
@@ -52,11 +52,11 @@ mod stats;
 mod thread;
 
 pub(crate) use bits::{find_run, mask};
-pub use error::{AllocError, ArenaError, FreeError, MoveError};
-pub use moving::{MoveReport, Moving, Progress, Stayed, Strictness};
+pub use error::{ArenaAllocError, ArenaError, FreeError, MoveError};
+pub use moving::{MoveProgress, MoveReport, Moving, Stayed, Strictness};
 pub use place::{Devices, KernelNodes, NodeOps};
-pub use space::{stand_on, Ground};
-pub use stats::{Residency, Stats};
+pub use space::{stand_on, ArenaBacking};
+pub use stats::{ArenaStats, Residency};
 
 use heap::Inner;
 use std::ptr::NonNull;
@@ -66,7 +66,7 @@ use thread::Thread;
 
 /// What an arena shall be.
 #[derive(Clone)]
-pub struct Spec {
+pub struct ArenaSpec {
     /// What [`Arena::name`] says; need not be unique.
     pub name: String,
     /// Bytes of memory it holds at most, rounded up to 64 KiB; `None`: as much as there is.
@@ -79,7 +79,7 @@ pub struct Spec {
     pub nodes: &'static dyn NodeOps,
 }
 
-impl Default for Spec {
+impl Default for ArenaSpec {
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -91,7 +91,7 @@ impl Default for Spec {
     }
 }
 
-impl std::fmt::Debug for Spec {
+impl std::fmt::Debug for ArenaSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
@@ -125,16 +125,16 @@ impl Arena {
     ///
     /// # Errors
     /// [`ArenaError`]: devices that do not exist or are refused, no addresses, too many arenas.
-    pub fn create(spec: &Spec) -> Result<Self, ArenaError> {
+    pub fn create(spec: &ArenaSpec) -> Result<Self, ArenaError> {
         registry::create(spec)
     }
 
     /// A block of at least `size` bytes, aligned to 16. Its content is whatever was there.
     ///
     /// # Errors
-    /// [`AllocError`].
+    /// [`ArenaAllocError`].
     #[inline(always)]
-    pub fn alloc(self, size: usize) -> Result<NonNull<u8>, AllocError> {
+    pub fn alloc(self, size: usize) -> Result<NonNull<u8>, ArenaAllocError> {
         heap::alloc(self.generation, size)
     }
 
@@ -150,17 +150,17 @@ impl Arena {
     /// A block of at least `size` bytes at a multiple of `align`.
     ///
     /// # Errors
-    /// [`AllocError`]; [`AllocError::Alignment`] unless `align` is a power of two.
-    pub fn alloc_aligned(self, size: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
+    /// [`ArenaAllocError`]; [`ArenaAllocError::Alignment`] unless `align` is a power of two.
+    pub fn alloc_aligned(self, size: usize, align: usize) -> Result<NonNull<u8>, ArenaAllocError> {
         heap::alloc_with(self.generation, size, align, false)
     }
 
     /// A block of `count` times `size` bytes, all zero.
     ///
     /// # Errors
-    /// [`AllocError`]; [`AllocError::TooLarge`] when the product overflows.
-    pub fn calloc(self, count: usize, size: usize) -> Result<NonNull<u8>, AllocError> {
-        let bytes = count.checked_mul(size).ok_or(AllocError::TooLarge)?;
+    /// [`ArenaAllocError`]; [`ArenaAllocError::TooLarge`] when the product overflows.
+    pub fn calloc(self, count: usize, size: usize) -> Result<NonNull<u8>, ArenaAllocError> {
+        let bytes = count.checked_mul(size).ok_or(ArenaAllocError::TooLarge)?;
         heap::alloc_with(self.generation, bytes, 1, true)
     }
 
@@ -250,7 +250,7 @@ impl Arena {
     ///
     /// # Errors
     /// [`ArenaError::Destroyed`].
-    pub fn stats(self) -> Result<Stats, ArenaError> {
+    pub fn stats(self) -> Result<ArenaStats, ArenaError> {
         stats::stats(self)
     }
 
@@ -305,7 +305,7 @@ pub enum ReallocError {
     Free(#[from] FreeError),
     /// There is no memory for it.
     #[error(transparent)]
-    Alloc(#[from] AllocError),
+    Alloc(#[from] ArenaAllocError),
 }
 
 /// Gives a block another size, in its own arena; it may move, and keeps its content up to the

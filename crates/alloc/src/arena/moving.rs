@@ -96,7 +96,7 @@ impl fmt::Display for MoveReport {
 
 /// How far a move is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct MoveProgress {
     /// Base pages looked at so far.
     pub done: u64,
     /// Base pages there are; 0 until they are counted.
@@ -175,10 +175,10 @@ impl Moving {
 
     /// How far it is.
     #[must_use]
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> MoveProgress {
         let shared = &self.shared;
         let ended = self.poll().is_some();
-        Progress { done: shared.done.load(Relaxed), total: shared.total.load(Relaxed), ended }
+        MoveProgress { done: shared.done.load(Relaxed), total: shared.total.load(Relaxed), ended }
     }
 }
 

@@ -64,10 +64,10 @@ pub enum When {
 
 /// One line of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
+pub struct ArenaRule {
     /// What it is about.
     pub when: When,
-    /// Index into [`Plan::arenas`].
+    /// Index into [`ArenaPlan::arenas`].
     pub arena: usize,
 }
 
@@ -78,17 +78,17 @@ pub struct Segments {
     pub name: String,
     /// Anything may follow.
     pub open: bool,
-    /// Index into [`Plan::arenas`], whose devices it gets; `limit` and `huge` are not for it.
+    /// Index into [`ArenaPlan::arenas`], whose devices it gets; `limit` and `huge` are not for it.
     pub arena: usize,
 }
 
 /// A plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plan {
+pub struct ArenaPlan {
     /// Arenas by order of naming.
     pub arenas: Vec<PlannedArena>,
     /// Rules in the order they are tried.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<ArenaRule>,
     /// Segments of shared memory, in the order they are tried.
     pub segments: Vec<Segments>,
     /// Where the rest goes; `None`: ordinary memory.
@@ -114,7 +114,7 @@ pub enum PlanError {
     },
 }
 
-impl Plan {
+impl ArenaPlan {
     /// Reads a plan.
     ///
     /// # Errors
@@ -183,7 +183,7 @@ impl Plan {
             return Err(format!("more than {RULES_LIMIT} rules"));
         }
         let arena = self.named(arena)?;
-        self.rules.push(Rule { when, arena });
+        self.rules.push(ArenaRule { when, arena });
         Ok(())
     }
 
@@ -331,19 +331,19 @@ mod tests {
 
     #[test]
     fn an_example_of_everything() {
-        let plan = Plan::parse(EXAMPLE.as_bytes()).unwrap();
+        let plan = ArenaPlan::parse(EXAMPLE.as_bytes()).unwrap();
         assert_eq!(plan.arenas.len(), 3);
         assert_eq!(plan.arenas[0].limit, Some(Bytes::gib(8)));
         assert!(plan.arenas[0].huge_pages && plan.has_sites());
         assert_eq!(plan.arenas[1].devices, Devices::Spill(vec![NodeId(1), NodeId(0)]));
-        assert_eq!(plan.rules[1], Rule { when: When::Size(64 << 10, 1 << 20), arena: 0 });
+        assert_eq!(plan.rules[1], ArenaRule { when: When::Size(64 << 10, 1 << 20), arena: 0 });
         assert_eq!(plan.rules[4].when, When::ThreadNumber(0));
         assert_eq!(plan.rules[5].when, When::ThreadName { name: "solver".into(), open: true });
         assert_eq!(plan.rules[7].when, When::Site { module: "libfoo.so.1".into(), offset: 0x4f21 });
         assert_eq!(plan.segments[0], Segments { name: "psm3".into(), open: true, arena: 0 });
         assert_eq!(plan.segments[1], Segments { name: "one".into(), open: false, arena: 2 });
         assert_eq!(plan.default, Some(2));
-        assert_eq!(Plan::parse(b""), Ok(Plan::default()));
+        assert_eq!(ArenaPlan::parse(b""), Ok(ArenaPlan::default()));
     }
 
     #[test]
@@ -365,13 +365,13 @@ mod tests {
             ("arena a\ndefault a\ndefault a", "line 3: a second default"),
             ("put all here", "a line is"),
         ] {
-            let error = Plan::parse(text.as_bytes()).unwrap_err().to_string();
+            let error = ArenaPlan::parse(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(what), "{text}: {error}");
         }
-        assert_eq!(Plan::parse(&[0xff]), Err(PlanError::NotText));
-        assert_eq!(Plan::parse(&vec![b' '; PLAN_LIMIT + 1]), Err(PlanError::TooLong));
+        assert_eq!(ArenaPlan::parse(&[0xff]), Err(PlanError::NotText));
+        assert_eq!(ArenaPlan::parse(&vec![b' '; PLAN_LIMIT + 1]), Err(PlanError::TooLong));
         let many = (0..=ARENAS_LIMIT).map(|n| format!("arena a{n}\n")).collect::<String>();
-        assert!(Plan::parse(many.as_bytes())
+        assert!(ArenaPlan::parse(many.as_bytes())
             .unwrap_err()
             .to_string()
             .contains("more than 256 arenas"));
@@ -384,7 +384,7 @@ mod tests {
             "thread ", "*", "main", "shm ", "/", "spill ", "site ", "+0x", "ffffffffffffffffff", "default ", "#", "huge", "\u{e9}", "\0",
         ]), 0..60)) {
             let text = parts.concat();
-            if let Ok(plan) = Plan::parse(text.as_bytes()) {
+            if let Ok(plan) = ArenaPlan::parse(text.as_bytes()) {
                 prop_assert!(plan.rules.iter().all(|r| r.arena < plan.arenas.len()));
                 prop_assert!(plan.default.is_none_or(|d| d < plan.arenas.len()));
             }
@@ -392,7 +392,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _survived = Plan::parse(&bytes);
+            let _survived = ArenaPlan::parse(&bytes);
         }
     }
 }

@@ -5,11 +5,11 @@ use super::heap::{self, Inner, ARENAS_MOST};
 use super::moving::Shared;
 use super::place::{Devices, NodeOps};
 use super::sizes::SLICE;
-use super::{meta, space, Arena, Spec};
+use super::{meta, space, Arena, ArenaSpec};
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Once};
-use terrace_sys::Lock;
+use terrace_sys::ForkSafeLock;
 
 /// What is kept of an arena.
 pub(crate) struct Details {
@@ -29,7 +29,7 @@ struct Table {
 }
 
 struct Registry {
-    lock: Lock,
+    lock: ForkSafeLock,
     table: UnsafeCell<Table>,
 }
 
@@ -37,7 +37,7 @@ struct Registry {
 unsafe impl Sync for Registry {}
 
 static REGISTRY: Registry = Registry {
-    lock: Lock::new(),
+    lock: ForkSafeLock::new(),
     table: UnsafeCell::new(Table { entries: Vec::new(), free: Vec::new() }),
 };
 
@@ -47,7 +47,7 @@ fn locked<T>(act: impl FnOnce(&mut Table) -> T) -> T {
     act(unsafe { &mut *REGISTRY.table.get() })
 }
 
-pub(crate) fn create(spec: &Spec) -> Result<Arena, ArenaError> {
+pub(crate) fn create(spec: &ArenaSpec) -> Result<Arena, ArenaError> {
     spec.devices.check(&spec.nodes.nodes())?;
     let limit = match spec.limit {
         None => usize::MAX / SLICE,

@@ -19,7 +19,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 use std::sync::OnceLock;
 use terrace_sys::{
-    discard_range, map_zeroed, open_range, prefer_huge_pages, reserve_range, Lock, NodePolicy,
+    discard_range, map_zeroed, open_range, prefer_huge_pages, reserve_range, ForkSafeLock,
+    NodePolicy,
 };
 use terrace_types::NodeId;
 
@@ -39,7 +40,7 @@ const TABLE_AT: usize = 0x528;
 /// Memory that all arenas lie in instead of addresses reserved for them: readable and writable, the
 /// caller's for ever.
 #[derive(Debug, Clone, Copy)]
-pub struct Ground {
+pub struct ArenaBacking {
     /// First address.
     pub start: usize,
     /// Bytes.
@@ -52,10 +53,10 @@ pub struct Ground {
     pub discard: fn(usize, usize) -> bool,
 }
 
-static GROUND: OnceLock<Ground> = OnceLock::new();
+static GROUND: OnceLock<ArenaBacking> = OnceLock::new();
 
 /// Has all arenas lie on `ground`. False when there are arenas, or a ground, already.
-pub fn stand_on(ground: Ground) -> bool {
+pub fn stand_on(ground: ArenaBacking) -> bool {
     SPACE.len.load(Acquire) == 0 && GROUND.set(ground).is_ok()
 }
 
@@ -112,7 +113,7 @@ struct Space {
     len: AtomicUsize,
     slabs: AtomicUsize,
     segments: AtomicUsize,
-    lock: Lock,
+    lock: ForkSafeLock,
     locked: UnsafeCell<Locked>,
 }
 
@@ -125,7 +126,7 @@ static SPACE: Space = Space {
     len: AtomicUsize::new(0),
     slabs: AtomicUsize::new(0),
     segments: AtomicUsize::new(0),
-    lock: Lock::new(),
+    lock: ForkSafeLock::new(),
     locked: UnsafeCell::new(Locked { at: 0, end: 0, classes: [const { None }; CLASSES_MOST] }),
 };
 

@@ -10,7 +10,7 @@ use terrace_types::{Bytes, NodeId, Vpn, VpnRange};
 
 /// Counts of an arena at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stats {
+pub struct ArenaStats {
     /// Blocks that are allocated.
     pub blocks: u64,
     /// Bytes of those blocks.
@@ -52,19 +52,19 @@ impl Residency {
     }
 }
 
-pub(crate) fn stats(arena: Arena) -> Result<Stats, ArenaError> {
+pub(crate) fn stats(arena: Arena) -> Result<ArenaStats, ArenaError> {
     let _held = arena.inner().lock.hold();
     if !arena.is_alive() {
         return Err(ArenaError::Destroyed);
     }
     // SAFETY: the lock is held to the end of this function.
     let held = unsafe { arena.inner().held() };
-    let mut stats = Stats {
+    let mut stats = ArenaStats {
         held: bytes_of(held.taken),
         peak: bytes_of(held.peak),
         limit: (held.limit < usize::MAX / super::sizes::SLICE).then(|| bytes_of(held.limit)),
         freed_twice: held.twice,
-        ..Stats::default()
+        ..ArenaStats::default()
     };
     let mut segment = held.segments;
     while !segment.is_null() {

@@ -9,10 +9,10 @@
 #[cfg(test)]
 pub(crate) mod fake;
 
-use crate::attributes::{Attributes, ClassId, Index, Mismatch, Place, Split};
-use crate::classes::{Class, Classes, Meaning};
+use crate::attributes::{Attributes, ClassId, ClassPlacement, Index, Mismatch, NodeSplit};
+use crate::classes::{Classes, Meaning, MemoryClass};
 use crate::error::AllocError;
-use crate::kernel::Kernel;
+use crate::kernel::AllocatorKernel;
 use std::fmt::{self, Debug};
 use std::ops::Range;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ pub struct GpuClass {
     gpus: Arc<dyn Gpus>,
     /// Numbers of its GPUs as nodes, so that they are weighed as nodes are; the index of a GPU is
     /// its position.
-    class: [Class; 1],
+    class: [MemoryClass; 1],
     /// What was left out, one sentence each.
     pub notes: Vec<String>,
 }
@@ -151,7 +151,7 @@ impl GpuClass {
         if nodes.is_empty() {
             return Err(CudaError::CannotPlace { gpus: gpus.devices().len() });
         }
-        Ok(Self { gpus, class: [Class { nodes, read_gain: 1.0, write_gain: 1.0 }], notes })
+        Ok(Self { gpus, class: [MemoryClass { nodes, read_gain: 1.0, write_gain: 1.0 }], notes })
     }
 
     /// Numbers of its GPUs; the index of a GPU is its position.
@@ -169,7 +169,7 @@ impl GpuClass {
         &self.class[0].nodes
     }
 
-    pub(crate) fn as_classes(&self) -> &[Class] {
+    pub(crate) fn as_classes(&self) -> &[MemoryClass] {
         &self.class
     }
 
@@ -180,10 +180,10 @@ impl GpuClass {
     /// Which GPUs `places` mean to the calling thread.
     pub(crate) fn meaning(
         &self,
-        places: &[Place],
+        places: &[ClassPlacement],
         wish: &Attributes,
         classes: &Classes,
-        kernel: &dyn Kernel,
+        kernel: &dyn AllocatorKernel,
     ) -> Result<Meaning, AllocError> {
         let strict = wish.mismatch == Mismatch::Error;
         let mut meaning = Meaning::default();
@@ -229,7 +229,7 @@ impl GpuClass {
         &self,
         strict: bool,
         classes: &Classes,
-        kernel: &dyn Kernel,
+        kernel: &dyn AllocatorKernel,
         notes: &mut Vec<String>,
     ) -> Result<Vec<NodeId>, AllocError> {
         let near = |initiator: NodeId| {
@@ -317,14 +317,14 @@ impl fmt::Display for GpuClass {
 }
 
 /// Places of managed memory, and the others.
-pub(crate) type Parted = (Vec<Place>, Vec<Place>);
+pub(crate) type Parted = (Vec<ClassPlacement>, Vec<ClassPlacement>);
 
 /// The places of `wish` that are managed memory, and the others; `None` where none is.
 ///
 /// # Errors
 /// Managed memory after other classes, or divided with them: one address range has one owner.
 pub(crate) fn part(wish: &Attributes) -> Result<Option<Parted>, AllocError> {
-    let managed = |p: &&Place| p.class == ClassId::CUDA_MANAGED;
+    let managed = |p: &&ClassPlacement| p.class == ClassId::CUDA_MANAGED;
     let first = wish.places.iter().take_while(managed).count();
     let all = wish.places.iter().filter(managed).count();
     if all == 0 {
@@ -336,7 +336,7 @@ pub(crate) fn part(wish: &Attributes) -> Result<Option<Parted>, AllocError> {
             what: "name CUDA managed memory before other classes; it falls back to them",
         });
     }
-    if !others.is_empty() && !matches!(wish.split, Split::Os | Split::SpillOver) {
+    if !others.is_empty() && !matches!(wish.split, NodeSplit::Os | NodeSplit::SpillOver) {
         return Err(AllocError::BadSplit {
             what: "managed memory is divided among GPUs only; name no other class with it",
         });

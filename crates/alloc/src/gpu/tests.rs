@@ -7,7 +7,7 @@ use crate::commit::Scope;
 use crate::fake::FakeKernel;
 use crate::memory::Memory;
 use std::collections::BTreeSet;
-use terrace_machine::{preset, By};
+use terrace_machine::{preset, RankAttribute};
 use terrace_types::CpuId;
 
 const MIB: u64 = 1 << 20;
@@ -16,7 +16,7 @@ const RANK: usize = 0x4000;
 fn with(gpus: FakeGpus, machine: &str) -> (Memory, Arc<FakeGpus>, Arc<FakeKernel>) {
     let machine = preset(machine).unwrap();
     let kernel = Arc::new(FakeKernel::of(&machine));
-    let classes = Classes::of(machine, By::Bandwidth, &kernel.nodes(), None).unwrap();
+    let classes = Classes::of(machine, RankAttribute::Bandwidth, &kernel.nodes(), None).unwrap();
     let gpus = Arc::new(gpus);
     (Memory::with_gpus(kernel.clone(), classes, gpus.clone()).unwrap(), gpus, kernel)
 }
@@ -28,7 +28,7 @@ fn two() -> (Memory, Arc<FakeGpus>) {
 
 fn on(index: Index) -> Attributes {
     Attributes {
-        places: vec![Place { class: ClassId::CUDA_MANAGED, index }],
+        places: vec![ClassPlacement { class: ClassId::CUDA_MANAGED, index }],
         ..Attributes::default()
     }
 }
@@ -82,16 +82,16 @@ fn several_gpus_share_by_touch_or_by_the_split() {
         memory.describe(at).unwrap().why,
         "8 MiB lie with whichever of GPUs 0-1 touches them"
     );
-    let equal = Attributes { split: Split::Equal, ..on(Index::All) };
+    let equal = Attributes { split: NodeSplit::Equal, ..on(Index::All) };
     let at = memory.allocate(Bytes::mib(8), equal).unwrap();
     assert_eq!(gpus.at_home(span(at, 4), Some(Home::Gpu(0))), 4 * MIB);
     assert_eq!(gpus.at_home(span(at + (4 << 20), 4), Some(Home::Gpu(1))), 4 * MIB);
     let places = vec![these(&[1]).places.remove(0), these(&[0]).places.remove(0)];
     let weighted =
-        Attributes { places, split: Split::Weighted(vec![3, 1]), ..Attributes::default() };
+        Attributes { places, split: NodeSplit::Weighted(vec![3, 1]), ..Attributes::default() };
     let at = memory.allocate(Bytes::mib(8), weighted).unwrap();
     assert_eq!(gpus.at_home(span(at, 6), Some(Home::Gpu(1))), 6 * MIB);
-    let spill = Attributes { split: Split::SpillOver, ..on(Index::All) };
+    let spill = Attributes { split: NodeSplit::SpillOver, ..on(Index::All) };
     // Promised: 4 and 4 by touch, 4 and 2, 4 and 6.
     let at = memory.allocate(Bytes::mib(60), spill).unwrap();
     assert_eq!(gpus.at_home(span(at, 60), Some(Home::Gpu(0))), 54 * MIB);
@@ -251,12 +251,13 @@ fn local_gpus_are_those_of_the_threads_node_and_none_of_another_socket() {
 fn without_cuda_it_is_an_error_that_says_why_or_other_memory_that_says_so() {
     let machine = preset("lab-cxl").unwrap();
     let kernel = Arc::new(FakeKernel::of(&machine));
-    let classes = || Classes::of(machine.clone(), By::Bandwidth, &kernel.nodes(), None).unwrap();
+    let classes =
+        || Classes::of(machine.clone(), RankAttribute::Bandwidth, &kernel.nodes(), None).unwrap();
     let memory = Memory::without_gpus(kernel.clone(), classes(), CudaError::NoDevice);
     for wish in [
         strict(on(Index::All)),
         strict(Attributes {
-            places: [on(Index::All).places, vec![Place::default()]].concat(),
+            places: [on(Index::All).places, vec![ClassPlacement::default()]].concat(),
             ..on(Index::All)
         }),
     ] {
@@ -272,12 +273,14 @@ fn without_cuda_it_is_an_error_that_says_why_or_other_memory_that_says_so() {
     assert_eq!(row.got, [(0, Bytes::mib(1))]);
     assert!(row.why.contains("other memory is used") && row.why.contains("no GPU"), "{}", row.why);
     // The next class named is the next best; what was said of GPUs only is not said of nodes.
-    let places =
-        vec![on(Index::All).places.remove(0), Place { class: ClassId(1), index: Index::All }];
+    let places = vec![
+        on(Index::All).places.remove(0),
+        ClassPlacement { class: ClassId(1), index: Index::All },
+    ];
     let at =
         memory.allocate(Bytes::mib(1), Attributes { places, ..Attributes::default() }).unwrap();
     assert_eq!(memory.describe(at).unwrap().got, [(1, Bytes::mib(1))]);
-    let weighted = Attributes { split: Split::Weighted(vec![2]), ..on(Index::All) };
+    let weighted = Attributes { split: NodeSplit::Weighted(vec![2]), ..on(Index::All) };
     memory.allocate(Bytes::mib(1), weighted).unwrap();
     assert!(matches!(memory.gpus(), Err(AllocError::NoCuda(_))));
     assert!(matches!(memory.gpu_use(0), Err(AllocError::NoCuda(_))));
@@ -286,8 +289,10 @@ fn without_cuda_it_is_an_error_that_says_why_or_other_memory_that_says_so() {
 #[test]
 fn full_gpus_give_way_to_the_next_class_where_one_is_named() {
     let (memory, _, kernel) = with(FakeGpus::of(&[Bytes::mib(8)]), "lab-cxl");
-    let places =
-        vec![on(Index::All).places.remove(0), Place { class: ClassId(1), index: Index::All }];
+    let places = vec![
+        on(Index::All).places.remove(0),
+        ClassPlacement { class: ClassId(1), index: Index::All },
+    ];
     let wish = Attributes { places, mismatch: Mismatch::Error, ..Attributes::default() };
     let at = memory.allocate(Bytes::mib(16), wish).unwrap();
     assert_eq!(kernel.on(span(at, 16), 1), 16 * MIB, "strict there too");
@@ -330,18 +335,24 @@ fn nonsense_is_named() {
     let (memory, _) = two();
     let fail = |wish: Attributes| memory.allocate(Bytes::mib(1), wish).unwrap_err();
     assert!(matches!(fail(strict(these(&[2]))), AllocError::NoSuchGpu { index: 2, gpus: 2 }));
-    let mixed = |split, places: [Place; 2]| {
+    let mixed = |split, places: [ClassPlacement; 2]| {
         fail(Attributes { split, places: places.to_vec(), ..Attributes::default() })
     };
     let gpu = || these(&[0]).places.remove(0);
-    assert!(matches!(mixed(Split::Os, [Place::default(), gpu()]), AllocError::BadSplit { .. }));
-    assert!(matches!(mixed(Split::Equal, [gpu(), Place::default()]), AllocError::BadSplit { .. }));
+    assert!(matches!(
+        mixed(NodeSplit::Os, [ClassPlacement::default(), gpu()]),
+        AllocError::BadSplit { .. }
+    ));
+    assert!(matches!(
+        mixed(NodeSplit::Equal, [gpu(), ClassPlacement::default()]),
+        AllocError::BadSplit { .. }
+    ));
     assert!(matches!(
         fail(Attributes { reads: f64::NAN, ..these(&[0]) }),
         AllocError::BadIntensity
     ));
     assert!(matches!(
-        fail(Attributes { split: Split::Chunk(0), ..these(&[0]) }),
+        fail(Attributes { split: NodeSplit::Chunk(0), ..these(&[0]) }),
         AllocError::BadSplit { .. }
     ));
     let at = memory.allocate(Bytes::mib(1), these(&[0, 7])).unwrap();
@@ -393,11 +404,11 @@ proptest::proptest! {
             match call {
                 0..=3 => {
                     let split = match split {
-                        0 => Split::Equal,
-                        1 => Split::Chunk(7),
-                        2 => Split::Weighted(vec![2]),
-                        3 => Split::SpillOver,
-                        _ => Split::Os,
+                        0 => NodeSplit::Equal,
+                        1 => NodeSplit::Chunk(7),
+                        2 => NodeSplit::Weighted(vec![2]),
+                        3 => NodeSplit::SpillOver,
+                        _ => NodeSplit::Os,
                     };
                     let index = match size % 3 {
                         0 => Index::All,

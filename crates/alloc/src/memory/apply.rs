@@ -3,9 +3,9 @@
 
 use super::{has_no_such_node, overlapping, Memory, State};
 use crate::attributes::Mismatch;
-use crate::commit::{self, Decided, Row};
+use crate::commit::{self, CommitRow, Decided};
 use crate::error::AllocError;
-use crate::kernel::Run;
+use crate::kernel::NodeRun;
 use crate::layout::{Nodes, Piece};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -80,8 +80,8 @@ impl Memory {
         state: &mut State,
         chosen: &[usize],
         decided: &mut [Decided],
-        runs: &[Run],
-    ) -> Vec<Option<Row>> {
+        runs: &[NodeRun],
+    ) -> Vec<Option<CommitRow>> {
         let own = &state.own;
         let mut objects = state.objects.range_mut(chosen.first().copied().unwrap_or(usize::MAX)..);
         let rows = chosen.iter().zip(decided).map(|(address, decided)| {
@@ -116,8 +116,8 @@ impl Memory {
         state: &mut State,
         address: usize,
         decided: Decided,
-        runs: &[Run],
-    ) -> Result<Row, AllocError> {
+        runs: &[NodeRun],
+    ) -> Result<CommitRow, AllocError> {
         let start = self.kernel.now();
         let Some(object) = state.objects.get(&address) else {
             return Err(AllocError::NotOurs { address });
@@ -271,7 +271,7 @@ impl Memory {
     }
 
     /// Moves what is there and lies elsewhere than it belongs.
-    fn carry(&self, address: usize, pieces: &[Piece], runs: &[Run], applied: &mut Applied) {
+    fn carry(&self, address: usize, pieces: &[Piece], runs: &[NodeRun], applied: &mut Applied) {
         let mut by_target: BTreeMap<NodeId, Vec<Range<usize>>> = BTreeMap::new();
         for piece in pieces.iter().filter(|p| !p.nodes.is_empty()) {
             let part = address + piece.range.start..address + piece.range.end;
@@ -325,7 +325,7 @@ impl Memory {
     }
 
     /// Gives back the pages of `range` that are not among `runs`.
-    fn give_back(&self, range: &Range<usize>, runs: &[Run]) -> Result<(), AllocError> {
+    fn give_back(&self, range: &Range<usize>, runs: &[NodeRun]) -> Result<(), AllocError> {
         let mut at = range.start;
         for run in overlapping(runs, range) {
             if run.range.start > at {

@@ -2,12 +2,12 @@
 //! among nodes, and placed by advice. See [`crate::gpu`].
 
 use super::{check, Memory, State, MOST};
-use crate::attributes::{Attributes, Binding, ClassId, Mismatch, Place, Split};
+use crate::attributes::{Attributes, Binding, ClassId, ClassPlacement, Mismatch, NodeSplit};
 use crate::classes::{Classes, Meaning};
-use crate::commit::{weigh, Asked, Decided, Report, Row, WHOLE_BELOW};
+use crate::commit::{weigh, Asked, CommitReport, CommitRow, Decided, WHOLE_BELOW};
 use crate::error::AllocError;
 use crate::gpu::{CudaError, GpuClass, GpuUse, Gpus, Home};
-use crate::kernel::Kernel;
+use crate::kernel::AllocatorKernel;
 use crate::layout::{self, Nodes, Piece};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,11 +53,11 @@ impl Managed {
         self.pieces.iter().filter(|p| p.nodes.contains(&gpu)).map(share).sum()
     }
 
-    fn row(&self, address: usize) -> Row {
+    fn row(&self, address: usize) -> CommitRow {
         let placed: u64 =
             self.pieces.iter().filter(|p| !p.nodes.is_empty()).map(|p| p.range.len() as u64).sum();
         let got = if placed > 0 { vec![(RANK, Bytes(placed))] } else { Vec::new() };
-        Row { got, ..Row::new(self.wish.name.clone(), address, self.len, vec![RANK]) }
+        CommitRow { got, ..CommitRow::new(self.wish.name.clone(), address, self.len, vec![RANK]) }
     }
 
     /// Where it is at home, and what else there is to say of it.
@@ -98,7 +98,7 @@ impl Memory {
     /// # Errors
     /// When managed memory can be placed on none of them.
     pub fn with_gpus(
-        kernel: Arc<dyn Kernel>,
+        kernel: Arc<dyn AllocatorKernel>,
         classes: Classes,
         gpus: Arc<dyn Gpus>,
     ) -> Result<Self, AllocError> {
@@ -121,7 +121,11 @@ impl Memory {
 
     /// On any kernel and no GPUs, for this reason.
     #[must_use]
-    pub fn without_gpus(kernel: Arc<dyn Kernel>, classes: Classes, why: CudaError) -> Self {
+    pub fn without_gpus(
+        kernel: Arc<dyn AllocatorKernel>,
+        classes: Classes,
+        why: CudaError,
+    ) -> Self {
         Self { gpus: OnceLock::from(Err(why)), ..Self::with(kernel, classes) }
     }
 
@@ -170,17 +174,21 @@ impl Memory {
         &self,
         size: Bytes,
         wish: Attributes,
-        gpus: Vec<Place>,
-        others: Vec<Place>,
+        gpus: Vec<ClassPlacement>,
+        others: Vec<ClassPlacement>,
     ) -> Result<usize, AllocError> {
         match self.allocate_managed(size, wish.clone(), gpus) {
             Err(error) if may_be_instead(&wish, &others, &error) => {
-                let places = if others.is_empty() { vec![Place::default()] } else { others };
+                let places =
+                    if others.is_empty() { vec![ClassPlacement::default()] } else { others };
                 let note =
                     format!("CUDA managed memory was asked for, other memory is used: {error}");
                 // Weights and the like were for the GPUs.
-                let split =
-                    if wish.split == Split::SpillOver { Split::SpillOver } else { Split::Os };
+                let split = if wish.split == NodeSplit::SpillOver {
+                    NodeSplit::SpillOver
+                } else {
+                    NodeSplit::Os
+                };
                 self.allocate_on_nodes(size, Attributes { places, split, ..wish }, Some(note))
             }
             done => done,
@@ -192,7 +200,7 @@ impl Memory {
         &self,
         size: Bytes,
         mut wish: Attributes,
-        places: Vec<Place>,
+        places: Vec<ClassPlacement>,
     ) -> Result<usize, AllocError> {
         let mut state = self.state()?;
         let class = self.class()?;
@@ -206,10 +214,10 @@ impl Memory {
         let asked = meaning.places.concat();
         let now = wish.prefetch || wish.mismatch == Mismatch::Error;
         // Who touches first decides only where several may, and nothing is brought before.
-        if wish.split == Split::Os && (now || asked.len() < 2) {
-            wish.split = Split::SpillOver;
+        if wish.split == NodeSplit::Os && (now || asked.len() < 2) {
+            wish.split = NodeSplit::SpillOver;
         }
-        if wish.split == Split::SpillOver {
+        if wish.split == NodeSplit::SpillOver {
             // One after the other, each for itself.
             meaning.places = asked.iter().map(|gpu| vec![*gpu]).collect();
         }
@@ -267,7 +275,7 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) fn describe_managed(&self, address: usize, object: &Managed) -> Row {
+    pub(super) fn describe_managed(&self, address: usize, object: &Managed) -> CommitRow {
         let mut row = object.row(address);
         row.why = if object.pending { Cow::Borrowed("not committed yet") } else { object.why(&[]) };
         row
@@ -310,7 +318,7 @@ impl Memory {
         &self,
         state: &mut State,
         chosen: &[usize],
-    ) -> Result<Report, AllocError> {
+    ) -> Result<CommitReport, AllocError> {
         let start = self.kernel.now();
         let class = self.class()?;
         let rooms = self.rooms_on(state, class, chosen)?;
@@ -330,11 +338,11 @@ impl Memory {
             chosen.iter().filter_map(|address| state.managed.get(address)).collect();
         in_order(&objects, &mut weighed.decided, &rooms, self.page());
         let decided_at = self.kernel.now();
-        let mut report = Report {
+        let mut report = CommitReport {
             value: weighed.value,
             bound: weighed.bound,
             decided_in: decided_at.since(start),
-            ..Report::default()
+            ..CommitReport::default()
         };
         for (address, decided) in chosen.iter().zip(weighed.decided) {
             report.rows.push(self.advise(state, class, *address, decided)?);
@@ -350,7 +358,7 @@ impl Memory {
         class: &GpuClass,
         address: usize,
         decided: Decided,
-    ) -> Result<Row, AllocError> {
+    ) -> Result<CommitRow, AllocError> {
         let start = self.kernel.now();
         let Some(object) = state.managed.get_mut(&address) else {
             return Err(AllocError::NotOurs { address });
@@ -489,7 +497,7 @@ fn in_order(
     let mut spills: Vec<usize> = Vec::new();
     for (at, (object, decided)) in objects.iter().zip(decided.iter()).enumerate() {
         let placed = decided.pieces.iter().any(|p| !p.nodes.is_empty());
-        if placed && object.wish.split == Split::SpillOver && object.meaning.places.len() > 1 {
+        if placed && object.wish.split == NodeSplit::SpillOver && object.meaning.places.len() > 1 {
             spills.push(at);
             continue;
         }
@@ -534,7 +542,7 @@ fn in_order(
 
 /// Whether other memory will do where managed memory cannot be had: with fallback any, without it
 /// what was named besides, and only for want of room.
-fn may_be_instead(wish: &Attributes, others: &[Place], error: &AllocError) -> bool {
+fn may_be_instead(wish: &Attributes, others: &[ClassPlacement], error: &AllocError) -> bool {
     match error {
         AllocError::NoRoomOnGpus { .. } | AllocError::Cuda(CudaError::Full { .. }) => {
             wish.mismatch == Mismatch::Fallback || !others.is_empty()

@@ -1,16 +1,16 @@
 //! The door on kernels of several nodes.
 
 use super::*;
-use crate::attributes::{ClassId, Index, Place};
+use crate::attributes::{ClassId, ClassPlacement, Index};
 use crate::fake::FakeKernel;
-use terrace_machine::{preset, By};
+use terrace_machine::{preset, RankAttribute};
 
 const MIB: u64 = 1 << 20;
 
 fn on(name: &str) -> (Memory, Arc<FakeKernel>) {
     let machine = preset(name).unwrap();
     let kernel = Arc::new(FakeKernel::of(&machine));
-    let classes = Classes::of(machine, By::Bandwidth, &kernel.nodes(), None).unwrap();
+    let classes = Classes::of(machine, RankAttribute::Bandwidth, &kernel.nodes(), None).unwrap();
     (Memory::with(kernel.clone(), classes), kernel)
 }
 
@@ -27,7 +27,7 @@ fn strict() -> Attributes {
     Attributes { mismatch: Mismatch::Error, ..Attributes::default() }
 }
 
-fn got(row: &Row) -> Vec<(usize, u64)> {
+fn got(row: &CommitRow) -> Vec<(usize, u64)> {
     row.got.iter().map(|(c, b)| (*c, b.get() / MIB)).collect()
 }
 
@@ -141,7 +141,7 @@ fn a_commit_refuses_the_least_worthy_and_takes_it_up_again() {
 fn a_huge_page_is_asked_for_where_it_is_not_the_share_of_several_nodes() {
     let (memory, kernel) = on("knl-snc4");
     let huge = |size, split, index, page_size| {
-        let places = vec![Place { class: ClassId(0), index }];
+        let places = vec![ClassPlacement { class: ClassId(0), index }];
         let at = memory
             .allocate(size, Attributes { places, split, page_size, ..Attributes::default() })
             .unwrap();
@@ -151,33 +151,38 @@ fn a_huge_page_is_asked_for_where_it_is_not_the_share_of_several_nodes() {
     };
     let few = Bytes::mib(3);
     assert!(
-        !huge(few, Split::Os, Index::All, PageSize::Auto),
+        !huge(few, NodeSplit::Os, Index::All, PageSize::Auto),
         "one of four nodes would have most of it"
     );
-    assert!(huge(Bytes::mib(32), Split::Os, Index::All, PageSize::Auto));
-    assert!(huge(few, Split::Os, Index::All, PageSize::Huge));
-    assert!(huge(few, Split::Os, Index::These(vec![1]), PageSize::Auto));
-    assert!(huge(few, Split::Equal, Index::All, PageSize::Auto), "it is said where each part lies");
-    assert!(!huge(Bytes::mib(1), Split::Os, Index::These(vec![1]), PageSize::Auto));
+    assert!(huge(Bytes::mib(32), NodeSplit::Os, Index::All, PageSize::Auto));
+    assert!(huge(few, NodeSplit::Os, Index::All, PageSize::Huge));
+    assert!(huge(few, NodeSplit::Os, Index::These(vec![1]), PageSize::Auto));
+    assert!(
+        huge(few, NodeSplit::Equal, Index::All, PageSize::Auto),
+        "it is said where each part lies"
+    );
+    assert!(!huge(Bytes::mib(1), NodeSplit::Os, Index::These(vec![1]), PageSize::Auto));
 }
 
 #[test]
 fn splits_lie_as_they_say() {
     let (memory, kernel) = on("knl-snc4");
-    let places =
-        vec![Place { class: ClassId(0), index: Index::These(vec![0, 1]) }, Place::default()];
+    let places = vec![
+        ClassPlacement { class: ClassId(0), index: Index::These(vec![0, 1]) },
+        ClassPlacement::default(),
+    ];
     let wish = |split| Attributes { places: places.clone(), split, ..Attributes::default() };
-    let at = memory.allocate(Bytes::mib(16), wish(Split::Equal)).unwrap();
+    let at = memory.allocate(Bytes::mib(16), wish(NodeSplit::Equal)).unwrap();
     kernel.touch(at..at + (16 << 20));
     for (n, node) in [4, 5, 6, 7].into_iter().enumerate() {
         let part = at + n * (4 << 20)..at + (n + 1) * (4 << 20);
         assert_eq!(kernel.on(part, node), 4 * MIB, "part {n}");
     }
-    let at = memory.allocate(Bytes::mib(16), wish(Split::Weighted(vec![3, 1]))).unwrap();
+    let at = memory.allocate(Bytes::mib(16), wish(NodeSplit::Weighted(vec![3, 1]))).unwrap();
     kernel.touch(at..at + (16 << 20));
     assert_eq!(kernel.on(at..at + (16 << 20), 4), 6 * MIB);
     assert_eq!(kernel.on(at..at + (16 << 20), 7), 2 * MIB);
-    let at = memory.allocate(Bytes::mib(1), wish(Split::Chunk(16))).unwrap();
+    let at = memory.allocate(Bytes::mib(1), wish(NodeSplit::Chunk(16))).unwrap();
     kernel.touch(at..at + (1 << 20));
     assert_eq!(kernel.on(at + 65536..at + 2 * 65536, 5), 65536);
     assert_eq!(memory.describe(at).unwrap().why, "all is where it was asked for");
@@ -187,8 +192,9 @@ fn splits_lie_as_they_say() {
 fn spill_over_goes_to_the_next_and_fallback_is_told() {
     let (memory, kernel) = on("lab-cxl");
     kernel.set_free(0, Bytes::mib(8));
-    let places = vec![Place::default(), Place { class: ClassId(1), index: Index::All }];
-    let wish = Attributes { places, split: Split::SpillOver, ..Attributes::default() };
+    let places =
+        vec![ClassPlacement::default(), ClassPlacement { class: ClassId(1), index: Index::All }];
+    let wish = Attributes { places, split: NodeSplit::SpillOver, ..Attributes::default() };
     let at = memory.allocate(Bytes::mib(20), wish).unwrap();
     kernel.touch(at..at + (20 << 20));
     assert_eq!(kernel.on(at..at + (8 << 20), 0), 8 * MIB);
@@ -203,8 +209,9 @@ fn spill_over_goes_to_the_next_and_fallback_is_told() {
 fn a_hundred_thousand_chunks_cost_few_mappings() {
     let (memory, kernel) = on("lab-cxl");
     kernel.set_free(0, Bytes::mib(600));
-    let places = vec![Place::default(), Place { class: ClassId(1), index: Index::All }];
-    let wish = Attributes { places, split: Split::Chunk(1), ..Attributes::default() };
+    let places =
+        vec![ClassPlacement::default(), ClassPlacement { class: ClassId(1), index: Index::All }];
+    let wish = Attributes { places, split: NodeSplit::Chunk(1), ..Attributes::default() };
     // One object of 60,000 pieces, and 20,000 of two.
     let at = memory.allocate(Bytes(60_000 * 4096), wish.clone()).unwrap();
     for _ in 0..20_000 {
@@ -214,7 +221,7 @@ fn a_hundred_thousand_chunks_cost_few_mappings() {
     kernel.touch(at..at + 60_000 * 4096);
     assert_eq!(kernel.on(at..at + 60_000 * 4096, 0), 30_000 * 4096);
     let mut wide = wish;
-    wide.split = Split::Os;
+    wide.split = NodeSplit::Os;
     for _ in 0..2_000 {
         memory.allocate(Bytes(4096), wide.clone()).unwrap();
     }
@@ -242,9 +249,9 @@ fn nonsense_is_named() {
     let fail = |size: u64, wish: Attributes| memory.allocate(Bytes(size), wish).unwrap_err();
     assert!(matches!(fail(u64::MAX, Attributes::default()), AllocError::TooLarge { .. }));
     let with = |split| Attributes { split, ..Attributes::default() };
-    assert!(matches!(fail(1, with(Split::Chunk(0))), AllocError::BadSplit { .. }));
-    assert!(matches!(fail(1, with(Split::Weighted(vec![1, 2]))), AllocError::BadSplit { .. }));
-    assert!(matches!(fail(1, with(Split::Weighted(vec![0]))), AllocError::BadSplit { .. }));
+    assert!(matches!(fail(1, with(NodeSplit::Chunk(0))), AllocError::BadSplit { .. }));
+    assert!(matches!(fail(1, with(NodeSplit::Weighted(vec![1, 2]))), AllocError::BadSplit { .. }));
+    assert!(matches!(fail(1, with(NodeSplit::Weighted(vec![0]))), AllocError::BadSplit { .. }));
     assert!(matches!(
         fail(1, Attributes { reads: f64::NAN, ..Attributes::default() }),
         AllocError::BadIntensity
@@ -284,18 +291,18 @@ proptest::proptest! {
         kernel.set_free(0, Bytes::mib(24));
         kernel.set_free(1, Bytes::mib(64));
         let room: u64 = kernel.rooms().iter().map(|r| r.1.get()).sum();
-        let places = vec![Place::default(), Place { class: ClassId(-1), index: Index::All }];
+        let places = vec![ClassPlacement::default(), ClassPlacement { class: ClassId(-1), index: Index::All }];
         let mut live: Vec<(usize, usize)> = Vec::new();
         for (call, size, kind, strict) in calls {
             match call {
                 0..=3 => {
                     let split = match kind {
-                        0 => Split::Os,
-                        1 => Split::SpillOver,
-                        2 => Split::Equal,
-                        3 => Split::Chunk(1 + size % 40),
-                        4 => Split::Weighted(vec![1, 3]),
-                        _ => Split::Os,
+                        0 => NodeSplit::Os,
+                        1 => NodeSplit::SpillOver,
+                        2 => NodeSplit::Equal,
+                        3 => NodeSplit::Chunk(1 + size % 40),
+                        4 => NodeSplit::Weighted(vec![1, 3]),
+                        _ => NodeSplit::Os,
                     };
                     let wish = Attributes {
                         places: places.clone(),
@@ -343,7 +350,7 @@ proptest::proptest! {
 #[test]
 fn what_no_class_could_hold_is_not_told_that_others_are_worth_more() {
     let (memory, kernel) = on("lab-cxl");
-    for split in [Split::Os, Split::Equal] {
+    for split in [NodeSplit::Os, NodeSplit::Equal] {
         let wish = Attributes { mismatch: Mismatch::Error, split, ..committed("large", 1) };
         memory.allocate(Bytes::mib(100), wish).unwrap();
     }
@@ -361,7 +368,7 @@ fn a_node_that_goes_away_takes_no_data_and_no_program_with_it() {
     kernel.touch(before..before + (4 << 20));
     assert_eq!(kernel.on(before..before + (4 << 20), 0), 4 * MIB);
     let waiting = memory.allocate(Bytes::mib(2), committed("waiting", 1)).unwrap();
-    let equal = Attributes { split: Split::Equal, ..committed("equal", 1) };
+    let equal = Attributes { split: NodeSplit::Equal, ..committed("equal", 1) };
     memory.allocate(Bytes::mib(2), equal).unwrap();
     kernel.take_offline(0);
 
@@ -379,7 +386,7 @@ fn a_node_that_goes_away_takes_no_data_and_no_program_with_it() {
         assert!(!row.refused && row.why.contains("in other classes"), "{row:?}");
         assert_eq!(got(row), [(1, row.size.get() / MIB)]);
     }
-    let runs = Attributes { split: Split::Chunk(1), ..Attributes::default() };
+    let runs = Attributes { split: NodeSplit::Chunk(1), ..Attributes::default() };
     let runs = memory.allocate(Bytes(64 << 10), runs).unwrap();
     kernel.touch(runs..runs + (64 << 10));
     assert_eq!(kernel.on(runs..runs + (64 << 10), 1), 64 << 10);

@@ -34,7 +34,7 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
-use crate::arena::{ArenaError, Devices, FreeError, NodeOps, Spec};
+use crate::arena::{ArenaError, ArenaSpec, Devices, FreeError, NodeOps};
 use maps::{Freed, Geometry, Head, Maps, CHUNK, GRAIN};
 pub use segment::place_segment;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -67,7 +67,7 @@ pub struct SharedSpec {
 
 impl Default for SharedSpec {
     fn default() -> Self {
-        let Spec { devices, nodes, .. } = Spec::default();
+        let ArenaSpec { devices, nodes, .. } = ArenaSpec::default();
         Self { name: None, size: Bytes::mib(64), devices, huge_pages: false, nodes }
     }
 }

@@ -65,8 +65,8 @@ impl World {
     }
 
     /// Whether a refusal for want of room may be right.
-    fn may_be_full(&self, arena: usize, error: AllocError) {
-        assert_eq!(error, AllocError::Limit);
+    fn may_be_full(&self, arena: usize, error: ArenaAllocError) {
+        assert_eq!(error, ArenaAllocError::Limit);
         assert!(self.arenas[arena].1.is_some(), "an arena without limit was full");
     }
 
@@ -75,7 +75,8 @@ impl World {
         match *call {
             Call::Create { limit, slow } => {
                 let devices = Devices::Only(vec![NodeId(u16::from(slow))]);
-                let spec = Spec { limit: limit.map(Bytes), devices, nodes, ..Spec::default() };
+                let spec =
+                    ArenaSpec { limit: limit.map(Bytes), devices, nodes, ..ArenaSpec::default() };
                 self.arenas.push((Arena::create(&spec).unwrap(), limit));
             }
             Call::Destroy(arena) if self.arenas.len() > 1 => {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// Attribute to rank tiers by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum By {
+pub enum RankBy {
     /// Read bandwidth, most first.
     Bandwidth,
     /// Read latency, least first.
@@ -26,7 +26,7 @@ pub struct TiersArgs {
     pub from: Option<String>,
     /// Attribute to rank by.
     #[arg(long, value_enum, default_value = "bandwidth")]
-    pub by: By,
+    pub by: RankBy,
     /// Node whose CPUs ask; default: the lowest with CPUs.
     #[arg(long)]
     pub initiator: Option<u16>,

@@ -37,7 +37,7 @@ const SEED: u64 = 1;
 
 /// What is asked of a stack.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Traffic {
+pub enum StackLoad {
     /// As much as it sustains: rows of four bursts, a third of them writes (ours).
     Saturated,
     /// This much, or less where it does not sustain it.
@@ -166,12 +166,12 @@ pub struct StackEvaluation {
 /// Evaluates a design with as much traffic as it sustains.
 #[must_use]
 pub fn evaluate(design: &StackDesign) -> StackEvaluation {
-    evaluate_with(design, Traffic::Saturated, Detail::Full)
+    evaluate_with(design, StackLoad::Saturated, Detail::Full)
 }
 
 /// Evaluates a design with this traffic. The design must have passed [`check`](super::file::check).
 #[must_use]
-pub fn evaluate_with(design: &StackDesign, traffic: Traffic, detail: Detail) -> StackEvaluation {
+pub fn evaluate_with(design: &StackDesign, traffic: StackLoad, detail: Detail) -> StackEvaluation {
     let settled = settle(design, traffic);
     let worst_rate = settled.rate;
     let sustained = SustainedBandwidth {
@@ -253,7 +253,7 @@ struct Settled {
     state: ThermalState,
 }
 
-fn settle(design: &StackDesign, traffic: Traffic) -> Settled {
+fn settle(design: &StackDesign, traffic: StackLoad) -> Settled {
     let dies = design.geometry.dies as usize;
     let mut heat = PackageHeat::new(design);
     let mut means = vec![design.package.coolant_c; dies];
@@ -297,16 +297,16 @@ fn settle(design: &StackDesign, traffic: Traffic) -> Settled {
 }
 
 /// Traffic that a stack serves of what is asked, at this refresh rate.
-fn served(design: &StackDesign, traffic: Traffic, rate: f64) -> StackTraffic {
+fn served(design: &StackDesign, traffic: StackLoad, rate: f64) -> StackTraffic {
     let result = serve(design, mixed(), rate, Arrival::Saturated, BURSTS, SEED);
     let most = result.bytes_per_s * banks::pseudo_channels(design);
     match traffic {
-        Traffic::Saturated => StackTraffic {
+        StackLoad::Saturated => StackTraffic {
             read_bytes_per_s: most * 2.0 / 3.0,
             write_bytes_per_s: most / 3.0,
             activations_per_burst: result.activations_per_burst,
         },
-        Traffic::Demand(asked) => {
+        StackLoad::Demand(asked) => {
             let share = (most / asked.bytes_per_s().max(1.0)).min(1.0);
             StackTraffic {
                 read_bytes_per_s: asked.read_bytes_per_s * share,

@@ -38,4 +38,4 @@ pub mod tsv;
 
 pub use design::StackDesign;
 pub use error::StackError;
-pub use evaluate::{evaluate, StackEvaluation, Traffic};
+pub use evaluate::{evaluate, StackEvaluation, StackLoad};

@@ -6,7 +6,7 @@
 
 use super::design::StackDesign;
 use super::evaluate::StackEvaluation;
-use terrace_machine::{Energy, Evidence, Figure, Kind, Link, Machine, Node};
+use terrace_machine::{Energy, Evidence, Figure, Link, Machine, MemoryKind, Node};
 use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
 
 /// Smallest unit that is read or written, bytes: a line.
@@ -20,7 +20,7 @@ pub fn machine(base: &Machine, design: &StackDesign, e: &StackEvaluation) -> Opt
     let old: Vec<NodeId> = machine
         .nodes
         .iter()
-        .filter(|n| n.kind == Kind::Hbm && n.cpus.is_empty())
+        .filter(|n| n.kind == MemoryKind::Hbm && n.cpus.is_empty())
         .map(|n| n.id)
         .collect();
     let package = machine.nodes.iter().find(|n| !n.cpus.is_empty())?.package;
@@ -64,7 +64,7 @@ fn node(design: &StackDesign, e: &StackEvaluation, id: NodeId, package: Option<u
     let write = super::energy::per_bit(design, true, activations(design)).total();
     Node {
         id,
-        kind: Kind::Hbm,
+        kind: MemoryKind::Hbm,
         cpus: Vec::new(),
         capacity: Bytes(e.capacity_bytes.saturating_mul(stacks as u64)),
         reserved: Bytes::ZERO,

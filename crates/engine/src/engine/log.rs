@@ -2,7 +2,9 @@
 
 use super::{Engine, StepReport};
 use crate::digest::{digest, tier_header};
-use crate::journal::{encode, encode_header, DecisionEntry, Entry, Header, TrackerHeader, VERSION};
+use crate::journal::{
+    encode, encode_header, DecisionEntry, JournalEntry, JournalHeader, TrackerHeader, VERSION,
+};
 use crate::watch::Watched;
 use terrace_types::{Plan, Snapshot, Tick};
 
@@ -29,7 +31,7 @@ impl Engine {
         if due || !plan.moves.is_empty() {
             self.journalled = Some(now);
             let entry = digest(snapshot, at, watched.cpu);
-            self.write(&Entry::Snapshot(entry), &mut report.notes);
+            self.write(&JournalEntry::Snapshot(entry), &mut report.notes);
         }
         let state = if plan.moves.is_empty() { Default::default() } else { self.placement.memo() };
         for (i, d) in plan.decisions.iter().enumerate() {
@@ -41,13 +43,13 @@ impl Engine {
                 cost_ns: d.cost_ns,
                 state: if i == 0 { state.clone() } else { Default::default() },
             };
-            self.write(&Entry::Decision(entry), &mut report.notes);
+            self.write(&JournalEntry::Decision(entry), &mut report.notes);
         }
     }
 
-    fn header(&self, snapshot: &Snapshot) -> Header {
+    fn header(&self, snapshot: &Snapshot) -> JournalHeader {
         let tiers = snapshot.tiers.iter().enumerate();
-        Header {
+        JournalHeader {
             terrace_journal: VERSION,
             command: self.config.command.clone(),
             policy: self.placement.name().to_owned(),
@@ -65,7 +67,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn write(&mut self, entry: &Entry, notes: &mut Vec<String>) {
+    pub(super) fn write(&mut self, entry: &JournalEntry, notes: &mut Vec<String>) {
         if self.headed {
             self.write_line(&encode(entry), notes);
         }

@@ -2,7 +2,7 @@
 
 use super::{Engine, StepReport};
 use crate::account::outcome_entry;
-use crate::journal::{Entry, OutcomeEntry};
+use crate::journal::{JournalEntry, OutcomeEntry};
 use crate::MoveLimits;
 use std::borrow::Cow;
 use terrace_types::{Bytes, Move, Nanos, Plan, Snapshot, Tick};
@@ -33,7 +33,7 @@ impl Engine {
             self.heat.moved(&done);
             promoted = promoted.saturating_add(outcome.promoted_pages);
             limits.total = limits.total.saturating_sub(Nanos(outcome.cost_ns));
-            self.write(&Entry::Outcome(outcome.clone()), &mut report.notes);
+            self.write(&JournalEntry::Outcome(outcome.clone()), &mut report.notes);
             let all = outcome.tried_pages == moves.iter().map(|m| u64::from(m.pages)).sum::<u64>();
             match &mut report.outcome {
                 Some(before) => before.add(outcome),

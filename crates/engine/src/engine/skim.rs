@@ -1,7 +1,7 @@
 //! Before the first full look: whether it promises anything.
 
 use super::{Engine, Next, StepReport, Stop};
-use crate::journal::{DecisionEntry, Entry};
+use crate::journal::{DecisionEntry, JournalEntry};
 use crate::{Evenness, Mapping, Skim};
 use terrace_types::{Bytes, Nanos, Tick};
 
@@ -103,6 +103,6 @@ impl Engine {
             cost_ns: 0,
             state: Default::default(),
         };
-        self.write(&Entry::Decision(entry), &mut Vec::new());
+        self.write(&JournalEntry::Decision(entry), &mut Vec::new());
     }
 }

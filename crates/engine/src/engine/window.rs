@@ -1,7 +1,7 @@
 //! How a window is spent: in full looks, in a glance, or dozing.
 
 use super::{stop, Engine, Next, StepReport, Stop};
-use crate::journal::{DecisionEntry, Entry};
+use crate::journal::{DecisionEntry, JournalEntry};
 use crate::watch::Watched;
 use crate::{Ask, Mapping};
 use terrace_types::{Bytes, Nanos, NodeId, Tick, TierState};
@@ -102,7 +102,7 @@ impl Engine {
                 cost_ns: 0,
                 state: Default::default(),
             };
-            self.write(&Entry::Decision(entry), &mut report.notes);
+            self.write(&JournalEntry::Decision(entry), &mut report.notes);
         }
         let deciding = (self.own_cpu)().saturating_sub(before);
         self.account.window(

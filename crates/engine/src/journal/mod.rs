@@ -16,7 +16,7 @@
 mod read;
 mod write;
 
-pub use read::{read, Problem, Reading, MAX_ENTRIES, MAX_LINE_BYTES};
+pub use read::{read, JournalProblem, ParsedJournal, MAX_ENTRIES, MAX_LINE_BYTES};
 pub use write::{encode, encode_header};
 
 use crate::MoveFailure;
@@ -32,7 +32,7 @@ pub const MAX_HEAT_ROWS: usize = 256;
 
 /// First line of a journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Header {
+pub struct JournalHeader {
     /// Version of the format; this key comes first and names the file's type.
     pub terrace_journal: u32,
     /// The command that was run or attached to, as a person would type it.
@@ -95,7 +95,7 @@ pub struct TrackerHeader {
 /// Any line after the first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "snake_case")]
-pub enum Entry {
+pub enum JournalEntry {
     /// What was seen.
     Snapshot(SnapshotEntry),
     /// What was decided.
@@ -105,7 +105,7 @@ pub enum Entry {
     /// Anything a person should know.
     Note(NoteEntry),
     /// The account of the whole run.
-    End(Summary),
+    End(JournalSummary),
     /// An entry this reader does not know; skipped, never an error.
     #[serde(other)]
     Unknown,
@@ -276,7 +276,7 @@ pub struct NoteEntry {
 
 /// The account of a whole run: last line of the journal, and what `--summary` writes.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Summary {
+pub struct JournalSummary {
     /// Time since the engine started.
     pub at_ns: u64,
     /// Steps taken.

@@ -1,6 +1,6 @@
 //! Reading a journal that may be cut off, damaged or hostile: bounded, never a panic.
 
-use super::{Entry, Header, VERSION};
+use super::{JournalEntry, JournalHeader, VERSION};
 use std::fmt;
 
 /// A longer line is not of ours.
@@ -10,20 +10,20 @@ pub const MAX_ENTRIES: usize = 1 << 20;
 
 /// All that could be read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reading {
+pub struct ParsedJournal {
     /// The first line.
-    pub header: Header,
+    pub header: JournalHeader,
     /// Entries in the order written, up to the problem if there is one.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<JournalEntry>,
     /// Entries of kinds this reader does not know, which were skipped.
     pub skipped: u64,
     /// Why reading stopped before the end, if it did. What came before is sound.
-    pub problem: Option<Problem>,
+    pub problem: Option<JournalProblem>,
 }
 
 /// What is wrong with a journal. Shown as one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum JournalProblem {
     /// Nothing there.
     #[error("the journal is empty; was the run stopped before its first step?")]
     Empty,
@@ -56,12 +56,12 @@ pub enum Problem {
 /// Reads a journal.
 ///
 /// # Errors
-/// Only when there is no usable header; any later damage is [`Reading::problem`].
-pub fn read(bytes: &[u8]) -> Result<Reading, Problem> {
+/// Only when there is no usable header; any later damage is [`ParsedJournal::problem`].
+pub fn read(bytes: &[u8]) -> Result<ParsedJournal, JournalProblem> {
     let mut lines = Lines { rest: bytes, number: 0 };
-    let first = lines.next().ok_or(Problem::Empty)?;
+    let first = lines.next().ok_or(JournalProblem::Empty)?;
     let header = header(&first)?;
-    let mut reading = Reading { header, entries: Vec::new(), skipped: 0, problem: None };
+    let mut reading = ParsedJournal { header, entries: Vec::new(), skipped: 0, problem: None };
     for line in lines {
         if line.bytes.iter().all(u8::is_ascii_whitespace) {
             continue;
@@ -71,7 +71,7 @@ pub fn read(bytes: &[u8]) -> Result<Reading, Problem> {
             break;
         }
         match entry(&line) {
-            Ok(Entry::Unknown) => reading.skipped += 1,
+            Ok(JournalEntry::Unknown) => reading.skipped += 1,
             Ok(entry) => reading.entries.push(entry),
             Err(problem) => {
                 reading.problem = Some(problem);
@@ -82,30 +82,30 @@ pub fn read(bytes: &[u8]) -> Result<Reading, Problem> {
     Ok(reading)
 }
 
-fn header(line: &Line<'_>) -> Result<Header, Problem> {
+fn header(line: &Line<'_>) -> Result<JournalHeader, JournalProblem> {
     #[derive(serde::Deserialize)]
     struct Probe {
         terrace_journal: u64,
     }
     if line.bytes.len() > MAX_LINE_BYTES {
-        return Err(Problem::NotAJournal(format!("first line over {MAX_LINE_BYTES} bytes")));
+        return Err(JournalProblem::NotAJournal(format!("first line over {MAX_LINE_BYTES} bytes")));
     }
     let probe: Probe =
-        serde_json::from_slice(line.bytes).map_err(|e| Problem::NotAJournal(brief(&e)))?;
+        serde_json::from_slice(line.bytes).map_err(|e| JournalProblem::NotAJournal(brief(&e)))?;
     if probe.terrace_journal != u64::from(VERSION) {
-        return Err(Problem::Version(probe.terrace_journal));
+        return Err(JournalProblem::Version(probe.terrace_journal));
     }
-    serde_json::from_slice(line.bytes).map_err(|e| Problem::NotAJournal(brief(&e)))
+    serde_json::from_slice(line.bytes).map_err(|e| JournalProblem::NotAJournal(brief(&e)))
 }
 
-fn entry(line: &Line<'_>) -> Result<Entry, Problem> {
+fn entry(line: &Line<'_>) -> Result<JournalEntry, JournalProblem> {
     if line.bytes.len() > MAX_LINE_BYTES {
         return Err(line.damaged(&format!("over {MAX_LINE_BYTES} bytes")));
     }
     match serde_json::from_slice(line.bytes) {
         Ok(entry) => Ok(entry),
         Err(_) if !line.ended => {
-            Err(Problem::CutOff { line: line.number, bytes: line.bytes.len() })
+            Err(JournalProblem::CutOff { line: line.number, bytes: line.bytes.len() })
         }
         Err(e) => Err(line.damaged(&brief(&e))),
     }
@@ -123,8 +123,8 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    fn damaged(&self, why: &str) -> Problem {
-        Problem::Damaged { line: self.number, why: why.to_owned() }
+    fn damaged(&self, why: &str) -> JournalProblem {
+        JournalProblem::Damaged { line: self.number, why: why.to_owned() }
     }
 }
 
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     fn sample() -> String {
-        let header = Header {
+        let header = JournalHeader {
             terrace_journal: VERSION,
             command: "true".into(),
             policy: "terrace".into(),
@@ -166,7 +166,7 @@ mod tests {
             tiers: vec![],
             trackers: vec![],
         };
-        let note = Entry::Note(NoteEntry { at_ns: 5, text: "two\nlines".into() });
+        let note = JournalEntry::Note(NoteEntry { at_ns: 5, text: "two\nlines".into() });
         format!("{}\n{}\n{}\n", encode_header(&header), encode(&note), encode(&note))
     }
 
@@ -211,12 +211,15 @@ mod tests {
     #[test]
     fn another_version_is_named() {
         let text = sample().replace("\"terrace_journal\":1", "\"terrace_journal\":7");
-        assert_eq!(read(text.as_bytes()), Err(Problem::Version(7)));
+        assert_eq!(read(text.as_bytes()), Err(JournalProblem::Version(7)));
     }
 
     #[test]
     fn deep_nesting_does_not_overflow() {
         let text = sample() + &"[".repeat(500_000) + "\n";
-        assert!(matches!(read(text.as_bytes()).unwrap().problem, Some(Problem::Damaged { .. })));
+        assert!(matches!(
+            read(text.as_bytes()).unwrap().problem,
+            Some(JournalProblem::Damaged { .. })
+        ));
     }
 }

@@ -1,16 +1,16 @@
 //! Writing: one entry, one line.
 
-use super::{Entry, Header};
+use super::{JournalEntry, JournalHeader};
 
 /// The header as one line, without the line end.
 #[must_use]
-pub fn encode_header(header: &Header) -> String {
+pub fn encode_header(header: &JournalHeader) -> String {
     line(header)
 }
 
 /// An entry as one line, without the line end.
 #[must_use]
-pub fn encode(entry: &Entry) -> String {
+pub fn encode(entry: &JournalEntry) -> String {
     line(entry)
 }
 

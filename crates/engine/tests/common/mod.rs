@@ -3,13 +3,13 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use terrace_engine::journal::Summary;
-use terrace_engine::{Config, Engine, Parts, Stop, Tracker};
+use terrace_engine::journal::JournalSummary;
+use terrace_engine::{Config, Engine, EngineParts, Stop, Tracker};
 use terrace_machine::Machine;
 use terrace_policy::place::Placement;
 use terrace_testkit::{
-    cxl, Access, MemoryJournal, PageTracker, RegionTracker, Rng, World, WorldClock, WorldMover,
-    WorldSpec, WorldTarget, WriteTracker,
+    cxl, ClosedLoopWorld, MemoryJournal, PageAccessRate, PageTracker, RegionTracker, Rng,
+    WorldClock, WorldMover, WorldSpec, WorldTarget, WriteTracker,
 };
 use terrace_types::{Bytes, Nanos, NodeId, Tick};
 
@@ -18,20 +18,20 @@ pub const COLD: usize = 6144;
 pub const HOT: usize = 2048;
 pub const SECONDS: u64 = 1_000_000_000;
 
-pub type Shared = Rc<RefCell<World>>;
-pub type Rate = Box<dyn Fn(usize, Tick) -> Access>;
+pub type Shared = Rc<RefCell<ClosedLoopWorld>>;
+pub type Rate = Box<dyn Fn(usize, Tick) -> PageAccessRate>;
 
-pub fn read(rate: f64) -> Access {
-    Access { reads: rate, writes: 0.0 }
+pub fn read(rate: f64) -> PageAccessRate {
+    PageAccessRate { reads: rate, writes: 0.0 }
 }
 
-pub fn write(rate: f64) -> Access {
-    Access { reads: rate / 2.0, writes: rate / 2.0 }
+pub fn write(rate: f64) -> PageAccessRate {
+    PageAccessRate { reads: rate / 2.0, writes: rate / 2.0 }
 }
 
 pub fn world_on(machine: Machine, pages: usize, access: Rate, seed: u64) -> Shared {
     let first_touch = (0..pages).map(|i| NodeId(u16::from(i as u64 >= FAST - 64))).collect();
-    World::new(WorldSpec {
+    ClosedLoopWorld::new(WorldSpec {
         machine,
         tiers: vec![vec![NodeId(0)], vec![NodeId(1)]],
         node_pages: vec![FAST, 65_536],
@@ -61,7 +61,7 @@ pub fn engine_for(
 ) -> (Engine, MemoryJournal) {
     let journal = MemoryJournal::default();
     let machine = world_machine(world);
-    let parts = Parts {
+    let parts = EngineParts {
         clock: Box::new(WorldClock(world.clone())),
         trackers,
         target: Box::new(target),
@@ -83,7 +83,7 @@ pub fn run(
     policy: &str,
     trackers: Vec<Box<dyn Tracker>>,
     seconds: u64,
-) -> (Summary, String) {
+) -> (JournalSummary, String) {
     world.borrow_mut().end_at(Tick(seconds * SECONDS));
     let (mut engine, journal) = engine(world, policy, trackers);
     let (summary, stop) = engine.run(|r| {
@@ -111,7 +111,7 @@ pub fn skew(hot: f64, cold: f64) -> Rate {
     Box::new(move |i, _| write(if i >= COLD { hot } else { cold }))
 }
 
-pub fn scattered(how: fn(f64) -> Access, seed: u64) -> Rate {
+pub fn scattered(how: fn(f64) -> PageAccessRate, seed: u64) -> Rate {
     let mut rng = Rng(seed);
     let hot: Vec<bool> =
         (0..COLD + HOT).map(|_| rng.unit() < HOT as f64 / (COLD + HOT) as f64).collect();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
-use terrace_sys::{Buffer, Piece, Ring, Slot, StoreFile, Transfer};
+use terrace_sys::{ChunkFrame, Ring, StoreFile, Transfer, TransferBuffer, TransferPiece};
 use terrace_types::Seed;
 
 const GROUP: &str = "/sys/fs/cgroup/memory/terrace-far-bench";
@@ -91,14 +91,14 @@ fn device_at_random(folder: &Path, size: u64) -> Result<f64, String> {
     // Blocks that were never written are read without the device.
     let content: Vec<u8> =
         (0..1_u32 << 18).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
-    let mut buffer = Slot::pool(AT_ONCE, 1 << 20).map_err(|e| told(&e))?;
+    let mut buffer = ChunkFrame::pool(AT_ONCE, 1 << 20).map_err(|e| told(&e))?;
     let mut ring = Ring::new(AT_ONCE as u32, vec![made.file]).map_err(|e| told(&e))?;
     let (mut seed, mut done, mut count) = (Seed(1), Vec::new(), 0_u64);
     buffer[0].bytes_mut().copy_from_slice(&content);
     let whole = Arc::new(buffer.remove(0));
     for n in 0..size {
-        let pieces = vec![Piece { file: 0, offset: n << 20, start: 0, len: 1 << 20 }];
-        ring.begin(Transfer { tag: n, buffer: Buffer::Send(Arc::clone(&whole)), pieces });
+        let pieces = vec![TransferPiece { file: 0, offset: n << 20, start: 0, len: 1 << 20 }];
+        ring.begin(Transfer { tag: n, buffer: TransferBuffer::Send(Arc::clone(&whole)), pieces });
     }
     while ring.in_flight() > 0 {
         ring.submit()
@@ -113,13 +113,13 @@ fn device_at_random(folder: &Path, size: u64) -> Result<f64, String> {
         for slot in buffer.drain(..).filter(|_| running) {
             let (r, next) = seed.next();
             seed = next;
-            let pieces = vec![Piece {
+            let pieces = vec![TransferPiece {
                 file: 0,
                 offset: ((r >> 16) % (size << 8)) << 12,
                 start: 0,
                 len: 4096,
             }];
-            ring.begin(Transfer { tag: 0, buffer: Buffer::Fill(slot), pieces });
+            ring.begin(Transfer { tag: 0, buffer: TransferBuffer::Fill(slot), pieces });
         }
         if ring.in_flight() == 0 {
             return Ok(count as f64 * 4096.0 / begin.elapsed().as_secs_f64());
@@ -133,7 +133,7 @@ fn device_at_random(folder: &Path, size: u64) -> Result<f64, String> {
             if errno != 0 {
                 return Err(format!("reading at random: errno {errno}"));
             }
-            if let Buffer::Fill(slot) = transfer.buffer {
+            if let TransferBuffer::Fill(slot) = transfer.buffer {
                 buffer.push(slot);
             }
         }

@@ -4,8 +4,8 @@ use crate::spent::Spent;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
-use terrace_far::store::{Compressed, FileStore, Store};
-use terrace_far::{Map, Options};
+use terrace_far::store::{BackingStore, Compressed, FileStore};
+use terrace_far::{FarMap, FarOptions};
 use terrace_types::{Bytes, Seed};
 
 const PAGE: usize = 512;
@@ -14,7 +14,7 @@ const LINE: usize = 8;
 
 /// Memory of one kind or another.
 enum Memory {
-    Far(Map),
+    Far(FarMap),
     Plain { at: *mut u8, len: usize },
 }
 
@@ -61,8 +61,8 @@ fn mapped(bytes: usize, file: Option<&Path>) -> Result<Memory, String> {
     Ok(Memory::Plain { at: at.cast(), len: bytes })
 }
 
-fn far(bytes: u64, dram: u64, store: impl Store + 'static) -> Result<Memory, String> {
-    let mut options = Options::default();
+fn far(bytes: u64, dram: u64, store: impl BackingStore + 'static) -> Result<Memory, String> {
+    let mut options = FarOptions::default();
     let set = |name: &str| {
         std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok()).map(|kib| Bytes(kib << 10))
     };
@@ -70,7 +70,7 @@ fn far(bytes: u64, dram: u64, store: impl Store + 'static) -> Result<Memory, Str
     options.window = set("FAR_BENCH_WINDOW_KIB").unwrap_or(options.window);
     options.beside = std::env::var_os("FAR_BENCH_NOT_BESIDE").is_none();
     options.checksum = std::env::var_os("FAR_BENCH_NO_SUMS").is_none();
-    Map::with(Bytes(bytes), Bytes(dram), Box::new(store), &options)
+    FarMap::with(Bytes(bytes), Bytes(dram), Box::new(store), &options)
         .map(Memory::Far)
         .map_err(|e| e.to_string())
 }

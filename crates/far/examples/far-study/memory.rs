@@ -1,8 +1,8 @@
 //! Memory of one kind or another, as words.
 
 use std::path::Path;
-use terrace_far::store::{Compressed, FileStore, Store};
-use terrace_far::Map;
+use terrace_far::store::{BackingStore, Compressed, FileStore};
+use terrace_far::FarMap;
 use terrace_types::Bytes;
 
 /// Where the data of a kernel is.
@@ -10,15 +10,15 @@ pub enum Memory {
     /// The process's own; a cgroup may make the kernel swap it.
     Plain(Vec<f64>),
     /// Far memory.
-    Far(Map),
+    Far(FarMap),
 }
 
 impl Memory {
     /// Memory of `words` words: `plain`, `far-file` or `far-compressed`.
     pub fn make(backing: &str, words: usize, dram: u64, folder: &Path) -> Result<Self, String> {
         let bytes = Bytes(words as u64 * 8);
-        let far = |store: Box<dyn Store>| {
-            Map::new(bytes, Bytes(dram), store).map(Self::Far).map_err(|e| e.to_string())
+        let far = |store: Box<dyn BackingStore>| {
+            FarMap::new(bytes, Bytes(dram), store).map(Self::Far).map_err(|e| e.to_string())
         };
         match backing {
             "plain" => Ok(Self::Plain(vec![0.0; words])),

@@ -5,7 +5,7 @@
 
 use super::pages::{Pages, MOST_EXTENTS};
 use super::slab::{Place, Slab};
-use super::{words, Buffer, Done, Job, Store, StoreError};
+use super::{words, BackingStore, CompletedJob, StoreBuffer, StoreError, StoreJob};
 use lz4_flex::block::{
     compress_into_with_table, decompress_into, get_maximum_output_size, CompressTable,
 };
@@ -47,7 +47,7 @@ pub struct Compressed {
     table: CompressTable,
     packed: Vec<u8>,
     unpacked: Vec<u8>,
-    done: Vec<Done>,
+    done: Vec<CompletedJob>,
 }
 
 impl std::fmt::Debug for Compressed {
@@ -194,30 +194,32 @@ impl Compressed {
     }
 
     /// Does a job at once.
-    pub(super) fn run(&mut self, job: &mut Job) -> Result<(), StoreError> {
+    pub(super) fn run(&mut self, job: &mut StoreJob) -> Result<(), StoreError> {
         let pieces = std::mem::take(&mut job.pieces);
         let result = pieces.iter().try_for_each(|p| match &mut job.buffer {
-            Buffer::Send(slot) => self.put(p.at, &slot.bytes()[p.start..p.start + p.len]),
-            Buffer::Fill(slot) => self.get(p.at, &mut slot.bytes_mut()[p.start..p.start + p.len]),
+            StoreBuffer::Send(slot) => self.put(p.at, &slot.bytes()[p.start..p.start + p.len]),
+            StoreBuffer::Fill(slot) => {
+                self.get(p.at, &mut slot.bytes_mut()[p.start..p.start + p.len])
+            }
         });
         job.pieces = pieces;
         result
     }
 }
 
-impl Store for Compressed {
+impl BackingStore for Compressed {
     fn name(&self) -> &'static str {
         NAME
     }
 
-    fn begin(&mut self, jobs: &mut Vec<Job>) {
+    fn begin(&mut self, jobs: &mut Vec<StoreJob>) {
         for mut job in jobs.drain(..) {
             let result = self.run(&mut job);
-            self.done.push(Done { job, result });
+            self.done.push(CompletedJob { job, result });
         }
     }
 
-    fn finished(&mut self, done: &mut Vec<Done>) {
+    fn finished(&mut self, done: &mut Vec<CompletedJob>) {
         done.append(&mut self.done);
     }
 

@@ -1,6 +1,6 @@
 //! A file that is there: its bytes are far memory, and what is written stays in it.
 
-use super::{Buffer, Done, FileStore, Job, Store, StoreError};
+use super::{BackingStore, CompletedJob, FileStore, StoreBuffer, StoreError, StoreJob};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
@@ -16,7 +16,7 @@ pub struct ExistingFile {
     /// not.
     plain: File,
     bytes: u64,
-    ended: Vec<Done>,
+    ended: Vec<CompletedJob>,
 }
 
 impl ExistingFile {
@@ -30,7 +30,7 @@ impl ExistingFile {
     }
 
     /// Whether a job goes beyond the file's last whole block.
-    fn ends_within(&self, job: &Job) -> bool {
+    fn ends_within(&self, job: &StoreJob) -> bool {
         let block = terrace_sys::page_size().get();
         let whole = self.bytes / block * block;
         job.pieces.iter().any(|p| p.at + p.len as u64 > whole)
@@ -38,16 +38,16 @@ impl ExistingFile {
 
     /// One that reaches the end of the file, at once. Beyond the end there are zeros, and nothing
     /// is written.
-    fn at_once(&self, job: &mut Job) -> Result<(), StoreError> {
+    fn at_once(&self, job: &mut StoreJob) -> Result<(), StoreError> {
         for p in job.pieces.clone() {
             let len = (self.bytes.saturating_sub(p.at) as usize).min(p.len);
             let range = p.start..p.start + len;
             let (what, result) = match &mut job.buffer {
-                Buffer::Fill(slot) => {
+                StoreBuffer::Fill(slot) => {
                     slot.bytes_mut()[range.end..p.start + p.len].fill(0);
                     ("reading", self.plain.read_exact_at(&mut slot.bytes_mut()[range], p.at))
                 }
-                Buffer::Send(slot) => {
+                StoreBuffer::Send(slot) => {
                     ("writing", self.plain.write_all_at(&slot.bytes()[range], p.at))
                 }
             };
@@ -64,22 +64,22 @@ impl ExistingFile {
     }
 }
 
-impl Store for ExistingFile {
+impl BackingStore for ExistingFile {
     fn name(&self) -> &'static str {
         "file"
     }
 
-    fn begin(&mut self, jobs: &mut Vec<Job>) {
-        let (ends, mut rest): (Vec<Job>, Vec<Job>) =
+    fn begin(&mut self, jobs: &mut Vec<StoreJob>) {
+        let (ends, mut rest): (Vec<StoreJob>, Vec<StoreJob>) =
             jobs.drain(..).partition(|job| self.ends_within(job));
         for mut job in ends {
             let result = self.at_once(&mut job);
-            self.ended.push(Done { job, result });
+            self.ended.push(CompletedJob { job, result });
         }
         self.inner.begin(&mut rest);
     }
 
-    fn finished(&mut self, done: &mut Vec<Done>) {
+    fn finished(&mut self, done: &mut Vec<CompletedJob>) {
         done.append(&mut self.ended);
         self.inner.finished(done);
     }

@@ -1,6 +1,6 @@
 //! A store that fails as told, for tests: errors, alterations, delays.
 
-use super::{Buffer, Done, Job, Store, StoreError};
+use super::{BackingStore, CompletedJob, StoreBuffer, StoreError, StoreJob};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use terrace_types::{Bytes, Seed};
@@ -21,17 +21,17 @@ pub struct Faults {
 /// Another store with faults.
 #[derive(Debug)]
 pub struct Faulty {
-    inner: Box<dyn Store>,
+    inner: Box<dyn BackingStore>,
     faults: Arc<Faults>,
     seed: Seed,
-    late: Vec<Done>,
-    failed: Vec<Done>,
+    late: Vec<CompletedJob>,
+    failed: Vec<CompletedJob>,
 }
 
 impl Faulty {
     /// Wraps `inner`; what fails when follows from `seed`.
     #[must_use]
-    pub fn new(inner: Box<dyn Store>, faults: Arc<Faults>, seed: Seed) -> Self {
+    pub fn new(inner: Box<dyn BackingStore>, faults: Arc<Faults>, seed: Seed) -> Self {
         Self { inner, faults, seed, late: Vec::new(), failed: Vec::new() }
     }
 
@@ -42,23 +42,23 @@ impl Faulty {
     }
 }
 
-impl Store for Faulty {
+impl BackingStore for Faulty {
     fn name(&self) -> &'static str {
         "faulty"
     }
 
-    fn begin(&mut self, jobs: &mut Vec<Job>) {
+    fn begin(&mut self, jobs: &mut Vec<StoreJob>) {
         let faults = Arc::clone(&self.faults);
         let mut sound = Vec::new();
         for mut job in jobs.drain(..) {
-            let read = matches!(job.buffer, Buffer::Fill(_));
+            let read = matches!(job.buffer, StoreBuffer::Fill(_));
             if !self.chance(if read { &faults.reads } else { &faults.writes }) {
                 sound.push(job);
                 continue;
             }
             let (what, errno) = if read { ("reading", 5) } else { ("writing", 28) };
             let at = job.pieces.first().map_or(0, |p| p.at);
-            if let Buffer::Fill(slot) = &mut job.buffer {
+            if let StoreBuffer::Fill(slot) = &mut job.buffer {
                 // A failed read leaves rubbish, which nobody must see.
                 slot.bytes_mut().fill(0xEE);
             } else {
@@ -66,7 +66,7 @@ impl Store for Faulty {
                     self.inner.forget(p.at, p.len);
                 }
             }
-            self.failed.push(Done {
+            self.failed.push(CompletedJob {
                 job,
                 result: Err(StoreError::Io { store: "faulty", what, at, errno }),
             });
@@ -74,7 +74,7 @@ impl Store for Faulty {
         self.inner.begin(&mut sound);
     }
 
-    fn finished(&mut self, done: &mut Vec<Done>) {
+    fn finished(&mut self, done: &mut Vec<CompletedJob>) {
         let faults = Arc::clone(&self.faults);
         let mut ended = std::mem::take(&mut self.late);
         let fresh = ended.len();
@@ -85,7 +85,7 @@ impl Store for Faulty {
                 self.late.push(d);
                 continue;
             }
-            if let (Buffer::Fill(slot), Ok(())) = (&mut d.job.buffer, &d.result) {
+            if let (StoreBuffer::Fill(slot), Ok(())) = (&mut d.job.buffer, &d.result) {
                 if self.chance(&faults.altered) {
                     if let Some(p) = d.job.pieces.first() {
                         slot.bytes_mut()[p.start] ^= 1;

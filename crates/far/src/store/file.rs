@@ -2,7 +2,7 @@
 //! with many operations under way. Where the kernel offers no `io_uring`, one after the other:
 //! slower, and it says so.
 
-use super::{Buffer, Done, Job, Store, StoreError};
+use super::{BackingStore, CompletedJob, StoreBuffer, StoreError, StoreJob};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
@@ -18,7 +18,7 @@ const DEPTH: u32 = 128;
 #[derive(Debug)]
 enum Engine {
     Ring(Box<Ring>),
-    Plain(Vec<File>, Vec<Done>),
+    Plain(Vec<File>, Vec<CompletedJob>),
 }
 
 /// A store in files.
@@ -89,17 +89,17 @@ impl FileStore {
     }
 }
 
-fn failed(job: &Job, errno: i32) -> StoreError {
-    let what = if matches!(job.buffer, Buffer::Fill(_)) { "reading" } else { "writing" };
+fn failed(job: &StoreJob, errno: i32) -> StoreError {
+    let what = if matches!(job.buffer, StoreBuffer::Fill(_)) { "reading" } else { "writing" };
     StoreError::Io { store: "file", what, at: job.pieces.first().map_or(0, |p| p.at), errno }
 }
 
-impl Store for FileStore {
+impl BackingStore for FileStore {
     fn name(&self) -> &'static str {
         "file"
     }
 
-    fn begin(&mut self, jobs: &mut Vec<Job>) {
+    fn begin(&mut self, jobs: &mut Vec<StoreJob>) {
         let places: Vec<Vec<(usize, u64)>> =
             jobs.iter().map(|j| j.pieces.iter().map(|p| self.place(p.at)).collect()).collect();
         match &mut self.engine {
@@ -107,7 +107,7 @@ impl Store for FileStore {
                 for (job, places) in jobs.drain(..).zip(places) {
                     let pieces = job.pieces.iter().zip(places);
                     let pieces = pieces
-                        .map(|(p, (file, offset))| terrace_sys::Piece {
+                        .map(|(p, (file, offset))| terrace_sys::TransferPiece {
                             file,
                             offset,
                             start: p.start,
@@ -115,8 +115,8 @@ impl Store for FileStore {
                         })
                         .collect();
                     let buffer = match job.buffer {
-                        Buffer::Fill(slot) => terrace_sys::Buffer::Fill(slot),
-                        Buffer::Send(slot) => terrace_sys::Buffer::Send(slot),
+                        StoreBuffer::Fill(slot) => terrace_sys::TransferBuffer::Fill(slot),
+                        StoreBuffer::Send(slot) => terrace_sys::TransferBuffer::Send(slot),
                     };
                     ring.begin(Transfer { tag: job.tag, buffer, pieces });
                 }
@@ -126,32 +126,32 @@ impl Store for FileStore {
             Engine::Plain(files, done) => {
                 for (mut job, places) in jobs.drain(..).zip(places) {
                     let result = plain(files, &mut job, &places);
-                    done.push(Done { job, result });
+                    done.push(CompletedJob { job, result });
                 }
             }
         }
     }
 
-    fn finished(&mut self, done: &mut Vec<Done>) {
+    fn finished(&mut self, done: &mut Vec<CompletedJob>) {
         match &mut self.engine {
             Engine::Ring(ring) => {
                 let mut ended = Vec::new();
                 let _tried_again = ring.finished(&mut ended);
                 for (transfer, errno) in ended {
                     let buffer = match transfer.buffer {
-                        terrace_sys::Buffer::Fill(slot) => Buffer::Fill(slot),
-                        terrace_sys::Buffer::Send(slot) => Buffer::Send(slot),
+                        terrace_sys::TransferBuffer::Fill(slot) => StoreBuffer::Fill(slot),
+                        terrace_sys::TransferBuffer::Send(slot) => StoreBuffer::Send(slot),
                     };
                     let files = self.files;
-                    let pieces = transfer.pieces.iter().map(|p| super::Piece {
+                    let pieces = transfer.pieces.iter().map(|p| super::JobPiece {
                         at: (p.offset / STRIPE * files + p.file as u64) * STRIPE
                             + p.offset % STRIPE,
                         start: p.start,
                         len: p.len,
                     });
-                    let job = Job { tag: transfer.tag, pieces: pieces.collect(), buffer };
+                    let job = StoreJob { tag: transfer.tag, pieces: pieces.collect(), buffer };
                     let result = if errno == 0 { Ok(()) } else { Err(failed(&job, errno)) };
-                    done.push(Done { job, result });
+                    done.push(CompletedJob { job, result });
                 }
             }
             Engine::Plain(_, ended) => done.append(ended),
@@ -189,13 +189,15 @@ impl Store for FileStore {
     }
 }
 
-fn plain(files: &[File], job: &mut Job, places: &[(usize, u64)]) -> Result<(), StoreError> {
+fn plain(files: &[File], job: &mut StoreJob, places: &[(usize, u64)]) -> Result<(), StoreError> {
     let pieces = job.pieces.clone();
     for (p, (file, offset)) in pieces.iter().zip(places) {
         let range = p.start..p.start + p.len;
         let result = match &mut job.buffer {
-            Buffer::Fill(slot) => files[*file].read_exact_at(&mut slot.bytes_mut()[range], *offset),
-            Buffer::Send(slot) => files[*file].write_all_at(&slot.bytes()[range], *offset),
+            StoreBuffer::Fill(slot) => {
+                files[*file].read_exact_at(&mut slot.bytes_mut()[range], *offset)
+            }
+            StoreBuffer::Send(slot) => files[*file].write_all_at(&slot.bytes()[range], *offset),
         };
         // An early end has no number of the kernel's: ENODATA, as from the ring.
         result.map_err(|e| failed(job, e.raw_os_error().unwrap_or(61)))?;
@@ -226,7 +228,7 @@ mod tests {
             .unwrap()
             .without_ring();
         assert!(store.remark().is_some_and(|r| r.contains("no io_uring")));
-        let made = crate::Map::new(Bytes::mib(8), Bytes::mib(3), Box::new(store));
+        let made = crate::FarMap::new(Bytes::mib(8), Bytes::mib(3), Box::new(store));
         let map = match made {
             Ok(map) => map,
             Err(error) => return println!("skipped: {error}"),

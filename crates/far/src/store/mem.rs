@@ -1,6 +1,6 @@
 //! Far memory that is memory: for tests, and for other nodes.
 
-use super::{Buffer, Done, Job, Store};
+use super::{BackingStore, CompletedJob, StoreBuffer, StoreJob};
 use std::collections::HashMap;
 use terrace_types::Bytes;
 
@@ -10,7 +10,7 @@ const PAGE: usize = 4096;
 #[derive(Debug, Default)]
 pub struct Mem {
     pages: HashMap<u64, Box<[u8]>>,
-    done: Vec<Done>,
+    done: Vec<CompletedJob>,
 }
 
 impl Mem {
@@ -21,22 +21,22 @@ impl Mem {
     }
 }
 
-impl Store for Mem {
+impl BackingStore for Mem {
     fn name(&self) -> &'static str {
         "mem"
     }
 
-    fn begin(&mut self, jobs: &mut Vec<Job>) {
+    fn begin(&mut self, jobs: &mut Vec<StoreJob>) {
         for mut job in jobs.drain(..) {
             for p in &job.pieces {
                 for part in (0..p.len).step_by(PAGE) {
                     let page = (p.at + part as u64) / PAGE as u64;
                     let range = p.start + part..p.start + (part + PAGE).min(p.len);
                     match &mut job.buffer {
-                        Buffer::Send(slot) => {
+                        StoreBuffer::Send(slot) => {
                             self.pages.insert(page, slot.bytes()[range].into());
                         }
-                        Buffer::Fill(slot) => match self.pages.get(&page) {
+                        StoreBuffer::Fill(slot) => match self.pages.get(&page) {
                             Some(kept) => slot.bytes_mut()[range.clone()]
                                 .copy_from_slice(&kept[..range.len()]),
                             None => slot.bytes_mut()[range].fill(0),
@@ -44,11 +44,11 @@ impl Store for Mem {
                     }
                 }
             }
-            self.done.push(Done { job, result: Ok(()) });
+            self.done.push(CompletedJob { job, result: Ok(()) });
         }
     }
 
-    fn finished(&mut self, done: &mut Vec<Done>) {
+    fn finished(&mut self, done: &mut Vec<CompletedJob>) {
         done.append(&mut self.done);
     }
 

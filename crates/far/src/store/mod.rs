@@ -1,6 +1,6 @@
 //! Where units go when they are not in memory: one small trait, one file a store.
 //!
-//! A store takes [`Job`]s and gives each back as [`Done`]. A job owns its buffer while it is under
+//! A store takes [`StoreJob`]s and gives each back as [`CompletedJob`]. A job owns its buffer while it is under
 //! way. Offsets are those of the map, multiples of a page; a store is at least as large as its map.
 //! Jobs on one unit never overlap.
 
@@ -25,19 +25,19 @@ pub use tiered::Tiered;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use terrace_sys::{wait_readable, Slot, SysError};
+use terrace_sys::{wait_readable, ChunkFrame, SysError};
 use terrace_types::{Bytes, Nanos};
 
 /// A job's memory.
 #[derive(Debug)]
-pub enum Buffer {
+pub enum StoreBuffer {
     /// To be filled from the store.
-    Fill(Slot),
+    Fill(ChunkFrame),
     /// To be written to the store; others may read it meanwhile.
-    Send(Arc<Slot>),
+    Send(Arc<ChunkFrame>),
 }
 
-impl Buffer {
+impl StoreBuffer {
     /// Its bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -50,7 +50,7 @@ impl Buffer {
 
 /// A run of bytes of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct JobPiece {
     /// Where it is in the map, and so in the store.
     pub at: u64,
     /// Where it is in the buffer.
@@ -61,20 +61,20 @@ pub struct Piece {
 
 /// Pieces of one unit to read or write.
 #[derive(Debug)]
-pub struct Job {
+pub struct StoreJob {
     /// The caller's number.
     pub tag: u64,
     /// What is read or written.
-    pub buffer: Buffer,
+    pub buffer: StoreBuffer,
     /// Which parts of it.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<JobPiece>,
 }
 
 /// A job that has ended.
 #[derive(Debug)]
-pub struct Done {
+pub struct CompletedJob {
     /// As it was given.
-    pub job: Job,
+    pub job: StoreJob,
     /// How it ended.
     pub result: Result<(), StoreError>,
 }
@@ -116,14 +116,14 @@ pub enum StoreError {
 }
 
 /// A store. Called by one thread.
-pub trait Store: Send + std::fmt::Debug {
+pub trait BackingStore: Send + std::fmt::Debug {
     /// Its name, for messages.
     fn name(&self) -> &'static str;
     /// Starts jobs, all of them.
-    fn begin(&mut self, jobs: &mut Vec<Job>);
+    fn begin(&mut self, jobs: &mut Vec<StoreJob>);
     /// Takes the jobs that have ended since the last call.
-    fn finished(&mut self, done: &mut Vec<Done>);
-    /// Whether [`Store::wait`] ends when [`Store::finished`] has something to say; not for a store
+    fn finished(&mut self, done: &mut Vec<CompletedJob>);
+    /// Whether [`BackingStore::wait`] ends when [`BackingStore::finished`] has something to say; not for a store
     /// whose jobs end within `begin`.
     fn tells(&self) -> bool {
         false

@@ -1,6 +1,6 @@
 //! A store by its name, as people write it: `DIR`, `compressed`, or `DIR+compressed`.
 
-use super::{Compressed, FileStore, Store, StoreError, Tiered};
+use super::{BackingStore, Compressed, FileStore, StoreError, Tiered};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ impl StoreSpec {
     ///
     /// # Errors
     /// [`StoreError::Setup`]: no folder, no permission.
-    pub fn make(&self, bytes: Bytes, dram: Bytes) -> Result<Box<dyn Store>, StoreError> {
+    pub fn make(&self, bytes: Bytes, dram: Bytes) -> Result<Box<dyn BackingStore>, StoreError> {
         let Some(folder) = &self.folder else {
             // Beyond that the machine would swap, or kill.
             let room = terrace_sys::memory_available(&terrace_sys::Root::live()).unwrap_or(bytes);

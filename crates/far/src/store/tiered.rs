@@ -1,7 +1,7 @@
 //! Compressed memory first, another store behind it: what finds no room in the first goes to the
 //! second.
 
-use super::{Buffer, Compressed, Done, Job, Store, StoreError};
+use super::{BackingStore, CompletedJob, Compressed, StoreBuffer, StoreError, StoreJob};
 use std::os::fd::BorrowedFd;
 use terrace_sys::SysError;
 use terrace_types::{Bytes, Nanos};
@@ -10,21 +10,21 @@ use terrace_types::{Bytes, Nanos};
 #[derive(Debug)]
 pub struct Tiered {
     first: Compressed,
-    second: Box<dyn Store>,
-    done: Vec<Done>,
-    passed: Vec<Job>,
+    second: Box<dyn BackingStore>,
+    done: Vec<CompletedJob>,
+    passed: Vec<StoreJob>,
 }
 
 impl Tiered {
     /// `first` before `second`.
     #[must_use]
-    pub fn new(first: Compressed, second: Box<dyn Store>) -> Self {
+    pub fn new(first: Compressed, second: Box<dyn BackingStore>) -> Self {
         Self { first, second, done: Vec::new(), passed: Vec::new() }
     }
 
     /// Reads what the first store has; the pieces left are the second's. A piece may lie in both.
-    fn read_first(&mut self, job: &mut Job) -> Result<(), StoreError> {
-        let Buffer::Fill(slot) = &mut job.buffer else {
+    fn read_first(&mut self, job: &mut StoreJob) -> Result<(), StoreError> {
+        let StoreBuffer::Fill(slot) = &mut job.buffer else {
             return Ok(());
         };
         let mut left = Vec::new();
@@ -42,7 +42,7 @@ impl Tiered {
                 if here {
                     self.first.get(at, &mut slot.bytes_mut()[p.start + start..p.start + end])?;
                 } else {
-                    left.push(super::Piece { at, start: p.start + start, len: end - start });
+                    left.push(super::JobPiece { at, start: p.start + start, len: end - start });
                 }
                 start = end;
             }
@@ -54,18 +54,18 @@ impl Tiered {
 
 const PAGE: usize = 4096;
 
-impl Store for Tiered {
+impl BackingStore for Tiered {
     fn name(&self) -> &'static str {
         "tiered"
     }
 
-    fn begin(&mut self, jobs: &mut Vec<Job>) {
+    fn begin(&mut self, jobs: &mut Vec<StoreJob>) {
         for mut job in jobs.drain(..) {
-            let write = matches!(job.buffer, Buffer::Send(_));
+            let write = matches!(job.buffer, StoreBuffer::Send(_));
             let result = if write { self.first.run(&mut job) } else { self.read_first(&mut job) };
             match result {
                 Ok(()) if write || job.pieces.is_empty() => {
-                    self.done.push(Done { job, result: Ok(()) })
+                    self.done.push(CompletedJob { job, result: Ok(()) })
                 }
                 Ok(()) => self.passed.push(job),
                 Err(StoreError::Full { .. }) => {
@@ -76,13 +76,13 @@ impl Store for Tiered {
                     }
                     self.passed.push(job);
                 }
-                Err(error) => self.done.push(Done { job, result: Err(error) }),
+                Err(error) => self.done.push(CompletedJob { job, result: Err(error) }),
             }
         }
         self.second.begin(&mut self.passed);
     }
 
-    fn finished(&mut self, done: &mut Vec<Done>) {
+    fn finished(&mut self, done: &mut Vec<CompletedJob>) {
         done.append(&mut self.done);
         self.second.finished(done);
     }

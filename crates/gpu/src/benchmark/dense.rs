@@ -1,19 +1,19 @@
 //! Kernels whose accesses follow from the threads' positions.
 
-use super::{floats, ints, zeros, ArrayValues, Problem, ScalarValue, SplitMix};
+use super::{floats, ints, zeros, ArrayValues, KernelInputs, ScalarValue, SplitMix};
 
 /// Product of square matrices.
 pub mod mm {
     use super::*;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let arrays = vec![random.floats(n * n), random.floats(n * n), zeros(n * n)];
         let scalars = vec![ScalarValue::Int(n as i32)];
-        Problem { arrays, scalars, threads: [n as u32, n as u32, 1], defines: Vec::new() }
+        KernelInputs { arrays, scalars, threads: [n as u32, n as u32, 1], defines: Vec::new() }
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let (a, b) = (floats(&p.arrays[0]), floats(&p.arrays[1]));
         let mut c = vec![0.0_f32; n * n];
         for y in 0..n {
@@ -31,7 +31,7 @@ pub mod mm {
 pub mod particle {
     use super::*;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let weights: Vec<f32> = (0..n).map(|_| 0.1 + random.unit()).collect();
         let total: f32 = weights.iter().sum();
@@ -54,10 +54,10 @@ pub mod particle {
             zeros(n),
         ];
         let scalars = vec![ScalarValue::Int(n as i32)];
-        Problem { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
+        KernelInputs { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let (cdf, u) = (floats(&p.arrays[0]), floats(&p.arrays[1]));
         let found: Vec<usize> =
             u.iter().map(|value| cdf.iter().position(|c| c >= value).unwrap_or(n - 1)).collect();
@@ -71,11 +71,11 @@ pub mod particle {
 
 const RADIUS: usize = 8;
 
-fn convolution(n: usize) -> Problem {
+fn convolution(n: usize) -> KernelInputs {
     let mut random = SplitMix(n as u64);
     let arrays = vec![random.floats(n * n), random.floats(2 * RADIUS + 1), zeros(n * n)];
     let scalars = vec![ScalarValue::Int(n as i32), ScalarValue::Int(n as i32)];
-    Problem { arrays, scalars, threads: [n as u32, n as u32, 1], defines: Vec::new() }
+    KernelInputs { arrays, scalars, threads: [n as u32, n as u32, 1], defines: Vec::new() }
 }
 
 /// The position `k` coefficients on, at the edge the edge.
@@ -87,11 +87,11 @@ fn clamped(position: usize, k: usize, n: usize) -> usize {
 pub mod convolution_rows {
     use super::*;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         convolution(n)
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let (image, coefficient) = (floats(&p.arrays[0]), floats(&p.arrays[1]));
         let mut out = Vec::with_capacity(n * n);
         for row in image.chunks_exact(n) {
@@ -107,11 +107,11 @@ pub mod convolution_rows {
 pub mod convolution_columns {
     use super::*;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         convolution(n)
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let (image, coefficient) = (floats(&p.arrays[0]), floats(&p.arrays[1]));
         let mut out = vec![0.0_f32; n * n];
         for y in 0..n {
@@ -129,14 +129,19 @@ pub mod convolution_columns {
 pub mod stencil27 {
     use super::*;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let arrays = vec![random.floats(n * n * n), random.floats(27), zeros(n * n * n)];
         let scalars = vec![ScalarValue::Int(n as i32)];
-        Problem { arrays, scalars, threads: [n as u32, n as u32, n as u32], defines: Vec::new() }
+        KernelInputs {
+            arrays,
+            scalars,
+            threads: [n as u32, n as u32, n as u32],
+            defines: Vec::new(),
+        }
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let (input, weight) = (floats(&p.arrays[0]), floats(&p.arrays[1]));
         let mut out = vec![0.0_f32; n * n * n];
         for z in 1..n.saturating_sub(1) {
@@ -157,13 +162,13 @@ pub mod stencil27 {
 pub mod transpose {
     use super::*;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let arrays = vec![SplitMix(n as u64).floats(n * n), zeros(n * n)];
         let scalars = vec![ScalarValue::Int(n as i32)];
-        Problem { arrays, scalars, threads: [n as u32, n as u32, 1], defines: Vec::new() }
+        KernelInputs { arrays, scalars, threads: [n as u32, n as u32, 1], defines: Vec::new() }
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let input = floats(&p.arrays[0]);
         let out = (0..n * n).map(|at| input[at % n * n + at / n]).collect();
         vec![(1, ArrayValues::Float(out))]
@@ -178,7 +183,7 @@ pub mod histogram {
     /// Values of a thread: the grid has a fixed size and strides over the data.
     const PER_THREAD: usize = 16;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let data = (0..n)
             .map(|_| ((random.unit() * random.unit() * BINS as f32) as usize).min(BINS - 1) as i32)
@@ -186,10 +191,10 @@ pub mod histogram {
         let arrays = vec![ArrayValues::Int(data), ArrayValues::Int(vec![0; BINS])];
         let scalars = vec![ScalarValue::Int(n as i32), ScalarValue::Int(BINS as i32)];
         let threads = [n.div_ceil(PER_THREAD) as u32, 1, 1];
-        Problem { arrays, scalars, threads, defines: vec![("BINS", BINS as i64)] }
+        KernelInputs { arrays, scalars, threads, defines: vec![("BINS", BINS as i64)] }
     }
 
-    pub fn reference(_n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(_n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let mut counts = vec![0; BINS];
         for value in ints(&p.arrays[0]) {
             counts[*value as usize] += 1;
@@ -207,7 +212,7 @@ pub mod attention {
     const QUERIES: usize = 256;
     const SCALE: f32 = 0.125;
 
-    pub fn problem(keys: usize) -> Problem {
+    pub fn problem(keys: usize) -> KernelInputs {
         let mut random = SplitMix(keys as u64);
         let arrays = vec![
             random.floats(QUERIES * DIMENSION),
@@ -219,10 +224,15 @@ pub mod attention {
             ScalarValue::Int(keys as i32),
             ScalarValue::Float(SCALE),
         ];
-        Problem { arrays, scalars, threads: [keys as u32, QUERIES as u32, 1], defines: Vec::new() }
+        KernelInputs {
+            arrays,
+            scalars,
+            threads: [keys as u32, QUERIES as u32, 1],
+            defines: Vec::new(),
+        }
     }
 
-    pub fn reference(keys: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(keys: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let (query, key) = (floats(&p.arrays[0]), floats(&p.arrays[1]));
         let mut score = Vec::with_capacity(QUERIES * keys);
         for q in query.chunks_exact(DIMENSION) {

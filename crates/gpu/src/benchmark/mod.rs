@@ -65,7 +65,7 @@ pub enum ScalarValue {
 
 /// Inputs of a benchmark kernel at one size.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Problem {
+pub struct KernelInputs {
     /// Values of the arrays in the kernel's order; those that it writes hold zeros.
     pub arrays: Vec<ArrayValues>,
     /// Scalars in the kernel's order.
@@ -90,12 +90,12 @@ pub struct Benchmark {
     /// Block shapes that are measured.
     pub blocks: &'static [[u32; 2]],
     /// Inputs of a size.
-    pub problem: fn(usize) -> Problem,
+    pub problem: fn(usize) -> KernelInputs,
     /// What the arrays hold afterwards, by position, for those that the kernel writes.
-    pub reference: fn(usize, &Problem) -> Vec<(usize, ArrayValues)>,
+    pub reference: fn(usize, &KernelInputs) -> Vec<(usize, ArrayValues)>,
 }
 
-impl Problem {
+impl KernelInputs {
     /// Elements of each array of the kernel.
     #[must_use]
     pub fn elements(&self, kernel: &KernelSignature) -> Vec<u64> {
@@ -107,7 +107,7 @@ impl Problem {
 impl Benchmark {
     /// Definitions that the source is compiled with.
     #[must_use]
-    pub fn defines(&self, problem: &Problem, block: [u32; 2]) -> Vec<(String, i64)> {
+    pub fn defines(&self, problem: &KernelInputs, block: [u32; 2]) -> Vec<(String, i64)> {
         let own = problem.defines.iter().map(|(name, value)| ((*name).to_owned(), *value));
         let block = [("BLOCK_X", block[0]), ("BLOCK_Y", block[1])];
         own.chain(block.map(|(name, value)| (name.to_owned(), i64::from(value)))).collect()
@@ -129,7 +129,7 @@ impl Benchmark {
 
     /// Blocks of the grid.
     #[must_use]
-    pub fn grid(&self, problem: &Problem, block: [u32; 2]) -> [u32; 3] {
+    pub fn grid(&self, problem: &KernelInputs, block: [u32; 2]) -> [u32; 3] {
         let [x, y, z] = problem.threads;
         [x.div_ceil(block[0]), y.div_ceil(block[1]), z]
     }

@@ -1,14 +1,14 @@
 //! Kernels that the paper does not have: more patterns to learn from.
 
-use super::{floats, ints, zeros, ArrayValues, Problem, ScalarValue, SplitMix};
+use super::{floats, ints, zeros, ArrayValues, KernelInputs, ScalarValue, SplitMix};
 
-fn along(n: usize, arrays: Vec<ArrayValues>, scalars: &[i32]) -> Problem {
+fn along(n: usize, arrays: Vec<ArrayValues>, scalars: &[i32]) -> KernelInputs {
     let scalars = scalars.iter().map(|s| ScalarValue::Int(*s)).collect();
-    Problem { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
+    KernelInputs { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
 }
 
-fn square(n: usize, arrays: Vec<ArrayValues>, scalars: &[i32]) -> Problem {
-    Problem { threads: [n as u32, n as u32, 1], ..along(n, arrays, scalars) }
+fn square(n: usize, arrays: Vec<ArrayValues>, scalars: &[i32]) -> KernelInputs {
+    KernelInputs { threads: [n as u32, n as u32, 1], ..along(n, arrays, scalars) }
 }
 
 /// A polynomial at many places.
@@ -17,13 +17,13 @@ pub mod polynomial {
 
     const DEGREE: usize = 48;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let arrays = vec![random.floats(n), random.floats(DEGREE), zeros(n)];
         along(n, arrays, &[n as i32, DEGREE as i32])
     }
 
-    pub fn reference(_n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(_n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let coefficient = floats(&p.arrays[1]);
         let at = |x: &f32| coefficient.iter().fold(0.0, |sum, c| sum * x + c);
         vec![(2, ArrayValues::Float(floats(&p.arrays[0]).iter().map(at).collect()))]
@@ -36,13 +36,13 @@ pub mod matvec {
 
     const COLUMNS: usize = 512;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let arrays = vec![random.floats(n * COLUMNS), random.floats(COLUMNS), zeros(n)];
         along(n, arrays, &[n as i32, COLUMNS as i32])
     }
 
-    pub fn reference(_n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(_n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let x = floats(&p.arrays[1]);
         let row = |row: &[f32]| row.iter().zip(x).map(|(a, x)| a * x).sum::<f32>();
         let y = floats(&p.arrays[0]).chunks_exact(COLUMNS).map(row).collect();
@@ -54,13 +54,13 @@ pub mod matvec {
 pub mod nbody {
     use super::*;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let body = (0..4 * n).map(|_| random.unit()).collect();
         along(n, vec![ArrayValues::Float(body), zeros(4 * n)], &[n as i32])
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let body = floats(&p.arrays[0]);
         let mut out = vec![0.0_f32; 4 * n];
         for (own, out) in body.chunks_exact(4).zip(out.chunks_exact_mut(4)) {
@@ -84,7 +84,7 @@ pub mod kmeans {
     const DIMENSION: usize = 8;
     const CENTERS: usize = 32;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         // Multiples of 1/16: distances are exact, so that no rounding decides between centres.
         let mut coarse = |len: usize| {
@@ -95,7 +95,7 @@ pub mod kmeans {
         along(n, arrays, &[n as i32, CENTERS as i32])
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let (point, center) = (floats(&p.arrays[0]), floats(&p.arrays[1]));
         let nearest = |i: usize| {
             let mut best = (1e30_f32, 0);
@@ -116,11 +116,11 @@ pub mod kmeans {
 pub mod jacobi {
     use super::*;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         square(n, vec![SplitMix(n as u64).floats(n * n), zeros(n * n)], &[n as i32])
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let input = floats(&p.arrays[0]);
         let mut out = vec![0.0; n * n];
         for y in 1..n - 1 {
@@ -139,12 +139,12 @@ pub mod unpack {
 
     const FIELDS: usize = 8;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let len = n * FIELDS;
         along(n, vec![SplitMix(n as u64).floats(len), zeros(len)], &[n as i32])
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let record = floats(&p.arrays[0]);
         let out = (0..n * FIELDS).map(|at| record[at % n * FIELDS + at / n]).collect();
         vec![(1, ArrayValues::Float(out))]
@@ -157,13 +157,13 @@ pub mod fir {
 
     const TAPS: usize = 32;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let arrays = vec![random.floats(n + TAPS), random.floats(TAPS), zeros(n)];
         along(n, arrays, &[n as i32])
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let (signal, tap) = (floats(&p.arrays[0]), floats(&p.arrays[1]));
         let at = |i: usize| signal[i..].iter().zip(tap).map(|(s, t)| s * t).sum::<f32>();
         vec![(2, ArrayValues::Float((0..n).map(at).collect()))]
@@ -174,14 +174,14 @@ pub mod fir {
 pub mod palette {
     use super::*;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let pixel = (0..n).map(|_| random.below(256) as i32).collect();
         let arrays = vec![ArrayValues::Int(pixel), random.floats(3 * 256), zeros(3 * n)];
         along(n, arrays, &[n as i32])
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let (pixel, color) = (ints(&p.arrays[0]), floats(&p.arrays[1]));
         let out = (0..3 * n).map(|at| color[pixel[at % n] as usize + at / n * 256]).collect();
         vec![(2, ArrayValues::Float(out))]
@@ -195,7 +195,7 @@ pub mod scatter {
     const BINS: usize = 1024;
     const PER_THREAD: usize = 16;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let key = (0..n).map(|_| random.below(BINS) as i32).collect();
         let value = (0..n).map(|_| random.below(16) as i32).collect();
@@ -203,10 +203,10 @@ pub mod scatter {
             vec![ArrayValues::Int(key), ArrayValues::Int(value), ArrayValues::Int(vec![0; BINS])];
         let threads = n.div_ceil(PER_THREAD);
         let problem = along(threads, arrays, &[n as i32, BINS as i32]);
-        Problem { defines: vec![("BINS", BINS as i64)], ..problem }
+        KernelInputs { defines: vec![("BINS", BINS as i64)], ..problem }
     }
 
-    pub fn reference(_n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(_n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let mut sum = vec![0; BINS];
         for (key, value) in ints(&p.arrays[0]).iter().zip(ints(&p.arrays[1])) {
             sum[*key as usize] += value;
@@ -221,7 +221,7 @@ pub mod triad {
 
     const SCALE: f32 = 3.0;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let arrays = vec![random.floats(n), random.floats(n), zeros(n)];
         let mut problem = along(n, arrays, &[n as i32]);
@@ -229,7 +229,7 @@ pub mod triad {
         problem
     }
 
-    pub fn reference(_n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(_n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let sums =
             floats(&p.arrays[0]).iter().zip(floats(&p.arrays[1])).map(|(b, c)| b + SCALE * c);
         vec![(2, ArrayValues::Float(sums.collect()))]
@@ -243,7 +243,7 @@ pub mod search {
     /// Keys for each element of the sorted array.
     const KEYS: usize = 8;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let sorted = (0..n).map(|i| (4 * i + random.below(4)) as i32).collect();
         let key = (0..n * KEYS).map(|_| random.below(4 * n) as i32).collect();
@@ -252,7 +252,7 @@ pub mod search {
         along(n * KEYS, arrays, &[n as i32, (n * KEYS) as i32])
     }
 
-    pub fn reference(_n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(_n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let sorted = ints(&p.arrays[0]);
         let place = |key: &i32| sorted.partition_point(|s| s < key) as i32;
         vec![(2, ArrayValues::Int(ints(&p.arrays[1]).iter().map(place).collect()))]
@@ -263,13 +263,13 @@ pub mod search {
 pub mod scale_rows {
     use super::*;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let arrays = vec![random.floats(n * n), random.floats(n), random.floats(n), zeros(n * n)];
         square(n, arrays, &[n as i32, n as i32])
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let (factor, offset) = (floats(&p.arrays[1]), floats(&p.arrays[2]));
         let input = floats(&p.arrays[0]).iter().enumerate();
         let out = input.map(|(at, v)| v * factor[at / n] + offset[at / n]).collect();

@@ -1,6 +1,6 @@
 //! Kernels whose accesses depend on data.
 
-use super::{floats, ints, zeros, ArrayValues, Problem, ScalarValue, SplitMix};
+use super::{floats, ints, zeros, ArrayValues, KernelInputs, ScalarValue, SplitMix};
 
 /// Sparse matrix-vector product.
 pub mod spmv {
@@ -9,7 +9,7 @@ pub mod spmv {
     /// Nonzeros a row in the mean; most lie near the diagonal, as in meshes.
     const PER_ROW: usize = 16;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let mut rows = vec![0_i32];
         let mut columns = Vec::new();
@@ -30,10 +30,10 @@ pub mod spmv {
             zeros(n),
         ];
         let scalars = vec![ScalarValue::Int(n as i32)];
-        Problem { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
+        KernelInputs { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let (rows, columns) = (ints(&p.arrays[0]), ints(&p.arrays[1]));
         let (values, x) = (floats(&p.arrays[2]), floats(&p.arrays[3]));
         let row = |r: usize| {
@@ -52,7 +52,7 @@ pub mod md {
     const NEIGHBORS: usize = 128;
     const CUTOFF2: f32 = 4.0;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let side = (n as f32).cbrt();
         let mut positions = Vec::with_capacity(4 * n);
@@ -79,10 +79,10 @@ pub mod md {
             ScalarValue::Int(NEIGHBORS as i32),
             ScalarValue::Float(CUTOFF2),
         ];
-        Problem { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
+        KernelInputs { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let (position, neighbor) = (floats(&p.arrays[0]), ints(&p.arrays[1]));
         let mut force = vec![0.0_f32; 4 * n];
         for i in 0..n {
@@ -109,7 +109,7 @@ pub mod md {
 pub mod cfd {
     use super::*;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let mut neighbor = vec![0_i32; 4 * n];
         for j in 0..4 {
@@ -137,10 +137,10 @@ pub mod cfd {
             zeros(5 * n),
         ];
         let scalars = vec![ScalarValue::Int(n as i32)];
-        Problem { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
+        KernelInputs { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let (neighbor, normal) = (ints(&p.arrays[0]), floats(&p.arrays[1]));
         let (variable, far) = (floats(&p.arrays[2]), floats(&p.arrays[3]));
         let mut flux = vec![0.0_f32; 5 * n];
@@ -175,7 +175,7 @@ pub mod bfs {
     /// Edges of a node in the mean.
     const DEGREE: usize = 8;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let (mut starts, mut edges) = (vec![0_i32], Vec::new());
         for _ in 0..n {
@@ -193,10 +193,10 @@ pub mod bfs {
         let arrays =
             vec![ArrayValues::Int(starts), ArrayValues::Int(edges), frontier, visited, next];
         let scalars = vec![ScalarValue::Int(n as i32)];
-        Problem { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
+        KernelInputs { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let (starts, edges) = (ints(&p.arrays[0]), ints(&p.arrays[1]));
         let (frontier, visited) = (ints(&p.arrays[2]), ints(&p.arrays[3]));
         let mut next = vec![0; n];
@@ -217,7 +217,7 @@ pub mod gather {
 
     const DIMENSION: usize = 64;
 
-    pub fn problem(n: usize) -> Problem {
+    pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let slots = (0..n)
             .map(|_| {
@@ -229,10 +229,10 @@ pub mod gather {
             vec![ArrayValues::Int(slots), random.floats(n * DIMENSION), zeros(n * DIMENSION)];
         let scalars = vec![ScalarValue::Int(n as i32)];
         let threads = [(n * DIMENSION) as u32, 1, 1];
-        Problem { arrays, scalars, threads, defines: Vec::new() }
+        KernelInputs { arrays, scalars, threads, defines: Vec::new() }
     }
 
-    pub fn reference(n: usize, p: &Problem) -> Vec<(usize, ArrayValues)> {
+    pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
         let (slots, table) = (ints(&p.arrays[0]), floats(&p.arrays[1]));
         let row = |i: usize| &table[slots[i] as usize * DIMENSION..][..DIMENSION];
         let out = (0..n).flat_map(|i| row(i).iter().copied()).collect();

@@ -1,6 +1,6 @@
 //! What is given to the compiler, and a folder that keeps what it made.
 
-use crate::benchmark::{Benchmark, Problem};
+use crate::benchmark::{Benchmark, KernelInputs};
 use crate::source::{rewrite_kernel, KernelSignature, VariantSource};
 use crate::variant::KernelVariant;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ impl CompileUnit {
     pub fn of_variant(
         benchmark: &Benchmark,
         kernel: &KernelSignature,
-        problem: &Problem,
+        problem: &KernelInputs,
         block: [u32; 2],
         variant: &KernelVariant,
     ) -> Self {
@@ -51,13 +51,13 @@ impl CompileUnit {
 
 /// Machine code by unit: from a folder, else from the compiler.
 #[derive(Debug)]
-pub struct CodeCache {
+pub struct CompileCache {
     folder: Option<PathBuf>,
     compiler: Result<KernelCompiler, CompileError>,
     architecture: String,
 }
 
-impl CodeCache {
+impl CompileCache {
     /// A cache for an architecture such as `sm_90`.
     #[must_use]
     pub fn new(folder: Option<&Path>, architecture: &str) -> Self {

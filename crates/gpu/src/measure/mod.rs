@@ -4,11 +4,11 @@ mod compile;
 mod profile;
 mod run;
 
-pub use compile::{CodeCache, CompileUnit};
+pub use compile::{CompileCache, CompileUnit};
 pub use profile::{measure_profile, profile_units, ProfileRow};
 pub use run::{run_counters, run_problem, MeasureError, TimingProtocol, VariantTiming};
 
-use crate::benchmark::{ArrayValues, Benchmark, Problem};
+use crate::benchmark::{ArrayValues, Benchmark, KernelInputs};
 use crate::placement::PlacementLimits;
 use crate::source::{KernelSignature, SourceError};
 use crate::variant::{list_variants, KernelVariant};
@@ -48,7 +48,7 @@ pub struct PreparedProblem {
     /// The size.
     pub size: usize,
     /// Inputs.
-    pub problem: Problem,
+    pub problem: KernelInputs,
     /// Results.
     pub reference: Vec<(usize, ArrayValues)>,
 }

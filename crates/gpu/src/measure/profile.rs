@@ -4,9 +4,9 @@
 //! A lookup reads a small table by all threads, at one place of a warp or at 32: its rate says what
 //! divergence costs. A copy reads and writes once: its rate is a bandwidth.
 
-use super::{placement_limits, CodeCache, CompileUnit, MeasureError, PreparedProblem};
+use super::{placement_limits, CompileCache, CompileUnit, MeasureError, PreparedProblem};
 use super::{run_problem, TimingProtocol};
-use crate::benchmark::{ArrayValues, Benchmark, Problem, ScalarValue, SplitMix};
+use crate::benchmark::{ArrayValues, Benchmark, KernelInputs, ScalarValue, SplitMix};
 use crate::placement::PlacementLimits;
 use terrace_sys::compute::ComputeGpu;
 
@@ -56,7 +56,7 @@ const LOOKUP_THREADS: usize = 1 << 19;
 /// Elements of a lookup's table: 4 KiB.
 const LOOKUP_TABLE: usize = 1024;
 
-fn chase(elements: usize) -> Problem {
+fn chase(elements: usize) -> KernelInputs {
     // One cycle through all lines of 128 bytes, in a random order (Sattolo's algorithm).
     let lines = elements / 32;
     let mut order: Vec<usize> = (0..lines).collect();
@@ -70,25 +70,25 @@ fn chase(elements: usize) -> Problem {
     }
     let arrays = vec![ArrayValues::Int(next), ArrayValues::Int(vec![0; 1])];
     let scalars = vec![ScalarValue::Int(STEPS)];
-    Problem { arrays, scalars, threads: [1, 1, 1], defines: Vec::new() }
+    KernelInputs { arrays, scalars, threads: [1, 1, 1], defines: Vec::new() }
 }
 
-fn chase_result(_elements: usize, problem: &Problem) -> Vec<(usize, ArrayValues)> {
+fn chase_result(_elements: usize, problem: &KernelInputs) -> Vec<(usize, ArrayValues)> {
     let next = crate::benchmark::ints(&problem.arrays[0]);
     let at = (0..STEPS).fold(0, |at: i32, _| next[at as usize]);
     vec![(1, ArrayValues::Int(vec![at]))]
 }
 
-fn lookup(spread: usize) -> Problem {
+fn lookup(spread: usize) -> KernelInputs {
     let table = SplitMix(1).floats(LOOKUP_TABLE);
     let out = ArrayValues::Float(vec![0.0; LOOKUP_THREADS]);
     let ints = [LOOKUP_TABLE as i32, spread as i32, STEPS / 16];
     let scalars = ints.map(ScalarValue::Int).to_vec();
     let threads = [LOOKUP_THREADS as u32, 1, 1];
-    Problem { arrays: vec![table, out], scalars, threads, defines: Vec::new() }
+    KernelInputs { arrays: vec![table, out], scalars, threads, defines: Vec::new() }
 }
 
-fn lookup_result(spread: usize, problem: &Problem) -> Vec<(usize, ArrayValues)> {
+fn lookup_result(spread: usize, problem: &KernelInputs) -> Vec<(usize, ArrayValues)> {
     let table = crate::benchmark::floats(&problem.arrays[0]);
     let sum = |thread: usize| -> f32 {
         (0..STEPS as usize / 16).map(|k| table[(thread * spread + k) % LOOKUP_TABLE]).sum()
@@ -98,13 +98,13 @@ fn lookup_result(spread: usize, problem: &Problem) -> Vec<(usize, ArrayValues)> 
     vec![(1, ArrayValues::Float(out))]
 }
 
-fn copy(n: usize) -> Problem {
+fn copy(n: usize) -> KernelInputs {
     let arrays = vec![SplitMix(2).floats(n), ArrayValues::Float(vec![0.0; n])];
     let scalars = vec![ScalarValue::Int(n as i32)];
-    Problem { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
+    KernelInputs { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
 }
 
-fn copy_result(_n: usize, problem: &Problem) -> Vec<(usize, ArrayValues)> {
+fn copy_result(_n: usize, problem: &KernelInputs) -> Vec<(usize, ArrayValues)> {
     vec![(1, problem.arrays[0].clone())]
 }
 
@@ -161,7 +161,7 @@ pub fn profile_units(limits: &PlacementLimits) -> Vec<CompileUnit> {
 /// Measures the profile of a GPU.
 pub fn measure_profile(
     gpu: &ComputeGpu,
-    cache: &CodeCache,
+    cache: &CompileCache,
     protocol: &TimingProtocol,
 ) -> (Vec<ProfileRow>, Vec<MeasureError>) {
     let limits = gpu.limits();

@@ -1,6 +1,6 @@
 //! Runs and times the variants of a prepared problem on a GPU.
 
-use super::{placement_limits, CodeCache, CompileUnit, PreparedProblem};
+use super::{placement_limits, CompileCache, CompileUnit, PreparedProblem};
 use crate::benchmark::{first_difference, ArrayValues, ScalarValue};
 use crate::placement::ArrayPlacement;
 use crate::variant::KernelVariant;
@@ -163,7 +163,7 @@ const fn kind(placement: ArrayPlacement) -> BufferKind {
 /// Times each variant of a problem with each block shape. What fails is returned beside.
 pub fn run_problem(
     gpu: &ComputeGpu,
-    cache: &CodeCache,
+    cache: &CompileCache,
     prepared: &PreparedProblem,
     protocol: &TimingProtocol,
 ) -> (Vec<VariantTiming>, Vec<MeasureError>) {
@@ -193,7 +193,7 @@ pub fn run_problem(
 /// What is in the way of a launch.
 pub fn run_counters(
     gpu: &ComputeGpu,
-    cache: &CodeCache,
+    cache: &CompileCache,
     prepared: &PreparedProblem,
     blocks: &[[u32; 2]],
 ) -> Result<(), MeasureError> {
@@ -208,7 +208,7 @@ pub fn run_counters(
 
 fn load(
     gpu: &ComputeGpu,
-    cache: &CodeCache,
+    cache: &CompileCache,
     prepared: &PreparedProblem,
     block: [u32; 2],
     variant: &KernelVariant,
@@ -234,7 +234,7 @@ fn load(
 
 fn time_variant(
     gpu: &ComputeGpu,
-    cache: &CodeCache,
+    cache: &CompileCache,
     arrays: &mut Arrays<'_>,
     block: [u32; 2],
     variant: &KernelVariant,

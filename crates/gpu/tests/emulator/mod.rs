@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
-use terrace_gpu::benchmark::{ArrayValues, Benchmark, Problem, ScalarValue};
+use terrace_gpu::benchmark::{ArrayValues, Benchmark, KernelInputs, ScalarValue};
 use terrace_gpu::source::{rewrite_kernel, KernelSignature};
 use terrace_gpu::variant::KernelVariant;
 
@@ -12,7 +12,7 @@ pub fn emulate(
     folder: &Path,
     benchmark: &Benchmark,
     kernel: &KernelSignature,
-    problem: &Problem,
+    problem: &KernelInputs,
     block: [u32; 2],
     variants: &[KernelVariant],
 ) -> Option<Vec<Vec<ArrayValues>>> {
@@ -55,7 +55,7 @@ pub fn emulate(
 fn program(
     benchmark: &Benchmark,
     kernel: &KernelSignature,
-    problem: &Problem,
+    problem: &KernelInputs,
     block: [u32; 2],
     variants: &[KernelVariant],
 ) -> String {

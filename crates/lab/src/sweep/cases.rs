@@ -9,7 +9,7 @@ pub const BEST_PEER: &str = "best-peer";
 
 /// Why a list cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ListError {
+pub enum CaseListError {
     /// Not TOML, or not of this shape.
     #[error("the list of cases cannot be read: {0}")]
     Syntax(String),
@@ -108,14 +108,14 @@ struct Row {
 
 impl List {
     /// Read a list; `quick` shortens every workload.
-    pub fn parse(text: &str, quick: bool) -> Result<Self, ListError> {
+    pub fn parse(text: &str, quick: bool) -> Result<Self, CaseListError> {
         let file: File = toml::from_str(text)
-            .map_err(|e| ListError::Syntax(e.to_string().replace('\n', " ")))?;
+            .map_err(|e| CaseListError::Syntax(e.to_string().replace('\n', " ")))?;
         let mut seen = BTreeSet::new();
         let mut cases = Vec::new();
         for row in &file.case {
             if !seen.insert(row.name.clone()) {
-                return Err(ListError::Twice(row.name.clone()));
+                return Err(CaseListError::Twice(row.name.clone()));
             }
             let accesses = row.quick_accesses.as_ref().unwrap_or(&file.quick_accesses);
             // The last of two values for one key is the one that counts.
@@ -135,7 +135,7 @@ impl List {
             if let Some(pattern) =
                 claim.cases.iter().find(|p| !list.names.iter().any(|name| matches(p, name)))
             {
-                return Err(ListError::NoSuchCase {
+                return Err(CaseListError::NoSuchCase {
                     claim: claim.name.clone(),
                     pattern: pattern.clone(),
                 });
@@ -158,16 +158,18 @@ impl List {
 }
 
 /// Policies of a row: names, and `@SET` for several.
-fn expand(row: &Row, sets: &BTreeMap<String, Vec<String>>) -> Result<Vec<String>, ListError> {
+fn expand(row: &Row, sets: &BTreeMap<String, Vec<String>>) -> Result<Vec<String>, CaseListError> {
     let mut out: Vec<String> = Vec::new();
     for word in &row.policies {
         let names = match word.strip_prefix('@') {
             None => std::slice::from_ref(word),
-            Some(set) => sets.get(set).map(Vec::as_slice).ok_or_else(|| ListError::UnknownSet {
-                case: row.name.clone(),
-                set: set.to_string(),
-                known: sets.keys().cloned().collect::<Vec<_>>().join(", "),
-            })?,
+            Some(set) => {
+                sets.get(set).map(Vec::as_slice).ok_or_else(|| CaseListError::UnknownSet {
+                    case: row.name.clone(),
+                    set: set.to_string(),
+                    known: sets.keys().cloned().collect::<Vec<_>>().join(", "),
+                })?
+            }
         };
         for name in names {
             if !out.contains(name) {
@@ -241,12 +243,12 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         let twice = TEXT.replace("\"stream\"\n        machine", "\"skew\"\n        machine");
-        assert_eq!(List::parse(&twice, false), Err(ListError::Twice("skew".into())));
+        assert_eq!(List::parse(&twice, false), Err(CaseListError::Twice("skew".into())));
         let set = List::parse(&TEXT.replace("@main", "@none"), false).unwrap_err();
         assert_eq!(set.to_string(), "case skew names the set 'none'; the sets are: main");
         let about = List::parse(&TEXT.replace("s*", "x*"), false).unwrap_err();
         assert!(about.to_string().contains("'x*'"));
-        assert!(matches!(List::parse("peers = 1", false), Err(ListError::Syntax(_))));
+        assert!(matches!(List::parse("peers = 1", false), Err(CaseListError::Syntax(_))));
     }
 
     #[test]

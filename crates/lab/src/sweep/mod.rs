@@ -7,7 +7,7 @@ pub mod ratios;
 pub mod run;
 pub mod store;
 
-pub use cases::{Case, List, ListError};
-pub use ratios::Measured;
-pub use run::{sweep, Done, Settings, Sweep};
-pub use store::{Origin, Record, Store};
+pub use cases::{Case, CaseListError, List};
+pub use ratios::CaseSeconds;
+pub use run::{sweep, SweepResult, SweepRun, SweepSettings};
+pub use store::{CaseRecord, Origin, RecordStore};

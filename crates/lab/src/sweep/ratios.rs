@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// Guest seconds of one case by policy, as far as they were measured.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
+pub struct CaseSeconds {
     /// The case's name.
     pub case: String,
     /// Peers that the case has; the best is known when all of them were measured.
@@ -27,7 +27,7 @@ pub struct Value<'a> {
     pub partial: bool,
 }
 
-impl Measured {
+impl CaseSeconds {
     fn of(&self, policy: &str) -> Option<(&str, f64)> {
         self.seconds.iter().find(|(p, _)| p == policy).map(|(p, s)| (p.as_str(), *s))
     }
@@ -50,7 +50,7 @@ impl Measured {
 
 /// All tables of a sweep.
 #[must_use]
-pub fn tables(list: &List, measured: &[Measured]) -> String {
+pub fn tables(list: &List, measured: &[CaseSeconds]) -> String {
     let mut out = String::from("## Ratios of guest seconds\n\n");
     columns(&mut out, list, measured);
     out.push_str("\n## Every policy, by first touch\n\n");
@@ -63,7 +63,7 @@ pub fn tables(list: &List, measured: &[Measured]) -> String {
 }
 
 /// One row a case; columns without any value are left out.
-fn columns(out: &mut String, list: &List, measured: &[Measured]) {
+fn columns(out: &mut String, list: &List, measured: &[CaseSeconds]) {
     let known = |r: &&Ratio| measured.iter().any(|m| m.ratio(r).is_some());
     let columns: Vec<&Ratio> = list.columns.iter().filter(known).collect();
     let heads: Vec<String> =
@@ -84,7 +84,7 @@ fn cell(ratio: &Ratio, value: Value<'_>) -> String {
     }
 }
 
-fn by_first_touch(out: &mut String, list: &List, measured: &[Measured]) {
+fn by_first_touch(out: &mut String, list: &List, measured: &[CaseSeconds]) {
     let mut policies: Vec<&str> = Vec::new();
     for policy in list.cases.iter().flat_map(|c: &Case| &c.policies).map(String::as_str) {
         if !policies.contains(&policy)
@@ -117,13 +117,13 @@ fn by_first_touch(out: &mut String, list: &List, measured: &[Measured]) {
     }
 }
 
-fn claims(out: &mut String, list: &List, measured: &[Measured]) {
+fn claims(out: &mut String, list: &List, measured: &[CaseSeconds]) {
     let heads = ["ratio", "at most", "worst", "where", "measured of", ""].map(String::from);
     head(out, "claim", &heads);
     for claim in &list.claims {
         let about = |case: &str| claim.cases.iter().any(|p| matches(p, case));
         let all = list.names.iter().filter(|name| about(name)).count();
-        let whole = |m: &Measured| m.ratio(&claim.ratio).filter(|v| !v.partial).map(|v| v.ratio);
+        let whole = |m: &CaseSeconds| m.ratio(&claim.ratio).filter(|v| !v.partial).map(|v| v.ratio);
         let here: Vec<(&str, f64)> = measured
             .iter()
             .filter(|m| about(&m.case))
@@ -211,8 +211,8 @@ mod tests {
         }
     }
 
-    fn measured() -> Vec<Measured> {
-        let of = |case: &str, seconds: &[(&str, f64)]| Measured {
+    fn measured() -> Vec<CaseSeconds> {
+        let of = |case: &str, seconds: &[(&str, f64)]| CaseSeconds {
             case: case.into(),
             peers: vec!["first-touch".into(), "kernel:damos".into()],
             seconds: seconds.iter().map(|(p, s)| (p.to_string(), *s)).collect(),

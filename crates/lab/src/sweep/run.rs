@@ -2,13 +2,13 @@
 //! there.
 
 use super::cases::{Case, List};
-use super::ratios::Measured;
-use super::store::{Origin, Record, Store};
+use super::ratios::CaseSeconds;
+use super::store::{CaseRecord, Origin, RecordStore};
 use crate::account;
-use crate::compare::{CompareResult, CompareSpec, Comparison, Input, JSON_VERSION};
+use crate::compare::{CompareInput, CompareResult, CompareSpec, Comparison, JSON_VERSION};
 use crate::error::{io, LabError, Result};
-use crate::lab::{Bench, Lab, Progress};
-use crate::policies::{self, Actor, Plan};
+use crate::lab::{Lab, LabMachine, ProgressSink};
+use crate::policies::{self, Actor, PolicySetup};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +23,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// How a sweep is made.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct SweepSettings {
     /// Folder that machine files in the list are relative to.
     pub base: PathBuf,
     /// Machines awake at a time.
@@ -40,7 +40,7 @@ pub struct Settings {
 
 /// What came of one run.
 #[derive(Debug, Clone, Serialize)]
-pub struct Done {
+pub struct SweepRun {
     /// The case.
     pub case: String,
     /// The policy.
@@ -57,18 +57,18 @@ pub struct Done {
 
 /// What came of all.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Sweep {
+pub struct SweepResult {
     /// Runs with a result, in the list's order.
-    pub done: Vec<Done>,
+    pub done: Vec<SweepRun>,
     /// Runs without: case, policy, why.
     pub failed: Vec<(String, String, String)>,
 }
 
-impl Sweep {
+impl SweepResult {
     /// Seconds by case, for the tables.
     #[must_use]
-    pub fn measured(&self, list: &List) -> Vec<Measured> {
-        let of = |case: &Case| Measured {
+    pub fn measured(&self, list: &List) -> Vec<CaseSeconds> {
+        let of = |case: &Case| CaseSeconds {
             case: case.name.clone(),
             peers: case.peers.clone(),
             seconds: self
@@ -97,21 +97,21 @@ pub fn machine(name: &str, base: &Path) -> Result<Machine> {
 struct Task<'a> {
     case: &'a Case,
     spec: CompareSpec,
-    plan: Plan,
-    bench: &'a Bench,
+    plan: PolicySetup,
+    bench: &'a LabMachine,
     key: String,
-    kept: Option<Record>,
+    kept: Option<CaseRecord>,
 }
 
 /// Go through the list.
 pub fn sweep(
     lab: &Lab,
     list: &List,
-    store: &Store,
-    settings: &Settings,
-    progress: &dyn Progress,
-) -> Result<Sweep> {
-    let mut out = Sweep::default();
+    store: &RecordStore,
+    settings: &SweepSettings,
+    progress: &dyn ProgressSink,
+) -> Result<SweepResult> {
+    let mut out = SweepResult::default();
     let benches = benches(lab, list, settings, progress, &mut out);
     let tasks = tasks(lab, list, store, settings, &benches, progress, &mut out)?;
     let queue = Queue::new(&tasks, settings, progress);
@@ -129,10 +129,10 @@ pub fn sweep(
 fn benches(
     lab: &Lab,
     list: &List,
-    settings: &Settings,
-    progress: &dyn Progress,
-    out: &mut Sweep,
-) -> BTreeMap<String, Bench> {
+    settings: &SweepSettings,
+    progress: &dyn ProgressSink,
+    out: &mut SweepResult,
+) -> BTreeMap<String, LabMachine> {
     let mut benches = BTreeMap::new();
     for case in &list.cases {
         if case.policies.is_empty() || benches.contains_key(&case.machine) {
@@ -153,11 +153,11 @@ fn benches(
 fn tasks<'a>(
     lab: &Lab,
     list: &'a List,
-    store: &Store,
-    settings: &Settings,
-    benches: &'a BTreeMap<String, Bench>,
-    progress: &dyn Progress,
-    out: &mut Sweep,
+    store: &RecordStore,
+    settings: &SweepSettings,
+    benches: &'a BTreeMap<String, LabMachine>,
+    progress: &dyn ProgressSink,
+    out: &mut SweepResult,
 ) -> Result<Vec<Task<'a>>> {
     let hint = "run scripts/lab-parts.sh".to_string();
     let program = lab.guest_program("terrace-workload").ok_or_else(|| LabError::NotSetUp {
@@ -170,7 +170,7 @@ fn tasks<'a>(
         let Some(bench) = benches.get(&case.machine) else { continue };
         let spec = CompareSpec {
             policies: Vec::new(),
-            input: Input::Workload { spec: case.workload.clone(), program: program.clone() },
+            input: CompareInput::Workload { spec: case.workload.clone(), program: program.clone() },
             terrace: lab.guest_program("terrace"),
             terrace_args: Vec::new(),
             jobs: 1,
@@ -203,7 +203,7 @@ fn tasks<'a>(
 }
 
 /// A fresh record, or why there is none.
-type Fresh = std::result::Result<Record, String>;
+type Fresh = std::result::Result<CaseRecord, String>;
 
 /// Tasks that are due and what came of them.
 struct Queue<'a> {
@@ -211,13 +211,17 @@ struct Queue<'a> {
     due: Vec<usize>,
     next: AtomicUsize,
     results: Mutex<BTreeMap<usize, Fresh>>,
-    settings: &'a Settings,
-    progress: &'a dyn Progress,
+    settings: &'a SweepSettings,
+    progress: &'a dyn ProgressSink,
     started: Instant,
 }
 
 impl<'a> Queue<'a> {
-    fn new(tasks: &'a [Task<'a>], settings: &'a Settings, progress: &'a dyn Progress) -> Self {
+    fn new(
+        tasks: &'a [Task<'a>],
+        settings: &'a SweepSettings,
+        progress: &'a dyn ProgressSink,
+    ) -> Self {
         let due: Vec<usize> = (0..tasks.len()).filter(|i| tasks[*i].kept.is_none()).collect();
         progress.step(&format!(
             "{} runs, of which {} were measured before",
@@ -235,7 +239,7 @@ impl<'a> Queue<'a> {
         }
     }
 
-    fn work(&self, store: &Store) {
+    fn work(&self, store: &RecordStore) {
         std::thread::scope(|scope| {
             for worker in 0..self.settings.jobs.clamp(1, self.due.len().max(1)) {
                 scope.spawn(move || loop {
@@ -264,14 +268,14 @@ impl<'a> Queue<'a> {
         }
     }
 
-    fn one(&self, task: &Task<'_>, store: &Store) -> Result<Record> {
+    fn one(&self, task: &Task<'_>, store: &RecordStore) -> Result<CaseRecord> {
         // Two names may stand for the same settings, and two sweeps may share a store.
         if let Some(record) = store.find(&task.bench.shape().name, &task.key, &task.plan.name) {
             return Ok(record);
         }
         let comparison = Comparison::new(task.bench, &task.spec, &crate::Silent)?;
         let (run, result) = comparison.run_one(&task.plan)?;
-        let record = Record {
+        let record = CaseRecord {
             key: task.key.clone(),
             machine: task.bench.shape().name.clone(),
             vcpus: task.bench.shape().vcpus,
@@ -320,7 +324,7 @@ fn words(seconds: f64) -> String {
     }
 }
 
-fn collect(tasks: &[Task<'_>], mut fresh: BTreeMap<usize, Fresh>, out: &mut Sweep) {
+fn collect(tasks: &[Task<'_>], mut fresh: BTreeMap<usize, Fresh>, out: &mut SweepResult) {
     for (i, task) in tasks.iter().enumerate() {
         let (record, reused) = match (&task.kept, fresh.remove(&i)) {
             (Some(record), _) => (record.clone(), true),
@@ -332,7 +336,7 @@ fn collect(tasks: &[Task<'_>], mut fresh: BTreeMap<usize, Fresh>, out: &mut Swee
             (None, None) => continue,
         };
         let Some(seconds) = record.run.seconds else { continue };
-        out.done.push(Done {
+        out.done.push(SweepRun {
             case: task.case.name.clone(),
             policy: record.run.policy.clone(),
             seconds,
@@ -344,8 +348,8 @@ fn collect(tasks: &[Task<'_>], mut fresh: BTreeMap<usize, Fresh>, out: &mut Swee
 }
 
 /// Each case's runs as one comparison, as `lab compare --json` would have printed it.
-fn keep_cases(store: &Store, tasks: &[Task<'_>], out: &Sweep) -> Result<()> {
-    let mut by_case: BTreeMap<&str, Vec<Record>> = BTreeMap::new();
+fn keep_cases(store: &RecordStore, tasks: &[Task<'_>], out: &SweepResult) -> Result<()> {
+    let mut by_case: BTreeMap<&str, Vec<CaseRecord>> = BTreeMap::new();
     for task in tasks {
         let name = &task.bench.shape().name;
         if out.done.iter().any(|d| d.key == task.key) {
@@ -360,7 +364,7 @@ fn keep_cases(store: &Store, tasks: &[Task<'_>], out: &Sweep) -> Result<()> {
         let Some(first) = records.first().cloned() else { continue };
         let runs: Vec<_> = records.into_iter().map(|r| r.run).collect();
         let wall_seconds = runs.iter().map(|r| r.wall_seconds).sum();
-        let Record { machine, vcpus, input, accesses, calibration, .. } = first;
+        let CaseRecord { machine, vcpus, input, accesses, calibration, .. } = first;
         store.keep_case(
             case,
             &CompareResult {
@@ -391,7 +395,7 @@ mod tests {
 
     #[test]
     fn results_stand_by_case() {
-        let done = |case: &str, policy: &str, seconds| Done {
+        let done = |case: &str, policy: &str, seconds| SweepRun {
             case: case.into(),
             policy: policy.into(),
             seconds,
@@ -399,7 +403,8 @@ mod tests {
             key: String::new(),
             origin: Origin::default(),
         };
-        let sweep = Sweep { done: vec![done("a", "x", 1.0), done("a", "y", 2.0)], failed: vec![] };
+        let sweep =
+            SweepResult { done: vec![done("a", "x", 1.0), done("a", "y", 2.0)], failed: vec![] };
         let case = |name: &str| Case {
             name: name.into(),
             machine: "m".into(),
@@ -413,7 +418,7 @@ mod tests {
             cases: vec![case("b"), case("a")],
             claims: vec![],
         };
-        let expected = Measured {
+        let expected = CaseSeconds {
             case: "a".into(),
             peers: vec!["x".into()],
             seconds: vec![("x".into(), 1.0), ("y".into(), 2.0)],

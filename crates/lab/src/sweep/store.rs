@@ -1,7 +1,7 @@
 //! Results kept as JSON, one file a run, found again by a sum over all that a run depends on.
 
-use crate::calibrate::Reading;
-use crate::compare::Run;
+use crate::calibrate::FigureReadBack;
+use crate::compare::LabRun;
 use crate::error::{io, Result};
 use crate::wire;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub struct Origin {
 
 /// One policy's result on one case.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Record {
+pub struct CaseRecord {
     /// Sum over everything that the result depends on.
     pub key: String,
     /// Name of the machine.
@@ -31,27 +31,27 @@ pub struct Record {
     /// Memory accesses of the measured phase, where known.
     pub accesses: Option<u64>,
     /// The proof that the machine is what its file says.
-    pub calibration: Vec<Reading>,
+    pub calibration: Vec<FigureReadBack>,
     /// Where it was made.
     pub origin: Origin,
     /// The figures.
-    pub run: Run,
+    pub run: LabRun,
 }
 
 /// A directory of records.
 #[derive(Debug, Clone)]
-pub struct Store {
+pub struct RecordStore {
     dir: PathBuf,
 }
 
-impl Store {
+impl RecordStore {
     /// The directory, made if it does not exist.
     pub fn open(dir: &Path) -> Result<Self> {
         for sub in ["runs", "profiles", "cases"] {
             let path = dir.join(sub);
             fs::create_dir_all(&path).map_err(io("creating", &path))?;
         }
-        Ok(Store { dir: dir.to_path_buf() })
+        Ok(RecordStore { dir: dir.to_path_buf() })
     }
 
     /// Where profiles of bounds are kept.
@@ -63,16 +63,16 @@ impl Store {
     /// The record of this key, under the name that is asked for now; one that cannot be read counts
     /// as none.
     #[must_use]
-    pub fn find(&self, machine: &str, key: &str, policy: &str) -> Option<Record> {
+    pub fn find(&self, machine: &str, key: &str, policy: &str) -> Option<CaseRecord> {
         let bytes = fs::read(self.path(machine, key)).ok()?;
-        let mut record: Record =
-            serde_json::from_slice(&bytes).ok().filter(|r: &Record| r.key == key)?;
+        let mut record: CaseRecord =
+            serde_json::from_slice(&bytes).ok().filter(|r: &CaseRecord| r.key == key)?;
         record.run.policy = policy.to_string();
         Some(record)
     }
 
     /// Keep a record. The file appears whole or not at all.
-    pub fn keep(&self, record: &Record) -> Result<()> {
+    pub fn keep(&self, record: &CaseRecord) -> Result<()> {
         write_whole(&self.path(&record.machine, &record.key), &to_json(record)?)
     }
 
@@ -103,8 +103,8 @@ mod tests {
     #[test]
     fn what_is_kept_is_found_under_the_name_asked_and_a_broken_file_is_not() {
         let dir = std::env::temp_dir().join(format!("terrace-store-{}", std::process::id()));
-        let store = Store::open(&dir).unwrap();
-        let record = Record {
+        let store = RecordStore::open(&dir).unwrap();
+        let record = CaseRecord {
             key: "0123".into(),
             machine: "lab-cxl".into(),
             vcpus: 2,
@@ -112,7 +112,7 @@ mod tests {
             accesses: Some(5),
             calibration: vec![],
             origin: Origin::default(),
-            run: Run::of("kernel:damos", 1.5),
+            run: LabRun::of("kernel:damos", 1.5),
         };
         assert!(store.find("lab-cxl", "0123", "kernel:damos").is_none());
         store.keep(&record).unwrap();

@@ -2,9 +2,10 @@
 
 use super::section::{Section, Source};
 use super::MAX_FILE;
-use crate::error::{MachineError, Place};
+use crate::error::{MachineError, TextPosition};
 use crate::model::{
-    CacheLevel, CoreModel, Energy, Evidence, Kind, Link, Machine, MigrationCost, Node, Tlb,
+    CacheLevel, CoreModel, Energy, Evidence, Link, Machine, MemoryKind, MigrationCost, Node,
+    TlbSpec,
 };
 use crate::store::FarStore;
 use crate::validate::MAX_NODE;
@@ -101,7 +102,7 @@ impl Machine {
         let source = Source::new(name, text);
         let document = DeTable::parse(text).map_err(|error| MachineError::Syntax {
             place: error.span().map_or_else(
-                || Place { file: name.to_owned(), line: 0 },
+                || TextPosition { file: name.to_owned(), line: 0 },
                 |s| source.place(s.start),
             ),
             why: error.message().lines().collect::<Vec<_>>().join("; "),
@@ -168,14 +169,14 @@ fn core(top: &Section<'_, '_>, note: &mut impl FnMut(&str)) -> Result<CoreModel,
     Ok(core)
 }
 
-/// What is not given is as in [`Tlb::default`]: no note, since only the simulator asks.
-fn tlb(top: &Section<'_, '_>) -> Result<Tlb, MachineError> {
-    let default = Tlb::default();
+/// What is not given is as in [`TlbSpec::default`]: no note, since only the simulator asks.
+fn tlb(top: &Section<'_, '_>) -> Result<TlbSpec, MachineError> {
+    let default = TlbSpec::default();
     let Some(section) = top.section("tlb", &TLB)? else { return Ok(default) };
     let number = |key, otherwise| -> Result<u32, MachineError> {
         Ok(section.integer(key, 0..=1 << 20)?.map_or(otherwise, |n| n as u32))
     };
-    Ok(Tlb {
+    Ok(TlbSpec {
         entries: number("entries", default.entries)?,
         ways: number("ways", default.ways)?,
         large_entries: number("large_entries", default.large_entries)?,
@@ -246,8 +247,8 @@ fn node(section: &Section<'_, '_>) -> Result<Node, MachineError> {
         .integer("id", 0..=u64::from(MAX_NODE.0))?
         .ok_or_else(|| section.missing("id", "`id = 0`"))?;
     let kind = match section.string("kind")? {
-        None => Kind::Unknown,
-        Some(text) => Kind::from_name(text).ok_or_else(|| {
+        None => MemoryKind::Unknown,
+        Some(text) => MemoryKind::from_name(text).ok_or_else(|| {
             let known = "one of dram, hbm, cxl, pmem, gpu, dax, remote, unknown";
             section.bad_string("kind", text, known)
         })?,

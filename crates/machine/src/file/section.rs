@@ -1,6 +1,6 @@
 //! One table of a machine file, with errors that name file, line and key.
 
-use crate::error::{shorten, MachineError, Place};
+use crate::error::{shorten, MachineError, TextPosition};
 use crate::model::{Evidence, Figure};
 use crate::quantity::{parse_bytes, parse_rate};
 use std::ops::RangeInclusive;
@@ -20,9 +20,9 @@ impl<'s> Source<'s> {
         Self { name, line_starts: std::iter::once(0).chain(newlines).collect() }
     }
 
-    pub(super) fn place(&self, offset: usize) -> Place {
+    pub(super) fn place(&self, offset: usize) -> TextPosition {
         let line = self.line_starts.partition_point(|start| *start <= offset);
-        Place { file: self.name.to_owned(), line }
+        TextPosition { file: self.name.to_owned(), line }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Machine to TOML text. What is written is read back exactly.
 
-use crate::model::{CacheLevel, Evidence, Figure, Link, Machine, MigrationCost, Node, Tlb};
+use crate::model::{CacheLevel, Evidence, Figure, Link, Machine, MigrationCost, Node, TlbSpec};
 use crate::quantity::{format_bytes, format_rate};
 use crate::store::FarStore;
 use std::collections::BTreeMap;
@@ -91,8 +91,8 @@ pub(super) fn far(out: &mut String, store: &FarStore) {
     line(out, "evidence", quote(store.evidence.name()));
 }
 
-fn tlb(out: &mut String, tlb: &Tlb) {
-    if *tlb == Tlb::default() {
+fn tlb(out: &mut String, tlb: &TlbSpec) {
+    if *tlb == TlbSpec::default() {
         return;
     }
     out.push_str("\n[tlb]\n");

@@ -4,7 +4,8 @@ use super::parse::{Indexing, Initiator, Object, Topology, Value, ATTRIBUTES, MAX
 use crate::known::{add_known_figures, KnownModels};
 use crate::lists::list_numbers;
 use crate::model::{
-    CacheLevel, CoreModel, Energy, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node, Tlb,
+    CacheLevel, CoreModel, Energy, Evidence, Figure, Link, Machine, MemoryKind, MigrationCost,
+    Node, TlbSpec,
 };
 use crate::survey::{CxlDevice, DaxDevice, Surroundings, Survey};
 use crate::validate::{check_cache, MAX_BANDWIDTH, MAX_LATENCY, MAX_NODE};
@@ -39,7 +40,7 @@ pub(super) fn build(mut topology: Topology, name: &str) -> Survey {
         name: machine_name(&topology, name),
         page_size: Bytes(4096),
         core: CoreModel::default(),
-        tlb: Tlb::default(),
+        tlb: TlbSpec::default(),
         caches: caches(&topology),
         nodes,
         links,
@@ -151,7 +152,7 @@ fn id(object: &Object) -> NodeId {
 fn nodes(topology: &Topology, notes: &mut Vec<String>) -> Vec<Node> {
     let mut order: Vec<&Object> = numa(topology).collect();
     order.sort_by_key(|o| {
-        (o.cpuset.len(), kind(o) != Kind::Unknown && kind(o) != Kind::Dram, id(o))
+        (o.cpuset.len(), kind(o) != MemoryKind::Unknown && kind(o) != MemoryKind::Dram, id(o))
     });
     let mut owner: BTreeMap<u32, NodeId> = BTreeMap::new();
     let mut shared: BTreeSet<NodeId> = BTreeSet::new();
@@ -193,7 +194,7 @@ fn nodes(topology: &Topology, notes: &mut Vec<String>) -> Vec<Node> {
             Node {
                 id,
                 kind: match kind(object) {
-                    Kind::Unknown if has_cpus && memory(object) > Some(0) => Kind::Dram,
+                    MemoryKind::Unknown if has_cpus && memory(object) > Some(0) => MemoryKind::Dram,
                     kind => kind,
                 },
                 cpus,
@@ -212,17 +213,17 @@ fn nodes(topology: &Topology, notes: &mut Vec<String>) -> Vec<Node> {
 
 /// Kind from hwloc's subtypes of NUMA nodes (`doc/hwloc.doxy`, "Heterogeneous Memory") and its
 /// info.
-fn kind(object: &Object) -> Kind {
+fn kind(object: &Object) -> MemoryKind {
     let dax = object.infos.get("DAXType").map(String::as_str);
     match (object.subtype.as_str(), dax) {
-        (subtype, _) if subtype.starts_with("CXL") => Kind::Cxl,
-        (_, _) if object.infos.contains_key("CXLDevice") => Kind::Cxl,
-        ("DRAM", _) => Kind::Dram,
-        ("HBM" | "MCDRAM", _) => Kind::Hbm,
-        ("NVM", _) | (_, Some("NVM")) => Kind::Pmem,
-        ("GPUMemory", _) => Kind::Gpu,
-        ("SPM", _) | (_, Some("SPM")) => Kind::Dax,
-        _ => Kind::Unknown,
+        (subtype, _) if subtype.starts_with("CXL") => MemoryKind::Cxl,
+        (_, _) if object.infos.contains_key("CXLDevice") => MemoryKind::Cxl,
+        ("DRAM", _) => MemoryKind::Dram,
+        ("HBM" | "MCDRAM", _) => MemoryKind::Hbm,
+        ("NVM", _) | (_, Some("NVM")) => MemoryKind::Pmem,
+        ("GPUMemory", _) => MemoryKind::Gpu,
+        ("SPM", _) | (_, Some("SPM")) => MemoryKind::Dax,
+        _ => MemoryKind::Unknown,
     }
 }
 

@@ -8,7 +8,7 @@
 mod build;
 mod parse;
 
-use crate::error::{MachineError, Place};
+use crate::error::{MachineError, TextPosition};
 use crate::survey::Survey;
 
 /// Largest XML that is read, in bytes: the largest in hwloc's own test suite are below 4 MiB.
@@ -26,7 +26,7 @@ pub fn from_hwloc_xml(text: &str, name: &str) -> Result<Survey, MachineError> {
         });
     }
     let topology = parse::parse(text).map_err(|(offset, problem)| MachineError::Xml {
-        place: Place { file: name.to_owned(), line: line_of(text, offset) },
+        place: TextPosition { file: name.to_owned(), line: line_of(text, offset) },
         problem,
     })?;
     let survey = build::build(topology, name);

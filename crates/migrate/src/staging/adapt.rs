@@ -5,7 +5,7 @@ use terrace_types::{Bytes, Nanos};
 
 /// What happened since the last look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Window {
+pub struct AdaptWindow {
     /// Time.
     pub span: Nanos,
     /// Bytes of blocks that were worked through.
@@ -49,7 +49,7 @@ impl Adapt {
     }
 
     /// Takes a window, gives the number of copying threads from now on.
-    pub fn told(&mut self, window: &Window) -> u32 {
+    pub fn told(&mut self, window: &AdaptWindow) -> u32 {
         let seconds = window.span.as_secs_f64();
         if seconds <= 0.0 {
             return self.migrators;
@@ -102,7 +102,7 @@ mod tests {
             let stalled = Nanos((0.1 * off * 1e9) as u64 * u64::from(threads));
             let (starved, crowded) =
                 if m < best { (stalled, Nanos::ZERO) } else { (Nanos::ZERO, stalled) };
-            adapt.told(&Window { span: Nanos::secs(1), done, starved, crowded });
+            adapt.told(&AdaptWindow { span: Nanos::secs(1), done, starved, crowded });
         }
         adapt.migrators()
     }
@@ -120,7 +120,7 @@ mod tests {
     fn what_does_not_help_is_taken_back_and_not_tried_at_once() {
         let mut adapt = Adapt::new(8, 2);
         // Workers starve whatever is done: the slow node's bandwidth is the limit.
-        let window = Window {
+        let window = AdaptWindow {
             span: Nanos::secs(1),
             done: Bytes(1 << 30),
             starved: Nanos::secs(4),
@@ -137,13 +137,13 @@ mod tests {
         assert_eq!(Adapt::new(2, 9).migrators(), 1);
         assert_eq!(Adapt::new(1, 0).migrators(), 1);
         let mut adapt = Adapt::new(2, 1);
-        let window = Window {
+        let window = AdaptWindow {
             span: Nanos::secs(1),
             done: Bytes(1),
             starved: Nanos::secs(2),
             crowded: Nanos::ZERO,
         };
         assert!((0..9).all(|_| adapt.told(&window) == 1));
-        assert_eq!(adapt.told(&Window::default()), 1);
+        assert_eq!(adapt.told(&AdaptWindow::default()), 1);
     }
 }

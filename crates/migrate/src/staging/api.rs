@@ -22,7 +22,7 @@ pub enum Threads {
 
 /// How to stage.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Options {
+pub struct StagingOptions {
     /// The node of the buffers.
     pub fast: NodeId,
     /// The node the data lies on, where known.
@@ -61,7 +61,7 @@ pub struct Options {
     pub keep_addresses: bool,
 }
 
-impl Options {
+impl StagingOptions {
     /// On buffers of node `fast`, with so many threads and a kernel of one pass.
     #[must_use]
     pub fn new(fast: NodeId, threads: Threads) -> Self {
@@ -85,7 +85,7 @@ impl Options {
 
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Mode {
+pub enum StagingMode {
     /// Blocks went through fast memory.
     Staged,
     /// The kernel ran where the data lies.
@@ -94,9 +94,9 @@ pub enum Mode {
 
 /// How it went.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct StagingReport {
     /// Staged or not.
-    pub mode: Mode,
+    pub mode: StagingMode,
     /// Threads in all.
     pub threads: u32,
     /// Threads that copied, at the end.
@@ -132,7 +132,7 @@ pub struct Report {
 /// Why the data was not worked through.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StageError {
-    /// Two blocks share elements. Where the second is not among the first [`Options::ahead`],
+    /// Two blocks share elements. Where the second is not among the first [`StagingOptions::ahead`],
     /// blocks before it are as they were or complete.
     #[error("blocks {first} and {second} overlap; give ranges that share no element")]
     Overlap {

@@ -1,14 +1,14 @@
 //! How a pipeline's threads are divided, and how many buffers there are. Pure.
 
-use super::api::{Options, Threads};
+use super::api::{StagingOptions, Threads};
 use super::blocks::Prospect;
-use super::model::{decide, wanted_slots, Decision, Why, Work};
+use super::model::{decide, wanted_slots, StagingDecision, StagingWork, Why};
 use terrace_types::Bytes;
 
 /// Threads, and either copying threads and buffers, or why there are none. `read_first`: copies
 /// store through the caches.
 pub(super) fn divided(
-    o: &Options,
+    o: &StagingOptions,
     back: bool,
     read_first: bool,
     all: Prospect,
@@ -33,7 +33,7 @@ pub(super) fn divided(
             (threads, Ok((migrators, slots.clamp(2, fits))))
         }
         Threads::Auto(threads) => {
-            let work = Work {
+            let work = StagingWork {
                 blocks: all.blocks,
                 largest: Bytes(all.largest as u64),
                 total: Bytes(all.total as u64),
@@ -47,10 +47,10 @@ pub(super) fn divided(
                 stay: o.keep_addresses,
             };
             match decide(o.costs.as_ref(), &work) {
-                Decision::Staged(split) => {
+                StagingDecision::Staged(split) => {
                     (threads, Ok((split.migrators, o.slots.unwrap_or(split.slots).clamp(2, fits))))
                 }
-                Decision::InPlace(why) => (threads, Err(why)),
+                StagingDecision::InPlace(why) => (threads, Err(why)),
             }
         }
     }

@@ -8,7 +8,7 @@ use super::touch::Touch;
 use crate::bulk::Bulk;
 use std::ops::Range;
 use std::sync::Arc;
-use terrace_sys::{page_size, query_pages, Mapping, PageStatus, Pages, SysError};
+use terrace_sys::{page_size, query_pages, AnonymousMapping, MappingPages, PageStatus, SysError};
 use terrace_types::{Bytes, NodeId, Pid, Tick, Vpn};
 
 /// Where blocks are worked on.
@@ -17,7 +17,7 @@ pub(super) enum Fast {
     /// In buffers, each from a whole page on.
     Buffers {
         /// All of them.
-        memory: Arc<Mapping>,
+        memory: Arc<AnonymousMapping>,
         /// From one to the next.
         stride: usize,
         /// What of it is touched.
@@ -33,8 +33,8 @@ impl Fast {
     pub(super) fn buffers(node: NodeId, slots: usize, largest: usize) -> Result<Self, SysError> {
         // Slots begin at whole pages, so that elements of any alignment can be in them.
         let stride = largest.next_multiple_of(4096);
-        let pages = if stride * slots >= 4 << 20 { Pages::Huge } else { Pages::Base };
-        let memory = Mapping::new(Bytes((stride * slots) as u64), pages)?;
+        let pages = if stride * slots >= 4 << 20 { MappingPages::Huge } else { MappingPages::Base };
+        let memory = AnonymousMapping::new(Bytes((stride * slots) as u64), pages)?;
         memory.bind(node)?;
         let touch = Touch::new(memory.len());
         Ok(Self::Buffers { memory: Arc::new(memory), stride, touch })
@@ -65,7 +65,11 @@ impl Fast {
     }
 
     /// Where a block is worked on that has `slot`, and the buffers it lies in.
-    pub(super) fn at(&self, slot: usize, block: Block) -> (*mut u8, Option<&Arc<Mapping>>) {
+    pub(super) fn at(
+        &self,
+        slot: usize,
+        block: Block,
+    ) -> (*mut u8, Option<&Arc<AnonymousMapping>>) {
         match self {
             Self::Buffers { .. } if !self.holds(block.bytes) => (block.data, None),
             Self::Buffers { memory, stride, .. } => {

@@ -13,8 +13,8 @@
 //! [`stage_update`] returns what the kernel made of each block, [`stage_read`] does not. How many
 //! threads work and how many copy is chosen by [`model::decide`] from the machine's figures and
 //! adapted while running by [`adapt::Adapt`], both pure. Where addresses must not change
-//! ([`Options::keep_addresses`]) pages are moved instead, by [`crate::Bulk`]. Where staging cannot
-//! pay, the kernel runs in place and [`Report::mode`] says why.
+//! ([`StagingOptions::keep_addresses`]) pages are moved instead, by [`crate::Bulk`]. Where staging cannot
+//! pay, the kernel runs in place and [`StagingReport::mode`] says why.
 
 pub mod adapt;
 mod api;
@@ -30,10 +30,13 @@ mod places;
 mod schedule;
 mod touch;
 
-pub use api::{Mode, Options, Report, StageError, Threads};
+pub use api::{StageError, StagingMode, StagingOptions, StagingReport, Threads};
 pub use blocks::check_blocks;
 pub use copy::{copy, past_caches};
-pub use model::{copies_at_once, decide, expected, Costs, Decision, Figures, Split, Why, Work};
+pub use model::{
+    copies_at_once, decide, expected, Costs, StagingDecision, StagingFigures, StagingWork,
+    ThreadSplit, Why,
+};
 pub use pipeline::{stage_held, stage_read, stage_update, Buffers};
 
 #[cfg(test)]

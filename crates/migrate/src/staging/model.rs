@@ -28,7 +28,7 @@ pub struct Costs {
 
 /// Figures of a machine file that [`Costs`] follow from.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figures {
+pub struct StagingFigures {
     /// Read bandwidth and latency of the slow node, as the threads' CPUs see them.
     pub slow: (BytesPerSec, Nanos),
     /// Those of the fast node.
@@ -50,11 +50,11 @@ const LINE: f64 = 64.0;
 /// "Data Prefetching"; 16 in the timing model, `terrace_model::core`).
 const STREAM: u32 = 16;
 
-impl From<&Figures> for Costs {
+impl From<&StagingFigures> for Costs {
     /// A machine file has what all CPUs do together. One thread does what its lines in flight allow
     /// at the node's latency, and never more than all together. It is taken to go over blocks in
-    /// order: a kernel that does not is told by [`Work::compute_ns_per_byte`].
-    fn from(figures: &Figures) -> Self {
+    /// order: a kernel that does not is told by [`StagingWork::compute_ns_per_byte`].
+    fn from(figures: &StagingFigures) -> Self {
         let flight = f64::from(figures.misses.max(STREAM)) * LINE;
         let one = |(all, latency): (BytesPerSec, Nanos)| {
             BytesPerSec((flight / latency.get().max(1) as f64 * 1e9) as u64).min(all)
@@ -78,7 +78,7 @@ impl From<&Figures> for Costs {
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Work {
+pub struct StagingWork {
     /// Blocks.
     pub blocks: usize,
     /// The largest of them.
@@ -113,7 +113,7 @@ pub fn copies_at_once(costs: &Costs, stay: bool) -> u32 {
 
 /// How threads and buffers are divided.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Split {
+pub struct ThreadSplit {
     /// Threads that run the kernel.
     pub workers: u32,
     /// Threads that copy.
@@ -191,9 +191,9 @@ impl fmt::Display for Why {
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Decision {
+pub enum StagingDecision {
     /// Stage.
-    Staged(Split),
+    Staged(ThreadSplit),
     /// Run in place.
     InPlace(Why),
 }
@@ -206,30 +206,30 @@ const ALIKE: f64 = 1.02;
 
 /// Decides. `None` where the figures are not known.
 #[must_use]
-pub fn decide(costs: Option<&Costs>, work: &Work) -> Decision {
+pub fn decide(costs: Option<&Costs>, work: &StagingWork) -> StagingDecision {
     let largest = work.largest.get().max(1);
     if work.blocks == 0 || work.total == Bytes::ZERO {
-        return Decision::InPlace(Why::Nothing);
+        return StagingDecision::InPlace(Why::Nothing);
     }
     if work.one_tier {
-        return Decision::InPlace(Why::OneTier);
+        return StagingDecision::InPlace(Why::OneTier);
     }
     if work.threads < 2 {
-        return Decision::InPlace(Why::OneThread);
+        return StagingDecision::InPlace(Why::OneThread);
     }
     if work.blocks < 2 {
-        return Decision::InPlace(Why::OneBlock);
+        return StagingDecision::InPlace(Why::OneBlock);
     }
     let slots = work.room.get() / largest;
     if slots < 2 {
-        return Decision::InPlace(Why::NoRoom {
+        return StagingDecision::InPlace(Why::NoRoom {
             wanted: Bytes(largest.saturating_mul(2)),
             room: work.room,
         });
     }
-    let Some(costs) = costs else { return Decision::InPlace(Why::NoFigures) };
+    let Some(costs) = costs else { return StagingDecision::InPlace(Why::NoFigures) };
     if work.total <= costs.cache {
-        return Decision::InPlace(Why::FitsCache { total: work.total, cache: costs.cache });
+        return StagingDecision::InPlace(Why::FitsCache { total: work.total, cache: costs.cache });
     }
     let in_place = in_place(costs, work);
     let splits = (1..work.threads).map(|workers| (workers, work.threads - workers));
@@ -243,16 +243,22 @@ pub fn decide(costs: Option<&Costs>, work: &Work) -> Decision {
         busy(a).total_cmp(&busy(b)).then(b.1.cmp(&a.1))
     });
     let Some((seconds, workers, migrators)) = best else {
-        return Decision::InPlace(Why::OneThread);
+        return StagingDecision::InPlace(Why::OneThread);
     };
     let (expected, without) = (nanos(seconds), nanos(in_place));
     if seconds >= in_place * WORTH {
-        return Decision::InPlace(Why::NoGain { staged: expected, in_place: without });
+        return StagingDecision::InPlace(Why::NoGain { staged: expected, in_place: without });
     }
     let slots = slots
         .min(u64::from(wanted_slots(workers, migrators, work.back || work.stay)))
         .min(work.blocks as u64) as u32;
-    Decision::Staged(Split { workers, migrators, slots: slots.max(2), expected, in_place: without })
+    StagingDecision::Staged(ThreadSplit {
+        workers,
+        migrators,
+        slots: slots.max(2),
+        expected,
+        in_place: without,
+    })
 }
 
 /// A buffer each for what is worked on, one ahead of each worker, and one for each copy under way,
@@ -285,7 +291,7 @@ fn carried(costs: &Costs, stay: bool, threads: u32) -> f64 {
 }
 
 /// How often a block is carried: pages go home in any case.
-fn ways(work: &Work) -> f64 {
+fn ways(work: &StagingWork) -> f64 {
     if work.back || work.stay {
         2.0
     } else {
@@ -301,7 +307,7 @@ struct Passes {
     cached: f64,
 }
 
-fn passes(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> Passes {
+fn passes(costs: &Costs, work: &StagingWork, workers: u32, migrators: u32) -> Passes {
     // Copies go through the cache as well: a block that is read and one that is written by each of
     // those who copy.
     let blocks = u64::from(workers) + 2 * u64::from(migrators);
@@ -315,23 +321,25 @@ fn passes(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> Passes {
 
 /// What the model expects of `threads`, of a division that somebody else chose as well.
 #[must_use]
-pub fn expected(costs: &Costs, work: &Work, threads: Threads) -> Nanos {
+pub fn expected(costs: &Costs, work: &StagingWork, threads: Threads) -> Nanos {
     let divided = |workers, migrators| {
-        let work = Work { threads: workers + migrators, ..*work };
+        let work = StagingWork { threads: workers + migrators, ..*work };
         nanos(staged(costs, &work, workers, migrators))
     };
     match threads {
-        Threads::InPlace(threads) => nanos(in_place(costs, &Work { threads, ..*work })),
+        Threads::InPlace(threads) => nanos(in_place(costs, &StagingWork { threads, ..*work })),
         Threads::Fixed { workers, migrators } => divided(workers, migrators),
-        Threads::Auto(threads) => match decide(Some(costs), &Work { threads, ..*work }) {
-            Decision::Staged(split) => split.expected,
-            Decision::InPlace(_) => nanos(in_place(costs, &Work { threads, ..*work })),
+        Threads::Auto(threads) => match decide(Some(costs), &StagingWork { threads, ..*work }) {
+            StagingDecision::Staged(split) => split.expected,
+            StagingDecision::InPlace(_) => {
+                nanos(in_place(costs, &StagingWork { threads, ..*work }))
+            }
         },
     }
 }
 
 /// Seconds in place, all threads working.
-fn in_place(costs: &Costs, work: &Work) -> f64 {
+fn in_place(costs: &Costs, work: &StagingWork) -> f64 {
     let workers = work.threads.min(work.blocks as u32).max(1);
     let passes = passes(costs, work, workers, 0);
     let memory = passes.memory * written(work) * work.total.get() as f64
@@ -340,7 +348,7 @@ fn in_place(costs: &Costs, work: &Work) -> f64 {
 }
 
 /// Crossings of the bus by a line in one pass: what a kernel changes leaves the cache again.
-fn written(work: &Work) -> f64 {
+fn written(work: &StagingWork) -> f64 {
     if work.back {
         2.0
     } else {
@@ -348,12 +356,12 @@ fn written(work: &Work) -> f64 {
     }
 }
 
-fn compute(work: &Work, workers: u32) -> f64 {
+fn compute(work: &StagingWork, workers: u32) -> f64 {
     work.total.get() as f64 * work.passes * work.compute_ns_per_byte / 1e9 / f64::from(workers)
 }
 
 /// Seconds that the busier kind of thread takes were no bus shared.
-fn busiest(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> f64 {
+fn busiest(costs: &Costs, work: &StagingWork, workers: u32, migrators: u32) -> f64 {
     let total = work.total.get() as f64;
     let alone = |rate: BytesPerSec| total / rate.get().max(1) as f64;
     let each_byte = compute(work, 1).max(work.passes * alone(costs.fast_thread));
@@ -363,7 +371,7 @@ fn busiest(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> f64 {
 
 /// Seconds staged: the slowest of working, copying and the fast node's bus, and what cannot overlap
 /// at both ends.
-fn staged(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> f64 {
+fn staged(costs: &Costs, work: &StagingWork, workers: u32, migrators: u32) -> f64 {
     let total = work.total.get() as f64;
     let each = total / work.blocks as f64;
     let copies = ways(work);
@@ -414,8 +422,8 @@ mod tests {
         }
     }
 
-    fn work(passes: f64) -> Work {
-        Work {
+    fn work(passes: f64) -> StagingWork {
+        StagingWork {
             blocks: 200,
             largest: Bytes::mib(16),
             total: Bytes::mib(3200),
@@ -430,10 +438,10 @@ mod tests {
         }
     }
 
-    fn split(decision: Decision) -> Split {
+    fn split(decision: StagingDecision) -> ThreadSplit {
         match decision {
-            Decision::Staged(split) => split,
-            Decision::InPlace(why) => panic!("in place: {why}"),
+            StagingDecision::Staged(split) => split,
+            StagingDecision::InPlace(why) => panic!("in place: {why}"),
         }
     }
 
@@ -463,9 +471,9 @@ mod tests {
     fn addresses_that_stay_cost_more_and_pay_later() {
         let costs = degraded();
         let copied = |passes| split(decide(Some(&costs), &work(passes)));
-        let moved = |passes| decide(Some(&costs), &Work { stay: true, ..work(passes) });
+        let moved = |passes| decide(Some(&costs), &StagingWork { stay: true, ..work(passes) });
         assert!(
-            matches!(moved(3.0), Decision::InPlace(Why::NoGain { .. })),
+            matches!(moved(3.0), StagingDecision::InPlace(Why::NoGain { .. })),
             "two moves of 2.3 us a page are not paid back"
         );
         assert!(copied(3.0).expected < copied(3.0).in_place);
@@ -477,37 +485,37 @@ mod tests {
         assert!(many.expected.as_secs_f64() >= alone, "{many:?}");
         let dear = Costs { moves: MoveCosts { page: Nanos::millis(1), ..costs.moves }, ..costs };
         assert!(matches!(
-            decide(Some(&dear), &Work { stay: true, ..work(40.0) }),
-            Decision::InPlace(_)
+            decide(Some(&dear), &StagingWork { stay: true, ..work(40.0) }),
+            StagingDecision::InPlace(_)
         ));
     }
 
     #[test]
     fn what_cannot_pay_runs_in_place_and_says_why() {
         let costs = degraded();
-        let why = |costs: Option<&Costs>, work: Work| match decide(costs, &work) {
-            Decision::InPlace(why) => why.to_string(),
-            Decision::Staged(split) => panic!("staged: {split:?}"),
+        let why = |costs: Option<&Costs>, work: StagingWork| match decide(costs, &work) {
+            StagingDecision::InPlace(why) => why.to_string(),
+            StagingDecision::Staged(split) => panic!("staged: {split:?}"),
         };
         let c = Some(&costs);
         assert!(why(c, work(1.0)).contains("too few passes"));
-        assert!(why(c, Work { one_tier: true, ..work(9.0) }).contains("fast node already"));
-        assert!(why(c, Work { threads: 1, ..work(9.0) }).contains("one thread"));
-        assert!(why(c, Work { blocks: 1, ..work(9.0) }).contains("one block"));
-        assert!(why(c, Work { blocks: 0, ..work(9.0) }).contains("nothing"));
-        assert!(why(c, Work { room: Bytes::mib(20), ..work(9.0) }).contains("32 MiB"));
-        assert!(why(c, Work { total: Bytes::mib(20), largest: Bytes::mib(1), ..work(9.0) })
+        assert!(why(c, StagingWork { one_tier: true, ..work(9.0) }).contains("fast node already"));
+        assert!(why(c, StagingWork { threads: 1, ..work(9.0) }).contains("one thread"));
+        assert!(why(c, StagingWork { blocks: 1, ..work(9.0) }).contains("one block"));
+        assert!(why(c, StagingWork { blocks: 0, ..work(9.0) }).contains("nothing"));
+        assert!(why(c, StagingWork { room: Bytes::mib(20), ..work(9.0) }).contains("32 MiB"));
+        assert!(why(c, StagingWork { total: Bytes::mib(20), largest: Bytes::mib(1), ..work(9.0) })
             .contains("cache"));
         assert!(why(None, work(9.0)).contains("terrace probe"));
-        let heavy = Work { compute_ns_per_byte: 50.0, ..work(9.0) };
+        let heavy = StagingWork { compute_ns_per_byte: 50.0, ..work(9.0) };
         assert!(why(c, heavy).contains("expected staged"), "computing bounds it");
-        let cached = Work { largest: Bytes::mib(1), ..work(1.5) };
+        let cached = StagingWork { largest: Bytes::mib(1), ..work(1.5) };
         assert!(why(c, cached).contains("in place"), "later passes come from the cache");
     }
 
     /// `bench/machines/stage-degraded.toml`, as `stage_bench` sees it: two workers fill the fast
     /// node, one copy the slow one.
-    fn wide() -> (Costs, Work) {
+    fn wide() -> (Costs, StagingWork) {
         let (slow, fast) = (BytesPerSec(7_143_000_000), gb(40));
         let costs = Costs {
             slow,
@@ -522,7 +530,7 @@ mod tests {
         let (largest, total) = (Bytes::mib(2), Bytes::mib(128));
         (
             costs,
-            Work {
+            StagingWork {
                 blocks: 64,
                 largest,
                 total,
@@ -562,29 +570,36 @@ mod tests {
         // Four workers with 1 MiB each fill 4 MiB; with copies beside them nothing stays there from
         // pass to pass.
         let costs = Costs { cache: Bytes::mib(4), ..degraded() };
-        let small =
-            Work { largest: Bytes::mib(1), total: Bytes::mib(128), blocks: 128, ..work(5.0) };
+        let small = StagingWork {
+            largest: Bytes::mib(1),
+            total: Bytes::mib(128),
+            blocks: 128,
+            ..work(5.0)
+        };
         let alone = passes(&costs, &small, 4, 0);
         let beside = passes(&costs, &small, 4, 8);
         assert_eq!((alone.memory, beside.memory), (1.0, 5.0));
-        let tiny = Work { largest: Bytes(200 << 10), ..small };
+        let tiny = StagingWork { largest: Bytes(200 << 10), ..small };
         assert_eq!(passes(&costs, &tiny, 4, 8).memory, 1.0);
     }
 
     #[test]
     fn results_that_go_back_cost_twice_the_copies() {
         let there = split(decide(Some(&degraded()), &work(4.0)));
-        let back = split(decide(Some(&degraded()), &Work { back: true, ..work(4.0) }));
+        let back = split(decide(Some(&degraded()), &StagingWork { back: true, ..work(4.0) }));
         assert!(back.expected > there.expected && back.migrators >= there.migrators);
     }
 
     #[test]
     fn stores_that_read_first_cost_the_bus_and_copies_stop_where_it_is_busy() {
-        let seconds = |w: Work| split(decide(Some(&degraded()), &w)).expected.as_secs_f64();
-        let (past, through) = (seconds(work(8.0)), seconds(Work { read_first: true, ..work(8.0) }));
-        assert!(through > past && through < past * 1.2, "{past} {through}");
+        let seconds = |w: StagingWork| split(decide(Some(&degraded()), &w)).expected.as_secs_f64();
         let (past, through) =
-            (Work { back: true, ..work(9.0) }, Work { back: true, read_first: true, ..work(9.0) });
+            (seconds(work(8.0)), seconds(StagingWork { read_first: true, ..work(8.0) }));
+        assert!(through > past && through < past * 1.2, "{past} {through}");
+        let (past, through) = (
+            StagingWork { back: true, ..work(9.0) },
+            StagingWork { back: true, read_first: true, ..work(9.0) },
+        );
         assert!(seconds(through) > seconds(past));
         assert_eq!(copies_at_once(&degraded(), false), 2, "10 GB/s by 4 a thread");
         assert_eq!(copies_at_once(&Costs { copy_thread: gb(10), ..degraded() }, false), 1);
@@ -593,15 +608,15 @@ mod tests {
 
     #[test]
     fn what_kernels_change_leaves_the_cache_in_each_pass() {
-        let changed = Work { back: true, ..work(8.0) };
+        let changed = StagingWork { back: true, ..work(8.0) };
         let (read, both) = (in_place(&degraded(), &work(8.0)), in_place(&degraded(), &changed));
         assert!((both / read - 2.0).abs() < 1e-9, "{read} {both}");
         // Copies there and back are as much as one pass in place: from two on it pays.
         assert!(matches!(
-            decide(Some(&degraded()), &Work { back: true, ..work(1.0) }),
-            Decision::InPlace(_)
+            decide(Some(&degraded()), &StagingWork { back: true, ..work(1.0) }),
+            StagingDecision::InPlace(_)
         ));
-        let s = split(decide(Some(&degraded()), &Work { back: true, ..work(3.0) }));
+        let s = split(decide(Some(&degraded()), &StagingWork { back: true, ..work(3.0) }));
         assert!(s.in_place.get() as f64 > 1.5 * s.expected.get() as f64, "{s:?}");
     }
 
@@ -619,7 +634,8 @@ mod tests {
 
     #[test]
     fn buffers_keep_to_the_room() {
-        let s = split(decide(Some(&degraded()), &Work { room: Bytes::mib(50), ..work(20.0) }));
+        let s =
+            split(decide(Some(&degraded()), &StagingWork { room: Bytes::mib(50), ..work(20.0) }));
         assert_eq!(s.slots, 3);
     }
 }

@@ -1,7 +1,7 @@
 //! The pipeline itself: threads, buffers and what becomes of each block.
 
-use super::adapt::{Adapt, Window};
-use super::api::{Mode, Options, Report, StageError, Threads};
+use super::adapt::{Adapt, AdaptWindow};
+use super::api::{StageError, StagingMode, StagingOptions, StagingReport, Threads};
 use super::blocks::{ask, said, Block, Blocks};
 use super::copies::{Copies, Part};
 use super::copy::past_caches;
@@ -16,14 +16,14 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use terrace_sys::{now, Mapping, SysError};
+use terrace_sys::{now, AnonymousMapping, SysError};
 use terrace_types::{Bytes, Nanos, Tick};
 
 /// Runs `kernel` on every block (its number, and its elements) and keeps what it makes of them.
 /// Blocks are ranges of `data`; kernels of different blocks run at the same time and in no certain
 /// order. What lies in no block is not touched.
 ///
-/// `blocks` is asked for the first [`Options::ahead`] before anything runs, and for each further
+/// `blocks` is asked for the first [`StagingOptions::ahead`] before anything runs, and for each further
 /// one when there is room for it, by one thread at a time. A range that overlaps any earlier one or
 /// leaves the data ends the run: see [`StageError`].
 ///
@@ -32,9 +32,9 @@ use terrace_types::{Bytes, Nanos, Tick};
 pub fn stage_update<T: Copy + Send + Sync>(
     data: &mut [T],
     blocks: impl IntoIterator<Item = Range<usize>, IntoIter: Send>,
-    options: &Options,
+    options: &StagingOptions,
     kernel: impl Fn(usize, &mut [T]) + Sync,
-) -> Result<Report, StageError> {
+) -> Result<StagingReport, StageError> {
     let base = data.as_mut_ptr();
     let blocks = Blocks::new::<T>(data.len(), Box::new(blocks.into_iter()));
     let run = |block: usize, at: *mut u8, bytes: usize, _: Buffers<'_>| {
@@ -55,9 +55,9 @@ pub fn stage_update<T: Copy + Send + Sync>(
 pub fn stage_read<T: Copy + Send + Sync>(
     data: &[T],
     blocks: impl IntoIterator<Item = Range<usize>, IntoIter: Send>,
-    options: &Options,
+    options: &StagingOptions,
     kernel: impl Fn(usize, &[T]) + Sync,
-) -> Result<Report, StageError> {
+) -> Result<StagingReport, StageError> {
     let base = data.as_ptr().cast_mut();
     let blocks = Blocks::new::<T>(data.len(), Box::new(blocks.into_iter()));
     let run = |block: usize, at: *mut u8, bytes: usize, _: Buffers<'_>| {
@@ -71,7 +71,7 @@ pub fn stage_read<T: Copy + Send + Sync>(
 }
 
 /// The buffers that a block lies in; none where it lies in the data itself.
-pub type Buffers<'a> = Option<&'a Arc<Mapping>>;
+pub type Buffers<'a> = Option<&'a Arc<AnonymousMapping>>;
 
 /// [`stage_update`] of bytes (`back`) or [`stage_read`], for languages whose kernels may keep what
 /// they were given: a kernel gets the address of its block as well, and the buffers it lies in,
@@ -83,9 +83,9 @@ pub fn stage_held(
     data: &mut [u8],
     back: bool,
     blocks: impl IntoIterator<Item = Range<usize>, IntoIter: Send>,
-    options: &Options,
+    options: &StagingOptions,
     kernel: impl Fn(usize, &mut [u8], Buffers<'_>) + Sync,
-) -> Result<Report, StageError> {
+) -> Result<StagingReport, StageError> {
     let base = data.as_mut_ptr();
     let blocks = Blocks::new::<u8>(data.len(), Box::new(blocks.into_iter()));
     let run = |block: usize, at: *mut u8, bytes: usize, buffers: Buffers<'_>| {
@@ -111,7 +111,7 @@ unsafe impl Sync for Address {}
 pub(super) struct Pipeline<'a> {
     base: Address,
     pub(super) back: bool,
-    pub(super) options: &'a Options,
+    pub(super) options: &'a StagingOptions,
     run: &'a (dyn Fn(usize, *mut u8, usize, Buffers<'_>) + Sync),
 }
 
@@ -129,11 +129,11 @@ struct State<'a> {
     failed: Option<StageError>,
     adapt: Option<Adapt>,
     migrators: u32,
-    window: Window,
+    window: AdaptWindow,
     window_began: Tick,
     /// When the buffers had been made and touched.
     prepared: Tick,
-    report: Report,
+    report: StagingReport,
 }
 
 impl State<'_> {
@@ -217,7 +217,7 @@ impl State<'_> {
             return;
         }
         let span = now().since(self.window_began);
-        let window = Window { span, ..self.window };
+        let window = AdaptWindow { span, ..self.window };
         if let Some(adapt) = &mut self.adapt {
             let next = adapt.told(&window);
             if next != self.migrators {
@@ -225,7 +225,7 @@ impl State<'_> {
                 self.migrators = next;
             }
         }
-        (self.window, self.window_began) = (Window::default(), now());
+        (self.window, self.window_began) = (AdaptWindow::default(), now());
     }
 }
 
@@ -233,7 +233,7 @@ impl State<'_> {
 const BLOCKS_A_WINDOW: usize = 4;
 
 impl Pipeline<'_> {
-    fn go(&self, mut blocks: Blocks<'_>) -> Result<Report, StageError> {
+    fn go(&self, mut blocks: Blocks<'_>) -> Result<StagingReport, StageError> {
         let began = now();
         blocks.look(self.options.ahead.max(1))?;
         let all = blocks.prospect(self.options.expected, self.options.largest);
@@ -241,8 +241,8 @@ impl Pipeline<'_> {
         if threads == 0 {
             return Err(StageError::NoThreads);
         }
-        let mut report = Report {
-            mode: Mode::Staged,
+        let mut report = StagingReport {
+            mode: StagingMode::Staged,
             threads,
             migrators: 0,
             slots: 0,
@@ -263,7 +263,7 @@ impl Pipeline<'_> {
                 self.staged(report, blocks, all.largest)?
             }
             Err(why) => {
-                report.mode = Mode::InPlace(why);
+                report.mode = StagingMode::InPlace(why);
                 (report.threads, report.blocks) = self.in_place(blocks, threads)?;
                 report
             }
@@ -288,10 +288,10 @@ impl Pipeline<'_> {
 
     fn staged(
         &self,
-        report: Report,
+        report: StagingReport,
         blocks: Blocks<'_>,
         largest: usize,
-    ) -> Result<Report, StageError> {
+    ) -> Result<StagingReport, StageError> {
         let began = now();
         let slots = report.slots as usize;
         let fast = self.fast(slots, largest, &blocks)?;
@@ -310,7 +310,7 @@ impl Pipeline<'_> {
             failed: None,
             migrators,
             adapt,
-            window: Window::default(),
+            window: AdaptWindow::default(),
             window_began: began,
             prepared: began,
             report,
@@ -353,7 +353,7 @@ impl Pipeline<'_> {
                 drop(fast);
                 let blocks = state.blocks.known().len();
                 let (prepared, released) = (state.prepared.since(began), now().since(ended));
-                Ok(Report {
+                Ok(StagingReport {
                     blocks,
                     migrators: state.migrators,
                     prepared,

@@ -6,7 +6,7 @@ use crate::way::MoveCosts;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
-use terrace_sys::Mapping;
+use terrace_sys::AnonymousMapping;
 use terrace_types::{Bytes, BytesPerSec, NodeId, Seed};
 
 pub(super) fn node() -> NodeId {
@@ -16,8 +16,8 @@ pub(super) fn node() -> NodeId {
         .unwrap_or_default()
 }
 
-pub(super) fn fixed(workers: u32, migrators: u32) -> Options {
-    Options::new(node(), Threads::Fixed { workers, migrators })
+pub(super) fn fixed(workers: u32, migrators: u32) -> StagingOptions {
+    StagingOptions::new(node(), Threads::Fixed { workers, migrators })
 }
 
 /// Blocks of uneven sizes over so many elements, some empty, gaps between some.
@@ -47,7 +47,7 @@ fn staged_results_are_those_of_plain_code() {
         (1, fixed(1, 1)),
         (2, fixed(3, 1)),
         (3, fixed(1, 2)),
-        (4, Options { slots: Some(2), ..fixed(2, 2) }),
+        (4, StagingOptions { slots: Some(2), ..fixed(2, 2) }),
     ] {
         let blocks = uneven(150_000, seed);
         let mut data: Vec<u64> = (0..150_000).collect();
@@ -59,7 +59,7 @@ fn staged_results_are_those_of_plain_code() {
         };
         assert_eq!(data, plain, "seed {seed}");
         let bytes: usize = blocks.iter().map(|r| r.len() * 8).sum();
-        assert_eq!((report.mode, report.blocks), (Mode::Staged, blocks.len()));
+        assert_eq!((report.mode, report.blocks), (StagingMode::Staged, blocks.len()));
         assert_eq!((report.brought, report.returned), (Bytes(bytes as u64), Bytes(bytes as u64)));
     }
 }
@@ -73,7 +73,7 @@ fn blocks_in_parts_are_whole_when_they_are_worked_on_and_when_they_are_back() {
         let mut data: Vec<u64> = (0..1_200_000).collect();
         let mut plain = data.clone();
         blocks.iter().cloned().enumerate().for_each(|(b, range)| kernel(b, &mut plain[range]));
-        let options = Options { slots: Some(slots), ..fixed(workers, migrators) };
+        let options = StagingOptions { slots: Some(slots), ..fixed(workers, migrators) };
         let report = match stage_update(&mut data, blocks.clone(), &options, kernel) {
             Err(StageError::Sys(e)) => return println!("skipped: {e}"),
             other => other.unwrap(),
@@ -110,7 +110,7 @@ fn blocks_whose_addresses_stay_are_worked_on_where_they_are() {
         let mut plain = data.clone();
         blocks.iter().cloned().enumerate().for_each(|(b, range)| kernel(b, &mut plain[range]));
         let (begin, end) = (data.as_ptr() as usize, data.as_ptr() as usize + 150_000 * 8);
-        let options = Options { keep_addresses: true, ..fixed(split.0, split.1) };
+        let options = StagingOptions { keep_addresses: true, ..fixed(split.0, split.1) };
         let firsts: Vec<usize> = blocks.iter().map(|b| begin + b.start * 8).collect();
         let result = stage_update(&mut data, blocks.clone(), &options, |block, part| {
             assert!(
@@ -123,7 +123,7 @@ fn blocks_whose_addresses_stay_are_worked_on_where_they_are() {
             Err(StageError::Sys(e)) => return println!("skipped: {e}"),
             other => other.unwrap(),
         };
-        assert_eq!((data == plain, report.mode), (true, Mode::Staged), "seed {seed}");
+        assert_eq!((data == plain, report.mode), (true, StagingMode::Staged), "seed {seed}");
         let page = terrace_sys::page_size().get() as usize;
         let whole = |b: &Range<usize>| {
             let (start, end) = (begin + b.start * 8, begin + b.end * 8);
@@ -140,7 +140,7 @@ fn blocks_whose_addresses_stay_are_worked_on_where_they_are() {
 fn a_kernel_that_panics_where_addresses_stay_may_leave_its_block_half_done() {
     let mut data = vec![1_u64; 100_000];
     let blocks: Vec<Range<usize>> = (0..10).map(|k| k * 10_000..(k + 1) * 10_000).collect();
-    let options = Options { keep_addresses: true, ..fixed(1, 1) };
+    let options = StagingOptions { keep_addresses: true, ..fixed(1, 1) };
     let panics = |block: usize, part: &mut [u64]| {
         part[0] = 2;
         assert!(block != 3, "the third");
@@ -155,7 +155,7 @@ fn a_kernel_that_panics_where_addresses_stay_may_leave_its_block_half_done() {
     let read = stage_read(&data, blocks, &options, |block, _| assert!(block != 3, "the third"));
     assert!(matches!(read, Err(StageError::Panicked { block: 3, intact: true, .. })), "{read:?}");
     // Not touched, so that nobody knows where it would go back to.
-    let fresh = Mapping::new(Bytes::mib(1), terrace_sys::Pages::Base).unwrap();
+    let fresh = AnonymousMapping::new(Bytes::mib(1), terrace_sys::MappingPages::Base).unwrap();
     // SAFETY: the mapping is this long, zeroed, aligned, and nobody else's while it lives.
     let fresh = unsafe { std::slice::from_raw_parts(fresh.as_ptr().cast_const(), 1 << 20) };
     let nowhere = stage_read(fresh, (0..4).map(|k| k << 18..(k + 1) << 18), &options, |_, _| {});
@@ -182,23 +182,26 @@ fn the_model_decides_and_the_reason_is_told() {
     let mut data: Vec<u64> = (0..60_000).collect();
     let mut plain = data.clone();
     blocks.iter().cloned().enumerate().for_each(|(b, range)| kernel(b, &mut plain[range]));
-    let auto =
-        Options { passes: 20.0, costs: Some(costs()), ..Options::new(node(), Threads::Auto(3)) };
+    let auto = StagingOptions {
+        passes: 20.0,
+        costs: Some(costs()),
+        ..StagingOptions::new(node(), Threads::Auto(3))
+    };
     match stage_update(&mut data, blocks.clone(), &auto, kernel) {
         Err(StageError::Sys(e)) => return println!("skipped: {e}"),
-        other => assert_eq!(other.unwrap().mode, Mode::Staged),
+        other => assert_eq!(other.unwrap().mode, StagingMode::Staged),
     }
     assert_eq!(data, plain);
     let cases = [
-        (Options { slow: Some(node()), ..auto.clone() }, Why::OneTier),
-        (Options { costs: None, ..auto.clone() }, Why::NoFigures),
-        (Options { threads: Threads::Auto(1), ..auto.clone() }, Why::OneThread),
-        (Options { threads: Threads::InPlace(2), ..auto.clone() }, Why::Asked),
+        (StagingOptions { slow: Some(node()), ..auto.clone() }, Why::OneTier),
+        (StagingOptions { costs: None, ..auto.clone() }, Why::NoFigures),
+        (StagingOptions { threads: Threads::Auto(1), ..auto.clone() }, Why::OneThread),
+        (StagingOptions { threads: Threads::InPlace(2), ..auto.clone() }, Why::Asked),
     ];
     for (options, why) in cases {
         let mut data: Vec<u64> = (0..60_000).collect();
         let report = stage_update(&mut data, blocks.clone(), &options, kernel).unwrap();
-        assert_eq!((report.mode, report.brought), (Mode::InPlace(why), Bytes::ZERO));
+        assert_eq!((report.mode, report.brought), (StagingMode::InPlace(why), Bytes::ZERO));
         assert_eq!(data, plain, "{why}");
     }
 }
@@ -206,9 +209,9 @@ fn the_model_decides_and_the_reason_is_told() {
 #[test]
 fn nothing_to_do_is_done_and_no_threads_are_an_error() {
     let mut none: Vec<u64> = Vec::new();
-    for options in [fixed(2, 1), Options::new(node(), Threads::Auto(4))] {
+    for options in [fixed(2, 1), StagingOptions::new(node(), Threads::Auto(4))] {
         let report = stage_update(&mut none, [], &options, |_, _| panic!("no block")).unwrap();
-        assert_eq!((report.mode, report.blocks), (Mode::InPlace(Why::Nothing), 0));
+        assert_eq!((report.mode, report.blocks), (StagingMode::InPlace(Why::Nothing), 0));
     }
     let mut data = [1_u64; 10];
     let calls = AtomicUsize::new(0);
@@ -268,10 +271,14 @@ fn a_kernel_that_panics_is_an_error_and_the_source_is_whole() {
         assert!(data.chunks(500).all(|b| b.iter().all(|x| *x == b[0])));
     }
     let mut data: Vec<u64> = vec![1; 20_000];
-    let result =
-        stage_update(&mut data, blocks, &Options::new(node(), Threads::InPlace(2)), |block, _| {
+    let result = stage_update(
+        &mut data,
+        blocks,
+        &StagingOptions::new(node(), Threads::InPlace(2)),
+        |block, _| {
             assert!(block != 3, "three");
-        });
+        },
+    );
     assert!(
         matches!(result, Err(StageError::Panicked { block: 3, intact: false, .. })),
         "{result:?}"
@@ -282,11 +289,11 @@ fn a_kernel_that_panics_is_an_error_and_the_source_is_whole() {
 fn no_room_and_a_node_that_is_not_there() {
     let mut data = vec![0_u64; 10_000];
     let blocks = [0..5000, 5000..10_000];
-    let small = Options { room: Bytes(50_000), ..fixed(1, 1) };
+    let small = StagingOptions { room: Bytes(50_000), ..fixed(1, 1) };
     let report = stage_update(&mut data, blocks.clone(), &small, |_, part| part.fill(3)).unwrap();
-    assert!(matches!(report.mode, Mode::InPlace(Why::NoRoom { .. })));
+    assert!(matches!(report.mode, StagingMode::InPlace(Why::NoRoom { .. })));
     assert!(data.iter().all(|x| *x == 3));
-    let nowhere = Options { fast: NodeId(999), ..fixed(1, 1) };
+    let nowhere = StagingOptions { fast: NodeId(999), ..fixed(1, 1) };
     assert!(matches!(
         stage_update(&mut data, blocks, &nowhere, |_, part| part.fill(4)),
         Err(StageError::Sys(_))
@@ -315,7 +322,7 @@ fn buffers_that_somebody_keeps_outlive_the_run() {
         let part = unsafe { std::slice::from_raw_parts(*at as *const u8, 10_000) };
         assert!(part.iter().all(|x| *x == part[0] && *x < 4));
     }
-    let options = Options::new(node(), Threads::InPlace(1));
+    let options = StagingOptions::new(node(), Threads::InPlace(1));
     stage_held(&mut data, false, std::iter::once(0..100), &options, |_, _, buffers| {
         assert!(buffers.is_none())
     })

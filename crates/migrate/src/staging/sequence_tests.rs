@@ -10,17 +10,22 @@ use std::sync::{Mutex, Weak};
 use terrace_types::Bytes;
 
 /// Ways to work, each with blocks asked for one by one.
-fn ways() -> [Options; 4] {
-    let one = |o: Options| Options { ahead: 1, ..o };
+fn ways() -> [StagingOptions; 4] {
+    let one = |o: StagingOptions| StagingOptions { ahead: 1, ..o };
     [
-        one(Options { slots: Some(3), ..fixed(2, 1) }),
-        one(Options { keep_addresses: true, slow: Some(node()), slots: Some(2), ..fixed(1, 2) }),
-        one(Options::new(node(), Threads::InPlace(3))),
-        one(Options {
+        one(StagingOptions { slots: Some(3), ..fixed(2, 1) }),
+        one(StagingOptions {
+            keep_addresses: true,
+            slow: Some(node()),
+            slots: Some(2),
+            ..fixed(1, 2)
+        }),
+        one(StagingOptions::new(node(), Threads::InPlace(3))),
+        one(StagingOptions {
             passes: 20.0,
             costs: Some(costs()),
             slots: Some(3),
-            ..Options::new(node(), Threads::Auto(3))
+            ..StagingOptions::new(node(), Threads::Auto(3))
         }),
     ]
 }
@@ -144,10 +149,15 @@ fn a_late_overlap_ends_the_run_with_blocks_whole_and_buffers_given_back() {
     }
     let (mut data, buffers) = (vec![1_u8; 50_000], Mutex::new(Weak::new()));
     let given = (0..40).map(|k| k * 1000..(k + 1) * 1000).chain(std::iter::once(0..1));
-    let result =
-        stage_held(&mut data, true, given, &Options { ahead: 1, ..fixed(1, 1) }, |_, _, held| {
+    let result = stage_held(
+        &mut data,
+        true,
+        given,
+        &StagingOptions { ahead: 1, ..fixed(1, 1) },
+        |_, _, held| {
             *buffers.lock().unwrap() = held.map_or_else(Weak::new, std::sync::Arc::downgrade);
-        });
+        },
+    );
     assert_eq!(result, Err(StageError::Overlap { first: 0, second: 40 }));
     assert!(buffers.lock().unwrap().upgrade().is_none(), "buffers are given back");
 }
@@ -180,7 +190,7 @@ fn a_block_larger_than_the_buffers_is_worked_on_where_it_lies() {
     let wanted = plain(data.clone(), &blocks);
     let base = data.as_ptr() as usize;
     let there = Mutex::new(Vec::new());
-    let options = Options { ahead: 2, ..fixed(2, 1) };
+    let options = StagingOptions { ahead: 2, ..fixed(2, 1) };
     let looks = |block: usize, part: &mut [u64]| {
         if part.as_ptr() as usize == base + blocks[block].start * 8 {
             there.lock().unwrap().push(block);
@@ -203,7 +213,7 @@ fn a_block_larger_than_the_buffers_is_worked_on_where_it_lies() {
         matches!(failed, Err(StageError::Panicked { block: 2, intact: false, .. })),
         "{failed:?}"
     );
-    let told = Options { largest: Some(Bytes(85_000 * 8)), ..options };
+    let told = StagingOptions { largest: Some(Bytes(85_000 * 8)), ..options };
     let failed = stage_update(&mut data, blocks.clone(), &told, fails);
     assert!(
         matches!(failed, Err(StageError::Panicked { block: 2, intact: true, .. })),
@@ -218,7 +228,7 @@ fn blocks_on_their_way_back_are_completed_when_a_kernel_fails() {
     for round in 0..12 {
         let mut data = vec![1_u64; 4 * EACH];
         let turn = AtomicUsize::new(0);
-        let options = Options { slots: Some(4), ..fixed(1, 1 + round % 2) };
+        let options = StagingOptions { slots: Some(4), ..fixed(1, 1 + round % 2) };
         let result = stage_update(
             &mut data,
             (0..4).map(|k| k * EACH..(k + 1) * EACH),
@@ -240,7 +250,7 @@ fn blocks_on_their_way_back_are_completed_when_a_kernel_fails() {
 
 #[test]
 fn the_model_goes_by_what_is_expected() {
-    let run = |options: &Options| {
+    let run = |options: &StagingOptions| {
         let mut at = 0;
         let unknown = std::iter::from_fn(|| {
             at += 1000;
@@ -248,24 +258,25 @@ fn the_model_goes_by_what_is_expected() {
         });
         stage_read(&[7_u64; 60_000][..], unknown, options, |_, _| {})
     };
-    let auto = Options {
+    let auto = StagingOptions {
         ahead: 1,
         passes: 20.0,
         costs: Some(costs()),
-        ..Options::new(node(), Threads::Auto(3))
+        ..StagingOptions::new(node(), Threads::Auto(3))
     };
     let Some(staged) = here(run(&auto)) else { return };
-    assert_eq!(staged.unwrap().mode, Mode::Staged, "it is taken to go over all of the data");
-    let one = Options { expected: Some(1), ..auto.clone() };
+    assert_eq!(staged.unwrap().mode, StagingMode::Staged, "it is taken to go over all of the data");
+    let one = StagingOptions { expected: Some(1), ..auto.clone() };
     let report = run(&one).unwrap();
     assert_eq!(
         (report.mode, report.blocks),
-        (Mode::InPlace(Why::OneBlock), 60),
+        (StagingMode::InPlace(Why::OneBlock), 60),
         "told too few, it does them all the same"
     );
     let small = Costs { cache: Bytes(9000), ..costs() };
-    let cached = run(&Options { expected: Some(1), costs: Some(small), ..auto.clone() }).unwrap();
-    assert!(matches!(cached.mode, Mode::InPlace(_)));
-    let told = Options { largest: Some(Bytes(1 << 40)), ..auto };
-    assert!(matches!(run(&told).unwrap().mode, Mode::InPlace(Why::NoRoom { .. })));
+    let cached =
+        run(&StagingOptions { expected: Some(1), costs: Some(small), ..auto.clone() }).unwrap();
+    assert!(matches!(cached.mode, StagingMode::InPlace(_)));
+    let told = StagingOptions { largest: Some(Bytes(1 << 40)), ..auto };
+    assert!(matches!(run(&told).unwrap().mode, StagingMode::InPlace(Why::NoRoom { .. })));
 }

@@ -7,8 +7,8 @@ pub use readings::{Foreseen, NodeTally, Touched};
 use super::estimate::{Curve, Looks};
 use super::exact::{covers, parts, Exact};
 use super::round::{Behind, Pages, Round, FIRST_EXACT};
-use super::span::Span;
-use super::{PageLooks, PageWrites, Sighting, Sweeps, Told};
+use super::span::LogDuration;
+use super::{PageEvidence, PageLooks, PageWrites, Sighting, Sweeps};
 use terrace_types::{
     Area, Bytes, Move, Nanos, NodeId, PageFlags, PageStat, Pid, Tick, Vpn, VpnRange,
 };
@@ -48,7 +48,7 @@ impl Default for HeatParams {
 }
 
 /// Steps of a span off when heat has shifted: four octaves.
-const SHIFTED: u8 = 4 * Span::STEPS_AN_OCTAVE;
+const SHIFTED: u8 = 4 * LogDuration::STEPS_AN_OCTAVE;
 
 /// What became of a round of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -253,7 +253,7 @@ impl HeatMap {
         self.last = Some(now);
         let memory = (self.params.memory.as_secs_f64() as f32).max(1e-3);
         // Rare looks are worth keeping longer: a round takes away no more than half a memory.
-        self.fade_left += Span::fading(elapsed.min(memory / 2.0), memory);
+        self.fade_left += LogDuration::fading(elapsed.min(memory / 2.0), memory);
         let codes = self.fade_left.floor().clamp(0.0, 255.0);
         self.fade_left = (self.fade_left - codes).clamp(0.0, 1.0);
         if codes < 1.0 {
@@ -266,7 +266,7 @@ impl HeatMap {
                 b.write = b.write.faded(codes as u8);
             }
             for (page, b) in area.pages.iter_mut().zip(behind) {
-                if b.access == Span::NONE && b.write == Span::NONE {
+                if b.access == LogDuration::NONE && b.write == LogDuration::NONE {
                     page.flags = page.flags.without(PageFlags::KNOWN);
                 }
             }
@@ -277,7 +277,7 @@ impl HeatMap {
     /// say what is hot, and not what was.
     pub fn doubt(&mut self) {
         for b in self.behind.iter_mut().flatten() {
-            b.access = b.access.faded(SHIFTED).max(b.access.min(Span::LEAST));
+            b.access = b.access.faded(SHIFTED).max(b.access.min(LogDuration::LEAST));
         }
     }
 
@@ -314,8 +314,9 @@ impl HeatMap {
 
     fn absorb_writes(&mut self, of: &PageWrites, looked: &[(Pid, VpnRange)]) -> u64 {
         let window = of.window.as_secs_f64() as f32;
-        let looks =
-            |told: &Told| Looks::estimated(told.per_second, told.over.as_secs_f64() as f32, window);
+        let looks = |told: &PageEvidence| {
+            Looks::estimated(told.per_second, told.over.as_secs_f64() as f32, window)
+        };
         let table: Vec<(Option<Looks>, bool)> =
             of.told.iter().map(|told| (looks(told), told.dirty)).collect();
         if !table.iter().any(|(looks, _)| looks.is_some()) {

@@ -217,7 +217,7 @@ fn looks_beyond_what_is_mapped_are_stray() {
 
 #[test]
 fn writes_by_page_are_taken_as_they_are_told() {
-    let told = |per_second, dirty| Told { per_second, over: Nanos::millis(30), dirty };
+    let told = |per_second, dirty| PageEvidence { per_second, over: Nanos::millis(30), dirty };
     let writes = |start: u64, found: &[u8]| PageWrites {
         pid: Pid(1),
         start: Vpn(start),
@@ -270,7 +270,7 @@ fn looks_at_ten(hits: u8) -> PageLooks {
 }
 
 fn written_at_ten(per_second: f32) -> PageWrites {
-    let told = vec![Told { per_second, over: Nanos::millis(30), dirty: true }];
+    let told = vec![PageEvidence { per_second, over: Nanos::millis(30), dirty: true }];
     PageWrites { pid: Pid(1), start: Vpn(0), window: Nanos::micros(300), told, found: vec![0; 10] }
 }
 

@@ -99,7 +99,7 @@ impl PageLooks {
 
 /// What a window says of pages found alike in it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Told {
+pub struct PageEvidence {
     /// Writes a second.
     pub per_second: f32,
     /// Time looked at that stands behind it.
@@ -118,7 +118,7 @@ pub struct PageWrites {
     /// Time to the first look into the window: more than some writes in it are not told apart.
     pub window: Nanos,
     /// What can be told of a page.
-    pub told: Vec<Told>,
+    pub told: Vec<PageEvidence>,
     /// By page, which of `told`; what is not there was not looked at.
     pub found: Vec<u8>,
 }
@@ -131,7 +131,7 @@ impl PageWrites {
     }
 
     /// Neighbours that are alike, in order.
-    pub fn runs(&self) -> impl Iterator<Item = (VpnRange, Told)> + '_ {
+    pub fn runs(&self) -> impl Iterator<Item = (VpnRange, PageEvidence)> + '_ {
         let mut at = self.start.0;
         self.found.chunk_by(|a, b| a == b).filter_map(move |run| {
             let start = Vpn(at);

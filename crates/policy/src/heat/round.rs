@@ -2,15 +2,15 @@
 
 use super::attribute::Share;
 use super::estimate::{Curve, Looks};
-use super::span::Span;
+use super::span::LogDuration;
 use super::PageLooks;
 use terrace_types::{Heat, PageFlags, PageStat, Vpn};
 
 /// Evidence behind one page: time looked at for accesses, and for writes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Behind {
-    pub access: Span,
-    pub write: Span,
+    pub access: LogDuration,
+    pub write: LogDuration,
 }
 
 /// What holds for all findings of a round.
@@ -65,7 +65,7 @@ impl Memo {
     fn at(
         &mut self,
         page: &PageStat,
-        behind: [Span; 2],
+        behind: [LogDuration; 2],
         code: u8,
         joined: impl FnOnce() -> Joined,
     ) -> Joined {
@@ -111,8 +111,9 @@ impl Round<'_> {
                 continue;
             }
             let Some(looks) = table.get(usize::from(*hits)) else { continue };
-            let known =
-                memo.at(page, [b.access, Span::NONE], *hits, || self.joined(looks, page, b.access));
+            let known = memo.at(page, [b.access, LogDuration::NONE], *hits, || {
+                self.joined(looks, page, b.access)
+            });
             self.access(looks, known, page, b, self.dither(start, i));
         }
     }
@@ -126,7 +127,7 @@ impl Round<'_> {
         dither: u32,
     ) {
         (page.reads, page.writes) = (known.reads, known.writes);
-        b.access = Span::from_seconds(known.time, dither);
+        b.access = LogDuration::from_seconds(known.time, dither);
         if looks.hits > 0.0 {
             page.flags = page.flags.with(PageFlags::REFERENCED);
         }
@@ -135,7 +136,7 @@ impl Round<'_> {
 
     /// What looks make of a page's heat and of the time looked at. They tell accesses, and not
     /// which of them are writes: that share stays as it was.
-    fn joined(&self, looks: &Looks, page: &PageStat, behind: Span) -> Joined {
+    fn joined(&self, looks: &Looks, page: &PageStat, behind: LogDuration) -> Joined {
         let mut page = *page;
         let had = behind.seconds() * self.prior;
         let writes = page.writes.per_second();
@@ -176,7 +177,7 @@ impl Round<'_> {
                 had *= 0.25;
             }
             let rate = (old * had + rate * time) / (had + time);
-            b.access = Span::from_seconds(had + time, self.dither(start, i));
+            b.access = LogDuration::from_seconds(had + time, self.dither(start, i));
             publish(page, rate, page.writes.per_second(), self.write_window);
             self.know(page, had + time >= self.enough);
         }
@@ -212,7 +213,7 @@ impl Round<'_> {
 
     fn write(&self, known: Joined, page: &mut PageStat, b: &mut Behind, dirty: bool, dither: u32) {
         (page.reads, page.writes) = (known.reads, known.writes);
-        b.write = Span::from_seconds(known.time, dither);
+        b.write = LogDuration::from_seconds(known.time, dither);
         if dirty {
             page.flags = page.flags.with(PageFlags::DIRTY).with(PageFlags::REFERENCED);
         }
@@ -226,7 +227,7 @@ impl Round<'_> {
         let mut page = *page;
         let (mut rate, time) = looks.join(self.curve, page.writes.per_second(), b.write.seconds());
         let accesses = page.reads.per_second() + page.writes.per_second();
-        if looked && b.access != Span::NONE {
+        if looked && b.access != LogDuration::NONE {
             rate = rate.min(accesses + ROOM / b.access.seconds());
         }
         publish(&mut page, accesses, rate, self.write_window);
@@ -243,7 +244,7 @@ impl Round<'_> {
     /// way.
     fn dither(&self, start: Vpn, i: usize) -> u32 {
         let mixed = ((start.0 + i as u64) ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> (64 - Span::DITHER_BITS)) as u32
+        (mixed >> (64 - LogDuration::DITHER_BITS)) as u32
     }
 }
 

@@ -12,9 +12,9 @@ const UNIT: f32 = 1e-6;
 
 /// Seconds of evidence, on a logarithmic scale from one microsecond to about an hour; 0: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Span(pub u8);
+pub struct LogDuration(pub u8);
 
-impl Span {
+impl LogDuration {
     /// Nothing.
     pub const NONE: Self = Self(0);
 
@@ -64,18 +64,18 @@ mod tests {
     fn a_byte_holds_a_microsecond_to_an_hour_within_a_tenth() {
         for exponent in 0..31 {
             let seconds = UNIT * (exponent as f32).exp2() * 1.3;
-            let back = Span::from_seconds(seconds, 1 << 19).seconds();
+            let back = LogDuration::from_seconds(seconds, 1 << 19).seconds();
             assert!((back / seconds - 1.0).abs() < 0.13, "{seconds} {back}");
         }
-        assert_eq!(Span::from_seconds(0.0, 900_000), Span::NONE);
-        assert_eq!(Span::from_seconds(f32::NAN, 0), Span::NONE);
-        assert_eq!(Span::from_seconds(1e30, 0), Span(255));
+        assert_eq!(LogDuration::from_seconds(0.0, 900_000), LogDuration::NONE);
+        assert_eq!(LogDuration::from_seconds(f32::NAN, 0), LogDuration::NONE);
+        assert_eq!(LogDuration::from_seconds(1e30, 0), LogDuration(255));
     }
 
     #[test]
     fn fading_by_one_memory_leaves_a_third() {
-        let span = Span::from_seconds(1.0, 1 << 19);
-        let faded = span.faded(Span::fading(1.0, 1.0).round() as u8).seconds();
+        let span = LogDuration::from_seconds(1.0, 1 << 19);
+        let faded = span.faded(LogDuration::fading(1.0, 1.0).round() as u8).seconds();
         assert!((faded - 0.37).abs() < 0.05, "{faded}");
     }
 }

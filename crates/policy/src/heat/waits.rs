@@ -9,7 +9,7 @@
 //! page's rate is what that mixture makes of when it was found (Robbins' empirical Bayes). Pages
 //! that are alike are told alike; two kinds of pages are told apart as far as looks part them.
 
-use super::Told;
+use super::PageEvidence;
 use terrace_types::Nanos;
 
 /// Rates tried, an octave.
@@ -26,9 +26,9 @@ const STEPS: usize = 300;
 /// window began, and how many pages were first found written by it; the times grow. `never` is how
 /// many pages were not found written.
 #[must_use]
-pub fn told(looks: &[(Nanos, u64)], never: u64) -> Vec<Told> {
+pub fn told(looks: &[(Nanos, u64)], never: u64) -> Vec<PageEvidence> {
     let (Some((first, _)), Some((last, _))) = (looks.first(), looks.last()) else {
-        return vec![Told::default()];
+        return vec![PageEvidence::default()];
     };
     let (first, last) = (first.as_secs_f64().max(1e-9), last.as_secs_f64().max(1e-9));
     let rates = grid(LOWEST / last, HIGHEST / first);
@@ -49,7 +49,7 @@ pub fn told(looks: &[(Nanos, u64)], never: u64) -> Vec<Told> {
         // Of a Gamma distribution, the time behind a rate is its mean by its variance. A page not
         // found was watched for all of it.
         let over = if class > 0 && mean > 0.0 { (mean / spread).clamp(first, last) } else { last };
-        Told { per_second: mean as f32, over: Nanos((over * 1e9) as u64), dirty: class > 0 }
+        PageEvidence { per_second: mean as f32, over: Nanos((over * 1e9) as u64), dirty: class > 0 }
     };
     (0..counts.len()).map(tell).collect()
 }
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn nothing_found_or_looked_at_is_told_as_nothing() {
-        assert_eq!(told(&[], 5), [Told::default()]);
+        assert_eq!(told(&[], 5), [PageEvidence::default()]);
         let none = told(&[(Nanos::millis(2), 0), (Nanos::millis(6), 0)], 1_000);
         assert!(none[0].per_second < 0.1 && none[0].over == Nanos::millis(6), "{none:?}");
         let all = told(&[(Nanos::millis(2), 1_000), (Nanos::millis(6), 0)], 0);

@@ -11,7 +11,7 @@ use super::paced::{
 };
 use super::{number, SetError};
 use serde::{Deserialize, Serialize};
-use terrace_machine::{rank, By, Machine};
+use terrace_machine::{rank, Machine, RankAttribute};
 use terrace_types::{MoveReason, Nanos, Plan, Seed, Snapshot, Tick};
 
 /// Parameters.
@@ -29,7 +29,7 @@ pub struct Params {
 
 /// The best tier's share of all tiers' read bandwidth; a half where that is not known.
 pub(crate) fn fast_share(machine: &Machine) -> f64 {
-    let Ok(ranking) = rank(machine, By::Bandwidth, None) else { return 0.5 };
+    let Ok(ranking) = rank(machine, RankAttribute::Bandwidth, None) else { return 0.5 };
     let rate = |t: &terrace_machine::Tier| {
         t.read_bandwidth.map(|f| f.value.get() as f64 * t.nodes.len() as f64)
     };

@@ -18,7 +18,7 @@ use super::bandwidth_balance::{shift_to, traffic};
 use super::paced::{by_value, millis, one_tier, pages, period, told, Pages, State};
 use super::{number, SetError};
 use serde::{Deserialize, Serialize};
-use terrace_machine::{rank, By, Machine, Tier};
+use terrace_machine::{rank, Machine, RankAttribute, Tier};
 use terrace_types::{Nanos, Plan, Seed, Snapshot, Tick};
 
 /// Parameters.
@@ -45,7 +45,7 @@ impl Params {
                 t.read_bandwidth.map_or(20e9, |f| f.value.get() as f64) * t.nodes.len() as f64;
             (latency, rate / 64.0)
         };
-        let tiers = match rank(machine, By::Bandwidth, None) {
+        let tiers = match rank(machine, RankAttribute::Bandwidth, None) {
             Ok(r) if r.tiers.len() > 1 => {
                 [figures(&r.tiers[0]), figures(&r.tiers[r.tiers.len() - 1])]
             }

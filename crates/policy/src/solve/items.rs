@@ -1,7 +1,7 @@
 //! Objects as the methods want them: parts with a size in grains and what each tier counts.
 
 use super::flow::BARRED;
-use super::{Object, Problem, SolveError, Split};
+use super::{Object, PlacementProblem, SolveError, TierSplit};
 
 /// What the most worthy grain counts. Counts are whole numbers: see `flow`.
 const SCALE: f64 = (1_u64 << 32) as f64;
@@ -38,11 +38,11 @@ pub(super) struct Items {
 }
 
 impl Items {
-    pub fn new(problem: &Problem) -> Result<Self, SolveError> {
+    pub fn new(problem: &PlacementProblem) -> Result<Self, SolveError> {
         check(problem)?;
         let grain = problem.grain.get();
         let columns = problem.tiers.len() + 1;
-        let worth = |o: &Object, t: &super::Tier| {
+        let worth = |o: &Object, t: &super::SolverTier| {
             o.priority.max(0.0)
                 * (o.reads.max(0.0) * t.read_gain + o.writes.max(0.0) * t.write_gain)
         };
@@ -70,8 +70,8 @@ impl Items {
                 row(o, wanted, &worths, &mut counts);
             };
             match &o.split {
-                Split::Free | Split::Ordered => add(None, o.size.get(), &o.wanted),
-                Split::Fixed(sizes) => {
+                TierSplit::Free | TierSplit::Ordered => add(None, o.size.get(), &o.wanted),
+                TierSplit::Fixed(sizes) => {
                     for (tier, size) in o.wanted.iter().zip(sizes) {
                         add(Some(*tier), size.get(), std::slice::from_ref(tier));
                     }
@@ -112,9 +112,9 @@ fn row(o: &Object, wanted: &[usize], worth: &[i64], counts: &mut Vec<i64>) {
     let mut least = i64::MAX;
     for tier in wanted {
         let here = match o.split {
-            Split::Ordered if least == i64::MAX => worth[*tier],
-            Split::Ordered => worth[*tier].min(less(least)),
-            Split::Free | Split::Fixed(_) => worth[*tier],
+            TierSplit::Ordered if least == i64::MAX => worth[*tier],
+            TierSplit::Ordered => worth[*tier].min(less(least)),
+            TierSplit::Free | TierSplit::Fixed(_) => worth[*tier],
         };
         least = least.min(here);
         row[*tier] = row[*tier].max(here);
@@ -135,7 +135,7 @@ const fn less(count: i64) -> i64 {
     count - count / FALLBACK - 1
 }
 
-fn check(problem: &Problem) -> Result<(), SolveError> {
+fn check(problem: &PlacementProblem) -> Result<(), SolveError> {
     if problem.grain.get() == 0 {
         return Err(SolveError::NoGrain);
     }
@@ -158,7 +158,7 @@ fn check(problem: &Problem) -> Result<(), SolveError> {
         if let Some(&tier) = o.wanted.iter().chain(&o.fallback).find(|t| **t >= tiers) {
             return Err(SolveError::NoSuchTier { object, tier, tiers });
         }
-        if let Split::Fixed(sizes) = &o.split {
+        if let TierSplit::Fixed(sizes) = &o.split {
             let sum = sizes.iter().try_fold(0_u64, |sum, s| sum.checked_add(s.get()));
             if sizes.len() != o.wanted.len() || sum != Some(o.size.get()) {
                 return Err(SolveError::BadSplit { object });

@@ -15,7 +15,7 @@
 //! - in a tier that was not asked for (fallback) no more than in the least of those asked for, less
 //!   a millionth, so that nobody is given better memory than asked for at somebody else's cost, and
 //!   asking is preferred to falling back;
-//! - with [`Split::Ordered`], in each tier of the list less than in those before it, by a millionth
+//! - with [`TierSplit::Ordered`], in each tier of the list less than in those before it, by a millionth
 //!   at least: the order is the wish;
 //! - nowhere, nothing. Leaving a byte out is taken only where all tiers that may hold it are full:
 //!   it costs twice the largest worth of any byte, times the number of tiers and two. That is more
@@ -29,7 +29,7 @@
 //! - *Strict* objects lie in the tiers they asked for, completely, or are refused. As many of their
 //!   bytes as possible are placed before anything else is weighed; then the least worthy are
 //!   refused first.
-//! - [`Split::Fixed`] states how many bytes belong in each tier; each such part is then placed by
+//! - [`TierSplit::Fixed`] states how many bytes belong in each tier; each such part is then placed by
 //!   the rules above.
 //!
 //! # The method, and how exact it is
@@ -51,7 +51,7 @@ use terrace_types::Bytes;
 
 /// A tier, or one node of it: a place with room.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tier {
+pub struct SolverTier {
     /// Bytes that may be placed here.
     pub capacity: Bytes,
     /// What a byte read from here gains, relative to other tiers; above zero.
@@ -62,7 +62,7 @@ pub struct Tier {
 
 /// How an object's bytes are divided among the tiers it asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Split {
+pub enum TierSplit {
     /// As the objective likes it.
     Free,
     /// As much as possible in the first, then the next: spill-over.
@@ -82,12 +82,12 @@ pub struct Object {
     pub writes: f64,
     /// Bytes asked for; counted in whole grains.
     pub size: Bytes,
-    /// Tiers asked for, by position in [`Problem::tiers`], the preferred first.
+    /// Tiers asked for, by position in [`PlacementProblem::tiers`], the preferred first.
     pub wanted: Vec<usize>,
     /// Tiers that will do where those are full. Not used when `strict`.
     pub fallback: Vec<usize>,
     /// How it is divided.
-    pub split: Split,
+    pub split: TierSplit,
     /// Completely in `wanted`, or refused.
     pub strict: bool,
     /// In one tier (each part of a fixed split for itself).
@@ -96,11 +96,11 @@ pub struct Object {
 
 /// Objects, tiers and the unit of placement.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Problem {
+pub struct PlacementProblem {
     /// Bytes that are placed together: a page.
     pub grain: Bytes,
     /// The places.
-    pub tiers: Vec<Tier>,
+    pub tiers: Vec<SolverTier>,
     /// The requests.
     pub objects: Vec<Object>,
 }
@@ -108,7 +108,7 @@ pub struct Problem {
 /// Where one part of an object lies. Objects have one part, those of fixed splits one for each tier
 /// they asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Part {
+pub struct ObjectPart {
     /// The tier that a fixed split asks for here.
     pub want: Option<usize>,
     /// Bytes for which there is no room in any tier that may hold them.
@@ -118,7 +118,7 @@ pub struct Part {
     more: Vec<(usize, Bytes)>,
 }
 
-impl Part {
+impl ObjectPart {
     /// Tiers and bytes, by ascending tier; whole grains. What is missing of the size lies nowhere.
     pub fn got(&self) -> impl Iterator<Item = (usize, Bytes)> + '_ {
         self.first.iter().chain(&self.more).copied()
@@ -127,21 +127,21 @@ impl Part {
 
 /// Where one object lies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Placed {
+pub struct PlacedObject {
     /// Strict, and without room: nothing of it is placed.
     pub refused: bool,
-    first: Part,
-    more: Vec<Part>,
+    first: ObjectPart,
+    more: Vec<ObjectPart>,
     count: usize,
 }
 
-impl Placed {
+impl PlacedObject {
     /// Its parts.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+    pub fn parts(&self) -> impl Iterator<Item = &ObjectPart> {
         std::iter::once(&self.first).chain(&self.more).take(self.count)
     }
 
-    fn push(&mut self, part: Part) {
+    fn push(&mut self, part: ObjectPart) {
         match self.count {
             0 => self.first = part,
             _ => self.more.push(part),
@@ -152,7 +152,7 @@ impl Placed {
     /// Bytes in `tier`.
     #[must_use]
     pub fn bytes_in(&self, tier: usize) -> Bytes {
-        self.parts().flat_map(Part::got).filter(|(t, _)| *t == tier).map(|(_, b)| b).sum()
+        self.parts().flat_map(ObjectPart::got).filter(|(t, _)| *t == tier).map(|(_, b)| b).sum()
     }
 
     /// Bytes for which there is no room.
@@ -166,7 +166,7 @@ impl Placed {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solution {
     /// One entry an object, in order.
-    pub placed: Vec<Placed>,
+    pub placed: Vec<PlacedObject>,
     /// What the placement counts, in bytes times worth.
     pub value: f64,
     /// No placement counts for more, whole objects divided or not (strict ones that were refused
@@ -233,7 +233,7 @@ pub enum SolveError {
 ///
 /// # Errors
 /// [`SolveError`] for a problem that cannot be posed; a lack of room is part of the answer.
-pub fn solve(problem: &Problem) -> Result<Solution, SolveError> {
+pub fn solve(problem: &PlacementProblem) -> Result<Solution, SolveError> {
     let items = items::Items::new(problem)?;
     Ok(round::place(problem, items))
 }

@@ -3,7 +3,7 @@
 
 use super::flow::{self, BARRED};
 use super::items::Items;
-use super::{exact, Part, Placed, Problem, Solution};
+use super::{exact, ObjectPart, PlacedObject, PlacementProblem, Solution};
 use terrace_types::Bytes;
 
 /// Strict objects that are refused one by one before the rest is refused together.
@@ -48,7 +48,7 @@ struct Relaxed {
     value: f64,
 }
 
-pub(super) fn place(problem: &Problem, mut items: Items) -> Solution {
+pub(super) fn place(problem: &PlacementProblem, mut items: Items) -> Solution {
     let mut refusals = 0;
     loop {
         let relaxed = relax(&items);
@@ -406,15 +406,15 @@ fn readmit(items: &mut Items, flow: &mut [u64]) {
     }
 }
 
-fn report(problem: &Problem, items: &Items, flow: &[u64]) -> Vec<Placed> {
+fn report(problem: &PlacementProblem, items: &Items, flow: &[u64]) -> Vec<PlacedObject> {
     let n = items.columns;
     let grain = problem.grain.get();
     let bytes = |units: u64| Bytes(units.saturating_mul(grain));
-    let mut placed = vec![Placed::default(); problem.objects.len()];
+    let mut placed = vec![PlacedObject::default(); problem.objects.len()];
     for (item, row) in items.list.iter().zip(flow.chunks_exact(n)) {
         let at = &mut placed[item.object];
         at.refused |= item.out;
-        let mut part = Part { want: item.want, ..Part::default() };
+        let mut part = ObjectPart { want: item.want, ..ObjectPart::default() };
         if item.out {
             part.nowhere = bytes(item.grains);
         } else {

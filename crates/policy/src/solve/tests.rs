@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 const KIB4: u64 = 4096;
 
-fn tier(grains: u64, gain: f64) -> Tier {
-    Tier { capacity: Bytes(grains * KIB4), read_gain: gain, write_gain: gain }
+fn tier(grains: u64, gain: f64) -> SolverTier {
+    SolverTier { capacity: Bytes(grains * KIB4), read_gain: gain, write_gain: gain }
 }
 
 fn object(priority: f64, grains: u64, wanted: &[usize], fallback: &[usize]) -> Object {
@@ -18,22 +18,22 @@ fn object(priority: f64, grains: u64, wanted: &[usize], fallback: &[usize]) -> O
         size: Bytes(grains * KIB4),
         wanted: wanted.to_vec(),
         fallback: fallback.to_vec(),
-        split: Split::Free,
+        split: TierSplit::Free,
         strict: false,
         whole: false,
     }
 }
 
-fn problem(tiers: Vec<Tier>, objects: Vec<Object>) -> Problem {
-    Problem { grain: Bytes(KIB4), tiers, objects }
+fn problem(tiers: Vec<SolverTier>, objects: Vec<Object>) -> PlacementProblem {
+    PlacementProblem { grain: Bytes(KIB4), tiers, objects }
 }
 
 /// What a byte counts, written down a second time from the module's text; `None` where it may not
 /// lie.
-fn counts(p: &Problem, o: &Object, tier: usize) -> Option<f64> {
+fn counts(p: &PlacementProblem, o: &Object, tier: usize) -> Option<f64> {
     let worth =
         |t: usize| o.priority * (o.reads * p.tiers[t].read_gain + o.writes * p.tiers[t].write_gain);
-    let ordered = o.split == Split::Ordered;
+    let ordered = o.split == TierSplit::Ordered;
     // Of the first so many tiers asked for.
     let least = |upto: usize| {
         let less = |least: f64, t: &usize| {
@@ -53,9 +53,9 @@ fn counts(p: &Problem, o: &Object, tier: usize) -> Option<f64> {
 
 /// What a placed byte adds besides, as the module's text has it: twice the largest worth, times the
 /// tiers and two.
-fn pull(p: &Problem) -> f64 {
+fn pull(p: &PlacementProblem) -> f64 {
     let worth =
-        |o: &Object, t: &Tier| o.priority * (o.reads * t.read_gain + o.writes * t.write_gain);
+        |o: &Object, t: &SolverTier| o.priority * (o.reads * t.read_gain + o.writes * t.write_gain);
     let pairs = p.objects.iter().flat_map(|o| p.tiers.iter().map(move |t| worth(o, t)));
     let most = pairs.fold(0.0, f64::max);
     2.0 * (p.tiers.len() as f64 + 2.0) * if most > 0.0 { most } else { 1.0 }
@@ -63,7 +63,7 @@ fn pull(p: &Problem) -> f64 {
 
 /// The optimum of the linear programme, with the whole objects of `fixed` where they are told to be
 /// (`None`: nowhere).
-fn linear(p: &Problem, fixed: &[Option<Option<usize>>]) -> Option<f64> {
+fn linear(p: &PlacementProblem, fixed: &[Option<Option<usize>>]) -> Option<f64> {
     let pull = pull(p);
     let mut lp = microlp::Problem::new(OptimizationDirection::Maximize);
     let mut by_tier: Vec<Vec<(Variable, f64)>> = vec![Vec::new(); p.tiers.len()];
@@ -100,11 +100,11 @@ fn linear(p: &Problem, fixed: &[Option<Option<usize>>]) -> Option<f64> {
 }
 
 /// The solver's result in the same measure.
-fn measured(p: &Problem, s: &Solution) -> f64 {
+fn measured(p: &PlacementProblem, s: &Solution) -> f64 {
     let pull = pull(p);
     let mut sum = 0.0;
     for (o, placed) in p.objects.iter().zip(&s.placed) {
-        for (t, bytes) in placed.parts().flat_map(Part::got) {
+        for (t, bytes) in placed.parts().flat_map(ObjectPart::got) {
             let counted = counts(p, o, t).expect("lies where it may not");
             sum += (bytes.get() / KIB4) as f64 * (counted + pull);
         }
@@ -113,15 +113,15 @@ fn measured(p: &Problem, s: &Solution) -> f64 {
 }
 
 /// No tier overfull, no byte lost, whole objects whole, strict ones complete or refused.
-fn check_rules(p: &Problem, s: &Solution) {
+fn check_rules(p: &PlacementProblem, s: &Solution) {
     for (t, tier) in p.tiers.iter().enumerate() {
         let used: Bytes = s.placed.iter().map(|o| o.bytes_in(t)).sum();
         assert!(used <= tier.capacity, "tier {t}: {used} of {}", tier.capacity);
     }
     for (o, placed) in p.objects.iter().zip(&s.placed) {
-        let all: u64 = placed.parts().flat_map(Part::got).map(|g| g.1.get()).sum();
+        let all: u64 = placed.parts().flat_map(ObjectPart::got).map(|g| g.1.get()).sum();
         let nowhere = placed.nowhere().get();
-        if !matches!(o.split, Split::Fixed(_)) {
+        if !matches!(o.split, TierSplit::Fixed(_)) {
             assert_eq!(all + nowhere, o.size.get().div_ceil(KIB4) * KIB4);
         }
         for part in placed.parts() {
@@ -133,7 +133,7 @@ fn check_rules(p: &Problem, s: &Solution) {
         if o.strict {
             assert_eq!(placed.refused, all == 0 && o.size > Bytes::ZERO, "{placed:?}");
             assert!(placed.refused || nowhere == 0);
-            assert!(placed.parts().flat_map(Part::got).all(|(t, _)| o.wanted.contains(&t)));
+            assert!(placed.parts().flat_map(ObjectPart::got).all(|(t, _)| o.wanted.contains(&t)));
         }
     }
     assert!(s.value <= s.bound * (1.0 + 1e-9) + 1e-6);
@@ -158,7 +158,7 @@ prop_compose! {
         Object {
             reads: f64::from(reads),
             writes: f64::from(writes),
-            split: if ordered { Split::Ordered } else { Split::Free },
+            split: if ordered { TierSplit::Ordered } else { TierSplit::Free },
             ..object(f64::from(priority), grains, &wanted, &fallback)
         }
     }
@@ -168,8 +168,8 @@ prop_compose! {
     fn some_tiers(tiers: usize)(
         room in prop::collection::vec(0_u64..200, tiers),
         gains in prop::collection::vec((1_u32..100, 1_u32..100), tiers),
-    ) -> Vec<Tier> {
-        room.iter().zip(gains).map(|(room, (read, write))| Tier {
+    ) -> Vec<SolverTier> {
+        room.iter().zip(gains).map(|(room, (read, write))| SolverTier {
             capacity: Bytes(room * KIB4 + room % 7),
             read_gain: f64::from(read) / 100.0,
             write_gain: f64::from(write) / 100.0,
@@ -180,7 +180,7 @@ prop_compose! {
 fn some_problem(
     tiers: std::ops::Range<usize>,
     objects: std::ops::Range<usize>,
-) -> impl Strategy<Value = Problem> {
+) -> impl Strategy<Value = PlacementProblem> {
     (tiers, objects).prop_flat_map(|(tiers, objects)| {
         (some_tiers(tiers), prop::collection::vec(some_object(tiers), objects))
             .prop_map(|(tiers, objects)| problem(tiers, objects))
@@ -213,7 +213,7 @@ proptest! {
                 let each = o.size.get() / KIB4 / n * KIB4;
                 let mut sizes = vec![Bytes(each); o.wanted.len()];
                 sizes[0] = Bytes(o.size.get() - each * (n - 1));
-                o.split = Split::Fixed(sizes);
+                o.split = TierSplit::Fixed(sizes);
             }
         }
         let s = solve(&p).unwrap();
@@ -223,7 +223,7 @@ proptest! {
 }
 
 /// The best over all ways of placing the whole objects.
-fn enumerated(p: &Problem) -> f64 {
+fn enumerated(p: &PlacementProblem) -> f64 {
     let wholes: Vec<usize> = (0..p.objects.len())
         .filter(|i| p.objects[*i].whole && p.objects[*i].size.get() > 0)
         .collect();
@@ -265,7 +265,7 @@ proptest! {
 }
 
 /// Many objects of all sizes: small whole ones and large divisible ones, mixed wishes.
-fn many(seed: u64, share: f64) -> Problem {
+fn many(seed: u64, share: f64) -> PlacementProblem {
     let mut seed = terrace_types::Seed(seed);
     let mut draw = move |below: u64| {
         let (x, next) = seed.next();
@@ -347,7 +347,7 @@ fn the_strict_come_first_and_the_least_worthy_is_refused() {
 #[test]
 fn fixed_parts_lie_where_they_were_asked_for() {
     let mut o = object(1.0, 9, &[0, 1], &[]);
-    o.split = Split::Fixed(vec![Bytes(4 * KIB4), Bytes(5 * KIB4)]);
+    o.split = TierSplit::Fixed(vec![Bytes(4 * KIB4), Bytes(5 * KIB4)]);
     let s = solve(&problem(vec![tier(100, 1.0), tier(100, 0.5)], vec![o.clone()])).unwrap();
     assert_eq!(
         (s.placed[0].bytes_in(0).get() / KIB4, s.placed[0].bytes_in(1).get() / KIB4),
@@ -365,7 +365,7 @@ fn slow_memory_asked_for_is_slow_memory_got() {
             .unwrap();
     assert_eq!(s.placed[0].bytes_in(1).get() / KIB4, 50);
     let mut spill = object(9.0, 150, &[1, 0], &[]);
-    spill.split = Split::Ordered;
+    spill.split = TierSplit::Ordered;
     let s = solve(&problem(vec![tier(100, 1.0), tier(100, 0.5)], vec![spill])).unwrap();
     assert_eq!(s.placed[0].nowhere(), Bytes::ZERO);
     assert_eq!([0, 1].map(|tier| s.placed[0].bytes_in(tier).get() / KIB4), [50, 100]);
@@ -377,7 +377,7 @@ fn the_order_asked_for_is_kept_where_tiers_are_worth_the_same() {
         [([1, 0, 2], [50, 100, 0]), ([2, 1, 0], [0, 50, 100]), ([0, 2, 1], [100, 0, 50])]
     {
         let mut spill = object(9.0, 150, &wanted, &[]);
-        spill.split = Split::Ordered;
+        spill.split = TierSplit::Ordered;
         let s = solve(&problem(vec![tier(100, 0.5), tier(100, 0.5), tier(100, 0.5)], vec![spill]))
             .unwrap();
         assert_eq!(
@@ -391,7 +391,7 @@ fn the_order_asked_for_is_kept_where_tiers_are_worth_the_same() {
 #[test]
 fn what_cannot_be_posed_is_named() {
     let fine = problem(vec![tier(1, 1.0)], vec![object(1.0, 1, &[0], &[])]);
-    let with = |change: &dyn Fn(&mut Problem)| {
+    let with = |change: &dyn Fn(&mut PlacementProblem)| {
         let mut p = fine.clone();
         change(&mut p);
         solve(&p).unwrap_err()
@@ -405,7 +405,7 @@ fn what_cannot_be_posed_is_named() {
     );
     assert_eq!(with(&|p| p.objects[0].wanted.clear()), SolveError::NothingWanted { object: 0 });
     assert_eq!(
-        with(&|p| p.objects[0].split = Split::Fixed(vec![])),
+        with(&|p| p.objects[0].split = TierSplit::Fixed(vec![])),
         SolveError::BadSplit { object: 0 }
     );
     assert_eq!(solve(&problem(vec![], vec![])).unwrap().value, 0.0);

@@ -17,7 +17,7 @@ use terrace_types::{BytesPerSec, Nanos};
 
 /// What was seen once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reading {
+pub struct LoadReading {
     /// What the command's CPUs read.
     pub left: BytesPerSec,
     /// What the load read in the same time.
@@ -46,7 +46,7 @@ const TRUST: f64 = 0.25;
 
 /// The rule and what it remembers.
 #[derive(Debug, Clone)]
-pub struct Control {
+pub struct LoadController {
     wanted: f64,
     /// Threads that there are.
     most: u32,
@@ -65,7 +65,7 @@ pub struct Control {
     changes: u32,
 }
 
-impl Control {
+impl LoadController {
     /// Begins with `now`, of `most` threads at most; an addition takes a loading thread `add`
     /// nanoseconds.
     #[must_use]
@@ -116,7 +116,7 @@ impl Control {
     }
 
     /// Takes a reading. Knobs to set where they change.
-    pub fn told(&mut self, reading: Reading) -> Option<Knobs> {
+    pub fn told(&mut self, reading: LoadReading) -> Option<Knobs> {
         let new = (reading.left.get() as f64, reading.load.get() as f64);
         if let Some(last) = self.recent.back() {
             // Two readings with the same load: half of the square is the variance of each, unless
@@ -217,14 +217,14 @@ pub const WINDOW: Nanos = Nanos::millis(250);
 
 /// What was left over the time that the command ran.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
+pub struct LoadTally {
     /// What was left, and how long it stands for.
     readings: Vec<(f64, Nanos)>,
 }
 
-/// What a [`Tally`] comes to.
+/// What a [`LoadTally`] comes to.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub struct Held {
+pub struct LoadSummary {
     /// Readings.
     pub readings: u32,
     /// Time they stand for.
@@ -240,7 +240,7 @@ pub struct Held {
     pub quartiles_bytes_per_s: [u64; 2],
 }
 
-impl Tally {
+impl LoadTally {
     /// So much was left, `after` the reading before or the begin.
     pub fn add(&mut self, left: BytesPerSec, after: Nanos) {
         self.readings.push((left.get() as f64, after));
@@ -248,7 +248,7 @@ impl Tally {
 
     /// Of all readings; none without any.
     #[must_use]
-    pub fn held(&self, wanted: BytesPerSec, promised: f64) -> Option<Held> {
+    pub fn held(&self, wanted: BytesPerSec, promised: f64) -> Option<LoadSummary> {
         let mut sorted = self.readings.clone();
         sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
         let span: Nanos = sorted.iter().map(|r| r.1).sum();
@@ -262,7 +262,7 @@ impl Tally {
         };
         let within = |left: f64| (left / wanted.get().max(1) as f64 - 1.0).abs() <= promised;
         let good: Nanos = sorted.iter().filter(|r| within(r.0)).map(|r| r.1).sum();
-        (!sorted.is_empty()).then(|| Held {
+        (!sorted.is_empty()).then(|| LoadSummary {
             readings: sorted.len() as u32,
             span_ns: span.get(),
             share_within: self.windows_within(&within),
@@ -368,7 +368,7 @@ mod tests {
             }
         }
 
-        fn reading(&mut self, knobs: Knobs) -> Reading {
+        fn reading(&mut self, knobs: Knobs) -> LoadReading {
             let (left, load) = self.truth(knobs);
             let mut off = || {
                 let (random, seed) = self.seed.next();
@@ -376,17 +376,17 @@ mod tests {
                 1.0 + self.noise * (random as f64 / u64::MAX as f64 - 0.5) * 2.0
             };
             let gb = |rate: f64| BytesPerSec((rate * 1e9) as u64);
-            Reading { left: gb(left * off()), load: gb(load * off()) }
+            LoadReading { left: gb(left * off()), load: gb(load * off()) }
         }
     }
 
-    fn control(wanted: f64, knobs: (u32, u32), most: u32) -> Control {
+    fn control(wanted: f64, knobs: (u32, u32), most: u32) -> LoadController {
         let knobs = Knobs { threads: knobs.0, adds: knobs.1, region: Bytes::mib(64) };
-        Control::new(BytesPerSec((wanted * 1e9) as u64), knobs, most, 1.3)
+        LoadController::new(BytesPerSec((wanted * 1e9) as u64), knobs, most, 1.3)
     }
 
     /// Of so many readings the share at which the node really had what was wanted, within a tenth.
-    fn share(control: &mut Control, bus: &mut Bus, wanted: f64, readings: u32) -> f64 {
+    fn share(control: &mut LoadController, bus: &mut Bus, wanted: f64, readings: u32) -> f64 {
         let mut good = 0;
         for _ in 0..readings {
             good += u32::from((bus.truth(control.now()).0 / wanted - 1.0).abs() <= 0.1);
@@ -512,14 +512,14 @@ mod tests {
     fn a_load_that_does_not_come_to_work_changes_nothing() {
         let mut control = control(16.0, (1, 100), 2);
         for _ in 0..20 {
-            let none = Reading { left: BytesPerSec::gb(25), load: BytesPerSec(0) };
+            let none = LoadReading { left: BytesPerSec::gb(25), load: BytesPerSec(0) };
             assert_eq!(control.told(none), None);
         }
     }
 
     #[test]
     fn a_tally_goes_by_time() {
-        let mut tally = Tally::default();
+        let mut tally = LoadTally::default();
         assert_eq!(tally.held(BytesPerSec::gb(10), 0.1), None);
         for (gb, ms) in [(10, 600), (20, 200), (9, 200)] {
             tally.add(BytesPerSec::gb(gb), Nanos::millis(ms));
@@ -529,13 +529,13 @@ mod tests {
         assert_eq!((held.readings, held.span_ns, held.readings_within), (3, 1_000_000_000, 0.8));
         assert!((held.share_within - 0.6).abs() < 1e-9, "{held:?}");
         let scattered = |ms| {
-            let mut tally = Tally::default();
+            let mut tally = LoadTally::default();
             (0..40).for_each(|i| tally.add(BytesPerSec::gb([8, 12][i % 2]), Nanos::millis(ms)));
             tally.held(BytesPerSec::gb(10), 0.1).unwrap()
         };
         assert_eq!((scattered(10).share_within, scattered(10).readings_within), (1.0, 0.0));
         assert_eq!(scattered(300).share_within, 0.0, "a reading a window");
-        tally = Tally::default();
+        tally = LoadTally::default();
         tally.add(BytesPerSec::gb(10), Nanos::millis(60));
         let held = tally.held(BytesPerSec::gb(10), 0.1).unwrap();
         assert_eq!(held.share_within, 1.0);

@@ -10,7 +10,7 @@ use crate::task::Trouble;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
-use terrace_sys::{block_signals, now, pin, sleep, Mapping, Pages};
+use terrace_sys::{block_signals, now, pin, sleep, AnonymousMapping, MappingPages};
 use terrace_types::{Bytes, CpuId, Nanos, NodeId};
 
 /// Records between two looks at the knobs.
@@ -31,7 +31,7 @@ pub struct Loader {
 #[derive(Debug)]
 struct Shared {
     /// An array for each thread that works, which reads it.
-    memory: Mapping,
+    memory: AnonymousMapping,
     /// Threads have it for reading while they work: so nobody's array changes under him.
     layout: RwLock<Layout>,
     /// The layout shall change: who has it lets it go.
@@ -61,7 +61,7 @@ impl Loader {
     /// # Errors
     /// No such node, or no such CPU.
     pub fn start(cpus: &[CpuId], node: NodeId, largest: Bytes) -> Result<Self, Trouble> {
-        let memory = Mapping::new(largest, Pages::Huge)?;
+        let memory = AnonymousMapping::new(largest, MappingPages::Huge)?;
         memory.bind(node)?;
         let shared = Arc::new(Shared {
             memory,

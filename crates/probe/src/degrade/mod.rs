@@ -1,17 +1,17 @@
 //! A node made slower: threads near it run a 3-point stencil over a region of it and so take of its
 //! bandwidth, as in section III.B of Perarnau et al., "Exploring Data Migration for Future
 //! Deep-Memory Many-Core Systems". Their number, the additions between two steps and the region are
-//! found by [`Search`], which is pure; [`Loader`] is the load itself.
+//! found by [`LoadSearch`], which is pure; [`Loader`] is the load itself.
 
 mod control;
 mod loader;
 mod sampler;
 mod search;
 
-pub use control::{Control, Held, Reading, Tally, WINDOW};
+pub use control::{LoadController, LoadReading, LoadSummary, LoadTally, WINDOW};
 pub use loader::{addition, Loader};
-pub use sampler::Sampler;
-pub use search::{Action, Knobs, Search};
+pub use sampler::ThreadSampler;
+pub use search::{Knobs, LoadSearch, SearchAction};
 
 use crate::plan::Situation;
 use terrace_machine::Machine;
@@ -80,7 +80,7 @@ pub enum DegradeError {
 
 /// Whose CPUs are whose.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Division {
+pub struct CpuDivision {
     /// CPUs that load the node.
     pub loader: Vec<CpuId>,
     /// CPUs of the command.
@@ -97,7 +97,7 @@ pub fn divide(
     situation: &Situation,
     node: NodeId,
     load: Option<&[CpuId]>,
-) -> Result<Division, DegradeError> {
+) -> Result<CpuDivision, DegradeError> {
     let machine = &situation.machine;
     let known = machine.node(node).is_some_and(|n| n.capacity > Bytes::ZERO)
         && situation.nodes.contains(&node);
@@ -131,7 +131,7 @@ pub fn divide(
     if program.is_empty() || loader.is_empty() {
         return Err(DegradeError::OneCpu);
     }
-    Ok(Division { loader, program })
+    Ok(CpuDivision { loader, program })
 }
 
 /// How far memory is: its latency where known, else its distance.

@@ -4,13 +4,15 @@
 //! A burst takes the CPUs from the command for a quarter of a millisecond or so; what all of them
 //! took is counted. Each goes on where the last one ended, over a region that no cache holds.
 
-use super::{Loader, Reading};
-use crate::kernels::{run, Form, Kernel, GRAIN};
+use super::{LoadReading, Loader};
+use crate::kernels::{run, ElementKernel, Form, GRAIN};
 use crate::task::Trouble;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use terrace_sys::{block_signals, now, pin, sleep, thread_cpu, Mapping, Pages, SysError};
+use terrace_sys::{
+    block_signals, now, pin, sleep, thread_cpu, AnonymousMapping, MappingPages, SysError,
+};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId, Tick};
 
 /// What all threads read in a burst, and a thread at least: enough that the clock and the first
@@ -23,9 +25,9 @@ const PATIENCE: Nanos = Nanos::millis(1);
 const UNDISTURBED: f64 = 0.97;
 
 /// Threads that take readings, one on each CPU. The one that asks must be on the first
-/// ([`Sampler::on_first`]).
+/// ([`ThreadSampler::on_first`]).
 #[derive(Debug)]
-pub struct Sampler {
+pub struct ThreadSampler {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     first: CpuId,
@@ -35,7 +37,7 @@ pub struct Sampler {
 
 #[derive(Debug)]
 struct Shared {
-    memory: Mapping,
+    memory: AnonymousMapping,
     /// Threads.
     all: u32,
     /// Bytes of a thread's burst.
@@ -56,13 +58,13 @@ struct Shared {
     spent: AtomicU64,
 }
 
-impl Sampler {
+impl ThreadSampler {
     /// Over `region` of `node`, which is touched now.
     ///
     /// # Errors
     /// No memory, no such node, no such CPU.
     pub fn start(cpus: &[CpuId], node: NodeId, region: Bytes) -> Result<Self, Trouble> {
-        let memory = Mapping::new(region, Pages::Huge)?;
+        let memory = AnonymousMapping::new(region, MappingPages::Huge)?;
         memory.bind(node)?;
         memory.prefault(0..memory.len())?;
         memory.fill();
@@ -118,7 +120,7 @@ impl Sampler {
 
     /// What is left now, and what `load` took meanwhile. None where a thread did not get its CPU in
     /// time or lost it.
-    pub fn read(&mut self, load: &Loader) -> Option<Reading> {
+    pub fn read(&mut self, load: &Loader) -> Option<LoadReading> {
         let (cpu, asked) = (thread_cpu(), now());
         let reading = self.shared.lead(asked, load);
         self.spent += (thread_cpu() - cpu) + Nanos(self.shared.spent.swap(0, Ordering::Relaxed));
@@ -145,7 +147,7 @@ impl Sampler {
     }
 }
 
-impl Drop for Sampler {
+impl Drop for ThreadSampler {
     fn drop(&mut self) {
         *self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.shared.changed.notify_all();
@@ -166,7 +168,9 @@ impl Shared {
         // SAFETY: `each` bytes from there lie in the mapping, since `at` is below as many whole
         // bursts as fit in it; they are doubles from a multiple of 64 bytes on, are written by
         // nobody, and are a multiple of the grain. Every processor has this form.
-        std::hint::black_box(unsafe { run(Kernel::Read, Form::Lines, &[part], self.each / 8) });
+        std::hint::black_box(unsafe {
+            run(ElementKernel::Read, Form::Lines, &[part], self.each / 8)
+        });
         let end = now();
         let busy = (thread_cpu() - cpu).get() as f64 / end.since(start).get().max(1) as f64;
         if busy < UNDISTURBED {
@@ -207,7 +211,7 @@ impl Shared {
         }
     }
 
-    fn lead(&self, asked: Tick, load: &Loader) -> Option<Reading> {
+    fn lead(&self, asked: Tick, load: &Loader) -> Option<LoadReading> {
         let others = self.all - 1;
         self.here.store(0, Ordering::Relaxed);
         self.done.store(0, Ordering::Relaxed);
@@ -245,7 +249,7 @@ impl Shared {
             BytesPerSec((bytes as f64 / span.get().max(1) as f64 * 1e9) as u64)
         };
         let left = rate((self.each * self.all as usize) as u64, ended.since(began));
-        Some(Reading { left, load: rate(taken, span.since(began)) })
+        Some(LoadReading { left, load: rate(taken, span.since(began)) })
     }
 }
 
@@ -264,7 +268,7 @@ mod tests {
         for cpus in [cpus[..1].to_vec(), cpus.clone(), vec![cpus[0]; 3]] {
             let (loader, mut sampler) = match (
                 Loader::start(&cpus[..1], node, Bytes::mib(4)),
-                Sampler::start(&cpus, node, Bytes::mib(16)),
+                ThreadSampler::start(&cpus, node, Bytes::mib(16)),
             ) {
                 (Ok(loader), Ok(sampler)) => (loader, sampler),
                 (Err(e), _) | (_, Err(e)) => return println!("skipped: {e}"),

@@ -16,8 +16,8 @@ pub struct Knobs {
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    /// Load so, and tell [`Search::told`] what is left.
+pub enum SearchAction {
+    /// Load so, and tell [`LoadSearch::told`] what is left.
     Try(Knobs),
     /// This load leaves what is wanted; it left the figure when it was tried last.
     Hold(Knobs, BytesPerSec),
@@ -49,7 +49,7 @@ enum Stage {
 /// region is found first, the smallest that is enough: it is memory that the command cannot have,
 /// and room in the caches that it shares.
 #[derive(Debug, Clone)]
-pub struct Search {
+pub struct LoadSearch {
     node: NodeId,
     wanted: f64,
     most: u32,
@@ -62,7 +62,7 @@ pub struct Search {
     tries: u32,
 }
 
-impl Search {
+impl LoadSearch {
     /// For `wanted` of `node`, with `most` threads at most, over regions of the two sizes and what
     /// lies between. Begins without load.
     #[must_use]
@@ -89,8 +89,8 @@ impl Search {
 
     /// What to try first.
     #[must_use]
-    pub fn first(&self) -> Action {
-        Action::Try(self.now)
+    pub fn first(&self) -> SearchAction {
+        SearchAction::Try(self.now)
     }
 
     /// Bandwidth without load, once it was told.
@@ -103,7 +103,7 @@ impl Search {
     ///
     /// # Errors
     /// The wanted figure cannot be had.
-    pub fn told(&mut self, left: BytesPerSec) -> Result<Action, DegradeError> {
+    pub fn told(&mut self, left: BytesPerSec) -> Result<SearchAction, DegradeError> {
         let rate = left.get() as f64;
         self.tries += 1;
         self.least = self.least.min(rate);
@@ -115,7 +115,7 @@ impl Search {
             }
         }
         if (rate / self.wanted - 1.0).abs() <= NEAR {
-            return Ok(Action::Hold(self.now, left));
+            return Ok(SearchAction::Hold(self.now, left));
         }
         if self.tries >= PATIENCE {
             return self.give_up(left);
@@ -123,14 +123,14 @@ impl Search {
         let enough = rate < self.wanted;
         let next = match self.stage {
             // It has less than wanted, though within what is promised, and no load makes it more.
-            Stage::Free if enough => return Ok(Action::Hold(self.now, left)),
+            Stage::Free if enough => return Ok(SearchAction::Hold(self.now, left)),
             Stage::Free => (Stage::Full, Knobs { threads: self.most, ..self.now }),
             Stage::Full if !enough && self.now.region < self.largest => {
                 let region = Bytes(self.now.region.get().saturating_mul(2)).min(self.largest);
                 (Stage::Full, Knobs { region, ..self.now })
             }
             Stage::Full if !enough && rate <= self.wanted * (1.0 + PROMISED) => {
-                return Ok(Action::Hold(self.now, left))
+                return Ok(SearchAction::Hold(self.now, left))
             }
             Stage::Full if !enough => {
                 let (free, cpus, least) = (self.free(), self.most, BytesPerSec(self.least as u64));
@@ -153,12 +153,12 @@ impl Search {
             return self.give_up(left);
         }
         (self.stage, self.now) = next;
-        Ok(Action::Try(self.now))
+        Ok(SearchAction::Try(self.now))
     }
 
-    fn give_up(&self, left: BytesPerSec) -> Result<Action, DegradeError> {
+    fn give_up(&self, left: BytesPerSec) -> Result<SearchAction, DegradeError> {
         if (left.get() as f64 / self.wanted - 1.0).abs() <= PROMISED {
-            return Ok(Action::Hold(self.now, left));
+            return Ok(SearchAction::Hold(self.now, left));
         }
         let wanted = BytesPerSec(self.wanted as u64);
         Err(DegradeError::Unsteady { node: self.node, wanted, last: left })
@@ -225,12 +225,12 @@ mod tests {
             regions: (Bytes, Bytes),
         ) -> Result<(Knobs, BytesPerSec), DegradeError> {
             let mut search =
-                Search::new(NodeId(1), BytesPerSec((wanted * 1e9) as u64), most, regions);
+                LoadSearch::new(NodeId(1), BytesPerSec((wanted * 1e9) as u64), most, regions);
             let mut action = search.first();
             loop {
                 match action {
-                    Action::Try(knobs) => action = search.told(self.left(knobs))?,
-                    Action::Hold(knobs, rate) => return Ok((knobs, rate)),
+                    SearchAction::Try(knobs) => action = search.told(self.left(knobs))?,
+                    SearchAction::Hold(knobs, rate) => return Ok((knobs, rate)),
                 }
             }
         }
@@ -341,13 +341,13 @@ mod tests {
 
     #[test]
     fn a_node_that_does_as_it_likes_ends_the_search() {
-        let mut search = Search::new(NodeId(0), BytesPerSec::gb(10), 8, LARGE);
+        let mut search = LoadSearch::new(NodeId(0), BytesPerSec::gb(10), 8, LARGE);
         let mut result = Ok(search.first());
         let mut tries = 0;
         for rate in [50, 2, 50, 2].into_iter().cycle() {
             tries += 1;
             result = search.told(BytesPerSec::gb(rate));
-            if !matches!(result, Ok(Action::Try(_))) {
+            if !matches!(result, Ok(SearchAction::Try(_))) {
                 break;
             }
         }

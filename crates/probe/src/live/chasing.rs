@@ -1,11 +1,11 @@
 //! Latency: idle, with several misses in flight, under load.
 
 use super::memory::Held;
-use super::Live;
+use super::LiveMachine;
 use crate::chase::{chain, follow, follow_many, ELEMENT, STEP};
-use crate::kernels::{self, Kernel};
-use crate::stats::{judge_alone, judge_values, Rep, Rule};
-use crate::task::{Outcome, PageKind, Trouble};
+use crate::kernels::{self, ElementKernel};
+use crate::stats::{judge_alone, judge_values, Rep, StoppingRule};
+use crate::task::{PageKind, TaskOutcome, Trouble};
 use crate::team;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -58,14 +58,14 @@ unsafe fn pace(start: NonNull<u8>, elements: usize) -> (usize, NonNull<u8>) {
     (loads.clamp(1 << 12, 1 << 24) / STEP * STEP, at)
 }
 
-impl Live<'_> {
+impl LiveMachine<'_> {
     pub(super) fn chase(
         &mut self,
         initiator: NodeId,
         target: NodeId,
         pages: PageKind,
         bytes: Bytes,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<TaskOutcome, Trouble> {
         let cpu = self.cpus(initiator, 1)?[0];
         let (rule, stop, fine) = (self.rule(), self.stop, self.fine);
         let held = self.hold(cpu, target, pages, bytes)?;
@@ -90,7 +90,7 @@ impl Live<'_> {
         let reps = team::repeat(&[cpu], &rule, stop, work)?;
         let loads = loads.load(Ordering::Relaxed).max(1) as f64;
         let figure = judge_alone(&reps, fine, |span| span.get() as f64 / loads);
-        Ok(Outcome::new(figure, None, held.how()))
+        Ok(TaskOutcome::new(figure, None, held.how()))
     }
 
     pub(super) fn misses(
@@ -99,7 +99,7 @@ impl Live<'_> {
         target: NodeId,
         bytes: Bytes,
         chains: u32,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<TaskOutcome, Trouble> {
         let cpu = self.cpus(initiator, 1)?[0];
         let (rule, stop, fine) = (self.rule(), self.stop, self.fine);
         let held = self.hold_best(cpu, target, bytes)?;
@@ -126,7 +126,7 @@ impl Live<'_> {
         };
         let reps = team::repeat(&[cpu], &rule, stop, work)?;
         let figure = judge_alone(&reps, fine, |span| span.get() as f64 / (loads * count) as f64);
-        Ok(Outcome::new(figure, None, held.how()))
+        Ok(TaskOutcome::new(figure, None, held.how()))
     }
 
     /// The first CPU chases through two thirds of the memory while the others work on the rest.
@@ -134,11 +134,11 @@ impl Live<'_> {
         &mut self,
         initiator: NodeId,
         target: NodeId,
-        kernel: Kernel,
+        kernel: ElementKernel,
         delay: u32,
         threads: u32,
         bytes: Bytes,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<TaskOutcome, Trouble> {
         let cpus = self.cpus(initiator, threads + 1)?;
         let (rule, stop) = (self.rule(), self.stop);
         let held = self.hold_best(cpus[0], target, bytes)?;
@@ -179,7 +179,7 @@ impl Live<'_> {
         let latency: Vec<(f64, f64)> = reps.iter().map(|r| (r.ns, busy(r))).collect();
         let rate: Vec<(f64, f64)> = reps.iter().map(|r| (r.rate, busy(r))).collect();
         let (figure, second) = (judge_values(&latency), Some(judge_values(&rate)));
-        Ok(Outcome::new(figure, second, held.how()))
+        Ok(TaskOutcome::new(figure, second, held.how()))
     }
 }
 
@@ -209,7 +209,7 @@ struct Loaded {
 fn under_load(
     at: usize,
     elements: usize,
-    rule: &Rule,
+    rule: &StoppingRule,
     stop: &AtomicBool,
     load: &Load,
 ) -> Vec<Loaded> {
@@ -238,7 +238,7 @@ struct Load {
     base: usize,
     /// Bytes of it for each thread.
     each: usize,
-    kernel: Kernel,
+    kernel: ElementKernel,
     delay: u32,
     /// Bytes done by each.
     done: Vec<AtomicU64>,

@@ -1,16 +1,16 @@
 //! Memory on a node with pages of a kind, held from one measurement to the next.
 
-use super::Live;
+use super::LiveMachine;
 use crate::task::{PageKind, Trouble};
 use crate::team;
 use std::sync::atomic::{AtomicBool, Ordering};
-use terrace_sys::{Mapping, Pages, Root, SysError};
+use terrace_sys::{AnonymousMapping, MappingPages, Root, SysError};
 use terrace_types::{Bytes, CpuId, NodeId};
 
 /// What was mapped last.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) mapping: Mapping,
+    pub(super) mapping: AnonymousMapping,
     node: NodeId,
     pages: PageKind,
     /// Bytes from its start that hold a chain; 0: none.
@@ -19,10 +19,10 @@ pub(super) struct Held {
     pub(super) was_chained: bool,
 }
 
-pub(super) fn pages_of(kind: PageKind) -> Pages {
+pub(super) fn pages_of(kind: PageKind) -> MappingPages {
     match kind {
-        PageKind::Base => Pages::Base,
-        PageKind::Huge => Pages::Huge,
+        PageKind::Base => MappingPages::Base,
+        PageKind::Huge => MappingPages::Huge,
     }
 }
 
@@ -38,8 +38,8 @@ pub(super) fn fresh(
     pages: PageKind,
     bytes: Bytes,
     stop: &AtomicBool,
-) -> Result<Mapping, Trouble> {
-    let mapping = Mapping::new(bytes, pages_of(pages))?;
+) -> Result<AnonymousMapping, Trouble> {
+    let mapping = AnonymousMapping::new(bytes, pages_of(pages))?;
     mapping.bind(node)?;
     let pieces = || {
         for start in (0..mapping.len()).step_by(PIECE) {
@@ -61,11 +61,11 @@ pub(super) fn fresh(
 }
 
 /// Touches all of it from `cpu`.
-pub(super) fn touch(cpu: CpuId, mapping: &Mapping) -> Result<(), SysError> {
+pub(super) fn touch(cpu: CpuId, mapping: &AnonymousMapping) -> Result<(), SysError> {
     team::on(cpu, || mapping.prefault(0..mapping.len()))?.unwrap_or(Ok(()))
 }
 
-impl Live<'_> {
+impl LiveMachine<'_> {
     /// At least `bytes` of memory, kept from the last measurement where it is of the kind asked
     /// for.
     pub(super) fn hold(

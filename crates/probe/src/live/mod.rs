@@ -6,8 +6,8 @@ mod moving;
 mod streaming;
 
 use crate::plan::{Depth, Situation};
-use crate::stats::Rule;
-use crate::task::{Instrument, Outcome, Task, Trouble};
+use crate::stats::StoppingRule;
+use crate::task::{Instrument, Task, TaskOutcome, Trouble};
 use memory::Held;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,7 +92,7 @@ fn last_caches(machine: &Machine, root: &Root) -> Bytes {
 /// The machine this runs on. Threads are kept on the CPUs of the situation; memory is held between
 /// measurements and given back when this is dropped.
 #[derive(Debug)]
-pub struct Live<'a> {
+pub struct LiveMachine<'a> {
     situation: &'a Situation,
     depth: Depth,
     stop: &'a AtomicBool,
@@ -101,7 +101,7 @@ pub struct Live<'a> {
     fine: bool,
 }
 
-impl<'a> Live<'a> {
+impl<'a> LiveMachine<'a> {
     /// An instrument that stops when `stop` is set.
     #[must_use]
     pub fn new(situation: &'a Situation, depth: Depth, stop: &'a AtomicBool) -> Self {
@@ -109,12 +109,14 @@ impl<'a> Live<'a> {
     }
 
     /// How often the short things are repeated.
-    fn rule(&self) -> Rule {
+    fn rule(&self) -> StoppingRule {
         match self.depth {
             Depth::Brief | Depth::Quick => {
-                Rule { least: 3, most: 9, enough: 0.01, limit: Nanos::millis(150) }
+                StoppingRule { least: 3, most: 9, enough: 0.01, limit: Nanos::millis(150) }
             }
-            Depth::Full => Rule { least: 7, most: 31, enough: 0.005, limit: Nanos::millis(1_000) },
+            Depth::Full => {
+                StoppingRule { least: 7, most: 31, enough: 0.005, limit: Nanos::millis(1_000) }
+            }
         }
     }
 
@@ -141,8 +143,8 @@ impl<'a> Live<'a> {
     }
 }
 
-impl Instrument for Live<'_> {
-    fn measure(&mut self, task: &Task) -> Result<Outcome, Trouble> {
+impl Instrument for LiveMachine<'_> {
+    fn measure(&mut self, task: &Task) -> Result<TaskOutcome, Trouble> {
         self.stopped()?;
         let outcome = match task {
             Task::Chase { initiator, target, pages, bytes } => {
@@ -186,7 +188,7 @@ impl Instrument for Live<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::Kernel;
+    use crate::kernels::ElementKernel;
     use crate::task::{Method, PageKind};
 
     #[test]
@@ -217,7 +219,7 @@ mod tests {
             return println!("skipped: no CPU of the first node may be used");
         }
         let stop = AtomicBool::new(false);
-        let mut live = Live::new(&here, Depth::Quick, &stop);
+        let mut live = LiveMachine::new(&here, Depth::Quick, &stop);
         let cpus = here.cpus_of(node).len() as u32;
         let (initiator, target, bytes) = (node, node, Bytes::mib(24));
         let chase = |pages, bytes| Task::Chase { initiator, target, pages, bytes };
@@ -233,7 +235,9 @@ mod tests {
         }
         let many = live.measure(&Task::Misses { initiator, target, bytes, chains: 8 }).unwrap();
         assert!(many.figure.value > 0.0);
-        for kernel in [Kernel::Copy, Kernel::Triad, Kernel::Read, Kernel::Mix4] {
+        for kernel in
+            [ElementKernel::Copy, ElementKernel::Triad, ElementKernel::Read, ElementKernel::Mix4]
+        {
             let task = Task::Stream { initiator, target, kernel, threads: cpus.min(2), bytes };
             let got = live.measure(&task).unwrap();
             assert!(
@@ -246,7 +250,7 @@ mod tests {
             let task = Task::Loaded {
                 initiator,
                 target,
-                kernel: Kernel::Mix2,
+                kernel: ElementKernel::Mix2,
                 delay: 64,
                 threads: 1,
                 bytes,
@@ -293,7 +297,7 @@ mod tests {
         let here = here();
         let node = here.machine.nodes[0].id;
         let stop = AtomicBool::new(true);
-        let mut live = Live::new(&here, Depth::Full, &stop);
+        let mut live = LiveMachine::new(&here, Depth::Full, &stop);
         assert_eq!(
             live.measure(&Task::Shootdown { initiator: node, others: 0 }),
             Err(Trouble::Interrupted)

@@ -1,13 +1,13 @@
 //! What it costs to move pages or to copy their data, and to have other CPUs drop a translation.
 
 use super::memory::{fresh, pages_of};
-use super::Live;
-use crate::stats::{judge, judge_values, Rep, Rule};
-use crate::task::{Method, Outcome, PageKind, Trouble};
+use super::LiveMachine;
+use crate::stats::{judge, judge_values, Rep, StoppingRule};
+use crate::task::{Method, PageKind, TaskOutcome, Trouble};
 use crate::team;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use terrace_sys::{move_pages, now, pin, query_pages, Mapping, PageStatus, Root};
+use terrace_sys::{move_pages, now, pin, query_pages, AnonymousMapping, PageStatus, Root};
 use terrace_types::{Bytes, CpuId, Nanos, NodeId, Pid, Vpn};
 
 /// What is moved where, and how.
@@ -34,16 +34,16 @@ impl Order {
     }
 }
 
-impl Live<'_> {
+impl LiveMachine<'_> {
     pub(super) fn moved(
         &mut self,
         order: &Order,
         caller: NodeId,
         threads: u32,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<TaskOutcome, Trouble> {
         let cpus = self.cpus(caller, threads)?;
         self.held = None;
-        let rule = Rule { limit: Nanos(self.rule().limit.get() * 2), ..self.rule() };
+        let rule = StoppingRule { limit: Nanos(self.rule().limit.get() * 2), ..self.rule() };
         let began = now();
         let mut reps: Vec<Rep> = Vec::new();
         while rule.again(&reps, now().since(began)) {
@@ -55,13 +55,17 @@ impl Live<'_> {
         let figure = judge(&reps, |span| whole / span.get().max(1) as f64 * 1e9);
         let second = Some(judge(&reps, |span| span.get() as f64));
         let how = if order.pages == PageKind::Huge { "huge pages" } else { "base pages" };
-        Ok(Outcome::new(figure, second, how))
+        Ok(TaskOutcome::new(figure, second, how))
     }
 
-    pub(super) fn shootdown(&mut self, initiator: NodeId, others: u32) -> Result<Outcome, Trouble> {
+    pub(super) fn shootdown(
+        &mut self,
+        initiator: NodeId,
+        others: u32,
+    ) -> Result<TaskOutcome, Trouble> {
         const CALLS: u32 = 200;
         let cpus = self.cpus(initiator, others + 1)?;
-        let mapping = Mapping::new(Bytes(HUGE as u64), pages_of(PageKind::Base))?;
+        let mapping = AnonymousMapping::new(Bytes(HUGE as u64), pages_of(PageKind::Base))?;
         mapping.prefault(0..mapping.len())?;
         let (rule, stop) = (self.rule(), self.stop);
         let (over, ready) = (AtomicBool::new(false), AtomicU32::new(0));
@@ -118,7 +122,7 @@ impl Live<'_> {
                 .collect::<Result<Vec<()>, Trouble>>()?;
             values.unwrap_or(Ok(Vec::new()))
         })?;
-        Ok(Outcome::new(judge_values(&values), None, "mprotect of one page"))
+        Ok(TaskOutcome::new(judge_values(&values), None, "mprotect of one page"))
     }
 }
 
@@ -164,7 +168,7 @@ fn one(order: &Order, cpus: &[CpuId], stop: &AtomicBool) -> Result<Rep, Trouble>
         }
         Method::CopyFaulting | Method::CopyPrefaulted => {
             let faulting = order.method == Method::CopyFaulting;
-            let target = Mapping::new(order.bytes, pages_of(order.pages))?;
+            let target = AnonymousMapping::new(order.bytes, pages_of(order.pages))?;
             target.bind(order.to)?;
             if !faulting {
                 super::memory::touch(cpus[0], &target)?;
@@ -187,11 +191,16 @@ fn one(order: &Order, cpus: &[CpuId], stop: &AtomicBool) -> Result<Rep, Trouble>
 }
 
 /// Memory on `node`, without a policy of its own that would fight the move.
-fn placed(order: &Order, cpu: CpuId, node: NodeId, stop: &AtomicBool) -> Result<Mapping, Trouble> {
+fn placed(
+    order: &Order,
+    cpu: CpuId,
+    node: NodeId,
+    stop: &AtomicBool,
+) -> Result<AnonymousMapping, Trouble> {
     if !order.method.moves_pages() {
         return fresh(cpu, node, order.pages, order.bytes, stop);
     }
-    let mapping = Mapping::new(order.bytes, pages_of(order.pages))?;
+    let mapping = AnonymousMapping::new(order.bytes, pages_of(order.pages))?;
     let touched = team::on(cpu, || {
         terrace_sys::bind_thread_memory(node)?;
         mapping.prefault(0..mapping.len()).map(|()| mapping.fill())
@@ -217,13 +226,13 @@ fn batch_bytes(order: &Order) -> usize {
 }
 
 /// First page of each unit of a range.
-fn units(order: &Order, mapping: &Mapping, range: Range<usize>) -> Vec<Vpn> {
+fn units(order: &Order, mapping: &AnonymousMapping, range: Range<usize>) -> Vec<Vpn> {
     let page = terrace_sys::page_size().get();
     let base = mapping.as_ptr() as u64;
     range.step_by(order.unit()).map(|offset| Vpn((base + offset as u64) / page)).collect()
 }
 
-fn move_range(order: &Order, mapping: &Mapping, range: Range<usize>, to: NodeId) {
+fn move_range(order: &Order, mapping: &AnonymousMapping, range: Range<usize>, to: NodeId) {
     // Process 0 is the calling one.
     for batch in units(order, mapping, range).chunks(order.batch.max(1) as usize) {
         // What did not move is found by looking afterwards.
@@ -233,7 +242,12 @@ fn move_range(order: &Order, mapping: &Mapping, range: Range<usize>, to: NodeId)
 
 /// Looks up where pages are now; up to one in a hundred may have been in use elsewhere for a
 /// moment.
-fn arrived(order: &Order, mapping: &Mapping, bytes: usize, node: NodeId) -> Result<(), Trouble> {
+fn arrived(
+    order: &Order,
+    mapping: &AnonymousMapping,
+    bytes: usize,
+    node: NodeId,
+) -> Result<(), Trouble> {
     let pages = units(order, mapping, 0..bytes);
     let left =
         query_pages(Pid(0), &pages)?.iter().filter(|s| **s != PageStatus::On(node)).count() as u64;

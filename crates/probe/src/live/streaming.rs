@@ -1,11 +1,11 @@
 //! Bandwidth: kernels over arrays on one node, and over memory dealt out page by page.
 
-use super::Live;
-use crate::kernels::{self, Kernel, GRAIN};
+use super::LiveMachine;
+use crate::kernels::{self, ElementKernel, GRAIN};
 use crate::stats::judge_alone;
-use crate::task::{Outcome, Trouble};
+use crate::task::{TaskOutcome, Trouble};
 use crate::team;
-use terrace_sys::{bind_thread_memory, Mapping, Pages, SysError};
+use terrace_sys::{bind_thread_memory, AnonymousMapping, MappingPages, SysError};
 use terrace_types::{Bytes, CpuId, Nanos, NodeId};
 
 /// Arrays do not all begin at the same offset into a page: loads and stores of different arrays
@@ -38,15 +38,15 @@ impl Arrays {
     }
 }
 
-impl Live<'_> {
+impl LiveMachine<'_> {
     pub(super) fn stream(
         &mut self,
         initiator: NodeId,
         target: NodeId,
-        kernel: Kernel,
+        kernel: ElementKernel,
         threads: u32,
         bytes: Bytes,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<TaskOutcome, Trouble> {
         let cpus = self.cpus(initiator, threads)?;
         let held = self.hold_best(cpus[0], target, bytes)?;
         // The arrays overwrite a chain.
@@ -61,14 +61,14 @@ impl Live<'_> {
     fn best(
         &self,
         cpus: &[CpuId],
-        kernel: Kernel,
+        kernel: ElementKernel,
         first: *mut u8,
         length: usize,
         how: &str,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<TaskOutcome, Trouble> {
         let arrays = Arrays::new(first, length, kernel.arrays(), cpus.len());
         let bytes = (arrays.each * cpus.len() * kernel.arrays() * 8) as f64;
-        let mut best: Option<Outcome> = None;
+        let mut best: Option<TaskOutcome> = None;
         for form in kernels::forms(kernel) {
             let work = |thread: usize| {
                 // SAFETY: the parts of different threads and arrays do not overlap and lie in the
@@ -83,8 +83,8 @@ impl Live<'_> {
             // One thread by its own time; several share the bus by the clock's.
             let figure = judge_alone(&reps, self.fine && cpus.len() == 1, rate);
             if best.as_ref().is_none_or(|b| figure.value > b.figure.value) {
-                let read_first = kernel == Kernel::Write && kernels::stores_read_first();
-                best = Some(Outcome {
+                let read_first = kernel == ElementKernel::Write && kernels::stores_read_first();
+                best = Some(TaskOutcome {
                     figure,
                     second: None,
                     how: format!("{}, {how}", form.name()),
@@ -101,20 +101,20 @@ impl Live<'_> {
         parts: &[(NodeId, u32)],
         threads: u32,
         bytes: Bytes,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<TaskOutcome, Trouble> {
         let cpus = self.cpus(initiator, threads)?;
         self.held = None;
-        let mapping = Mapping::new(bytes, Pages::Base)?;
+        let mapping = AnonymousMapping::new(bytes, MappingPages::Base)?;
         deal(&mapping, parts)?;
         team::on(cpus[0], || mapping.fill())?;
-        self.best(&cpus, Kernel::Read, mapping.as_ptr(), mapping.len(), "base pages")
+        self.best(&cpus, ElementKernel::Read, mapping.as_ptr(), mapping.len(), "base pages")
     }
 }
 
 /// Touches the pages of a mapping so that they lie on the nodes in turn, each as often as its
 /// weight says. By the policy of the touching threads, not of the mapping: that would take a
 /// kernel's mapping for every few pages.
-fn deal(mapping: &Mapping, parts: &[(NodeId, u32)]) -> Result<(), Trouble> {
+fn deal(mapping: &AnonymousMapping, parts: &[(NodeId, u32)]) -> Result<(), Trouble> {
     let page = terrace_sys::page_size().get() as usize;
     let round: usize = parts.iter().map(|p| p.1 as usize).sum::<usize>().max(1);
     let mut begin = 0;

@@ -16,11 +16,11 @@ const MOST_PAIRS: usize = 24;
 
 /// What a probe printed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Probe {
+pub struct ProbeReport {
     value: Value,
 }
 
-impl Probe {
+impl ProbeReport {
     /// Whether these bytes look like it, before they are parsed.
     pub(crate) fn looks_like(data: &[u8]) -> bool {
         let has = |key: &[u8]| data.windows(key.len()).any(|w| w == key);

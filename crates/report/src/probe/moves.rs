@@ -2,7 +2,7 @@
 //! and caller; interleaved memory, and translations dropped.
 
 use super::plot::{bars, plot, Axis, Line};
-use super::{plain, Probe, MOST_PAIRS};
+use super::{plain, ProbeReport, MOST_PAIRS};
 use crate::markup::{escape, put, rate};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ impl<'a> Moved<'a> {
 }
 
 /// All sections.
-pub(super) fn sections(probe: &Probe, body: &mut String) {
+pub(super) fn sections(probe: &ProbeReport, body: &mut String) {
     let mut pairs: BTreeMap<(String, String), Vec<Moved<'_>>> = BTreeMap::new();
     for m in probe.of("move").filter_map(Moved::of) {
         pairs.entry(m.nodes.clone()).or_default().push(m);
@@ -164,7 +164,7 @@ fn figures(body: &mut String, title: &str, all: impl Iterator<Item = (String, f6
 
 /// Memory interleaved between nodes by weights: two nodes are drawn by the share of the first, of
 /// what was measured as well.
-fn interleaved(probe: &Probe, body: &mut String) {
+fn interleaved(probe: &ProbeReport, body: &mut String) {
     let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     let mut rows = String::new();
     for m in probe.of("interleave").take(2000) {
@@ -204,7 +204,7 @@ fn interleaved(probe: &Probe, body: &mut String) {
 }
 
 /// What the same threads read of each node alone: both ends of the plot.
-fn ends(probe: &Probe, like: &Value, near: &str, far: &str) -> Vec<(f64, f64)> {
+fn ends(probe: &ProbeReport, like: &Value, near: &str, far: &str) -> Vec<(f64, f64)> {
     let alone = |node: &str| {
         let same = |m: &&Value| {
             m["kernel"] == "read"
@@ -219,7 +219,7 @@ fn ends(probe: &Probe, like: &Value, near: &str, far: &str) -> Vec<(f64, f64)> {
         .collect()
 }
 
-fn shootdown(probe: &Probe, body: &mut String) {
+fn shootdown(probe: &ProbeReport, body: &mut String) {
     let figures = probe.of("shootdown").take(2000);
     let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     let mut rows = String::new();

@@ -10,9 +10,9 @@ mod pages;
 mod show;
 
 use objects::Objects;
-use pages::Pages;
+use pages::PageUses;
 use std::io::{Read, Seek};
-use terrace_trace::{Block, BlockKind, Header, TraceError, TraceReader};
+use terrace_trace::{Block, BlockKind, TraceError, TraceHeader, TraceReader};
 
 /// Columns of everything that is shown over time.
 pub(crate) const COLUMNS: usize = 192;
@@ -53,9 +53,9 @@ pub struct ObjectUses {
 
 /// A recording, summed up.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Recording {
+pub struct RecordingSummary {
     /// What the trace says of itself.
-    pub header: Header,
+    pub header: TraceHeader,
     /// All accesses and pages.
     pub total: Uses,
     /// Threads that made accesses.
@@ -117,7 +117,7 @@ impl Clock {
     }
 }
 
-impl Recording {
+impl RecordingSummary {
     /// Reads all of a trace, twice.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl Recording {
         });
         let clock = Clock { first, ticks: last.saturating_sub(first).max(1) };
         let mut damage = reader.shortcomings();
-        let mut pages = Pages::default();
+        let mut pages = PageUses::default();
         let mut objects = Objects::default();
         let mut columns = vec![Uses::default(); COLUMNS];
         let mut reuse = Reuse { count: [0; SPANS + 1], sum: [0.0; SPANS + 1] };
@@ -193,7 +193,7 @@ impl Recording {
     /// Loads and stores to a page, by address and time.
     fn heat<R: Read + Seek>(
         reader: &mut TraceReader<R>,
-        pages: &mut Pages,
+        pages: &mut PageUses,
         clock: Clock,
         shift: u32,
     ) -> Result<serde_json::Value, TraceError> {
@@ -217,12 +217,12 @@ impl Recording {
         let table = |of: fn(&Uses) -> u64| -> Vec<Vec<i64>> {
             let rate =
                 |cell: &Uses, pages: u64| (of(cell) as f64 / pages.max(1) as f64 / column_s) as i64;
-            let row = |(cells, row): (&[Uses], &crate::heatmap::Stretch)| {
+            let row = |(cells, row): (&[Uses], &crate::heatmap::AddressStretch)| {
                 cells.iter().map(|cell| rate(cell, row.end - row.start)).collect()
             };
             cells.chunks(COLUMNS).zip(&rows).map(row).collect()
         };
-        let page = |row: &crate::heatmap::Stretch| {
+        let page = |row: &crate::heatmap::AddressStretch| {
             serde_json::json!([
                 row.pid,
                 format!("{:x}", u128::from(row.start) << shift),

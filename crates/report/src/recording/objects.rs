@@ -1,9 +1,9 @@
 //! What lies where: mappings and named objects of each process, as a trace's events tell them.
 
-use super::pages::Page;
+use super::pages::PageUse;
 use super::{ObjectUses, Uses};
 use std::collections::{BTreeMap, HashMap};
-use terrace_trace::{Event, What};
+use terrace_trace::{TraceEvent, What};
 
 /// Names that are kept apart at most; the rest are counted together.
 const MOST_NAMES: usize = 4096;
@@ -34,7 +34,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    pub fn take(&mut self, event: &Event) {
+    pub fn take(&mut self, event: &TraceEvent) {
         self.epoch += 1;
         if let What::Fork { parent } = event.what {
             let copy = self.spaces.get(&parent).cloned().unwrap_or_default();
@@ -112,7 +112,7 @@ impl Objects {
 
     /// Counts an access for the object that its page belongs to: the one the page's first access
     /// lies in since anything changed.
-    pub fn count(&mut self, process: u32, address: u64, page: &mut Page, store: bool) {
+    pub fn count(&mut self, process: u32, address: u64, page: &mut PageUse, store: bool) {
         if page.epoch != self.epoch {
             let space = self.spaces.entry(process).or_default();
             space.accessed = true;
@@ -192,11 +192,11 @@ mod tests {
             flags: 2,
             name: name.into(),
         };
-        let event = |what| Event { time: 0, process: 0, thread: 0, what };
+        let event = |what| TraceEvent { time: 0, process: 0, thread: 0, what };
         // The kernel maps the program and its zeroed data.
         objects.take(&event(map(0x40_0000, 0x2000, "/bin/prog")));
         objects.take(&event(map(0x40_2000, 0x1000, "")));
-        let mut pages = super::super::pages::Pages::default();
+        let mut pages = super::super::pages::PageUses::default();
         let mut count = |objects: &mut Objects, address: u64| {
             objects.count(0, address, pages.find(0, address >> 12), true);
         };
@@ -224,7 +224,8 @@ mod tests {
     #[test]
     fn names_follow_forks_moves_and_the_heap() {
         let mut objects = Objects::default();
-        let mut take = |process, what| objects.take(&Event { time: 0, process, thread: 0, what });
+        let mut take =
+            |process, what| objects.take(&TraceEvent { time: 0, process, thread: 0, what });
         take(
             0,
             What::Map { start: 4096, length: 4096, protection: 3, flags: 2, name: "/lib".into() },
@@ -234,7 +235,7 @@ mod tests {
         take(0, What::Object { start: 0x18_0000, length: 0x1000, name: "main+0x10".into() });
         take(1, What::Fork { parent: 0 });
         take(1, What::Remap { from: 4096, old_length: 4096, to: 0x40_0000, length: 8192 });
-        let mut pages = super::super::pages::Pages::default();
+        let mut pages = super::super::pages::PageUses::default();
         let uses =
             [(0, 4100), (0, 0x18_0010), (0, 0x18_2000), (1, 0x40_1000), (1, 0x18_0010), (1, 4100)];
         for (process, address) in uses {

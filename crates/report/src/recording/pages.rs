@@ -2,7 +2,7 @@
 //! moment ago.
 
 use super::{Uses, COLUMNS};
-use crate::heatmap::{rows, Stretch};
+use crate::heatmap::{rows, AddressStretch};
 use std::collections::HashMap;
 
 /// Pages this far apart or less are shown as one stretch of addresses.
@@ -11,7 +11,7 @@ const REMEMBERED: usize = 4096;
 
 /// A page and its uses.
 #[derive(Debug, Clone)]
-pub struct Page {
+pub struct PageUse {
     process: u32,
     number: u64,
     pub uses: Uses,
@@ -27,28 +27,28 @@ pub struct Page {
 }
 
 #[derive(Debug)]
-pub struct Pages {
+pub struct PageUses {
     index: HashMap<(u32, u64), u32>,
-    list: Vec<Page>,
+    list: Vec<PageUse>,
     /// Process, number and place in the list of pages used lately.
     lately: Vec<(u32, u64, u32)>,
 }
 
-impl Default for Pages {
+impl Default for PageUses {
     fn default() -> Self {
         Self { index: HashMap::new(), list: Vec::new(), lately: vec![(0, u64::MAX, 0); REMEMBERED] }
     }
 }
 
-impl Pages {
-    pub fn find(&mut self, process: u32, number: u64) -> &mut Page {
+impl PageUses {
+    pub fn find(&mut self, process: u32, number: u64) -> &mut PageUse {
         let slot = (number ^ u64::from(process) << 7) as usize % REMEMBERED;
         let (p, n, at) = self.lately[slot];
         if (p, n) == (process, number) {
             return &mut self.list[at as usize];
         }
         let at = *self.index.entry((process, number)).or_insert_with(|| {
-            self.list.push(Page {
+            self.list.push(PageUse {
                 process,
                 number,
                 uses: Uses::default(),
@@ -64,17 +64,17 @@ impl Pages {
         &mut self.list[at as usize]
     }
 
-    pub fn all(&self) -> &[Page] {
+    pub fn all(&self) -> &[PageUse] {
         &self.list
     }
 
     /// The heat map's rows, lowest address first; every page learns its own.
-    pub fn rows(&mut self) -> Vec<Stretch> {
+    pub fn rows(&mut self) -> Vec<AddressStretch> {
         let mut order: Vec<u32> = (0..self.list.len() as u32).collect();
         order.sort_unstable_by_key(|i| {
             (self.list[*i as usize].process, self.list[*i as usize].number)
         });
-        let mut stretches: Vec<Stretch> = Vec::new();
+        let mut stretches: Vec<AddressStretch> = Vec::new();
         for i in &order {
             let page = &self.list[*i as usize];
             let (pid, end) = (page.process as i32, page.number.saturating_add(1));
@@ -82,7 +82,7 @@ impl Pages {
                 Some(last) if last.pid == pid && page.number.saturating_sub(last.end) <= GAP => {
                     last.end = end
                 }
-                _ => stretches.push(Stretch { pid, start: page.number, end }),
+                _ => stretches.push(AddressStretch { pid, start: page.number, end }),
             }
         }
         let rows = rows(&stretches);

@@ -1,19 +1,19 @@
 //! A recording as a page, as text, as JSON.
 
-use super::{Recording, Uses, COLUMNS};
+use super::{RecordingSummary, Uses, COLUMNS};
 use crate::chart::{byte_marks, legend, marks, Chart, Series};
 use crate::markup::{
     brief, bytes, count, embed, escape, name_end, page, pages, percent, put, seconds, tile,
 };
 use serde_json::{json, Value};
-use terrace_trace::Clock;
+use terrace_trace::TraceClock;
 
 /// Objects shown at most.
 const MOST_OBJECTS: usize = 40;
 /// Shares of accesses that the text names.
 const SHARES: [f64; 3] = [0.5, 0.8, 0.95];
 
-impl Recording {
+impl RecordingSummary {
     /// One HTML file that needs nothing else.
     #[must_use]
     pub fn html(&self) -> String {
@@ -42,8 +42,8 @@ impl Recording {
 
     fn time(&self) -> String {
         match self.header.clock {
-            Clock::Instructions => format!("{} of nominal time", seconds(self.seconds)),
-            Clock::Nanoseconds => seconds(self.seconds),
+            TraceClock::Instructions => format!("{} of nominal time", seconds(self.seconds)),
+            TraceClock::Nanoseconds => seconds(self.seconds),
         }
     }
 
@@ -137,10 +137,10 @@ impl Recording {
     /// What a second is.
     fn of_clock(&self) -> &'static str {
         match self.header.clock {
-            Clock::Instructions => {
+            TraceClock::Instructions => {
                 " of nominal time, which counts instructions, a quarter of a nanosecond each"
             }
-            Clock::Nanoseconds => "",
+            TraceClock::Nanoseconds => "",
         }
     }
 

@@ -4,7 +4,7 @@ use crate::common::{comparison, journal};
 use serde_json::{json, Value};
 use std::io::Cursor;
 use terrace_report::{FarHeader, FarSample};
-use terrace_trace::{Access, Event, Header, TraceWriter, What};
+use terrace_trace::{Access, TraceEvent, TraceHeader, TraceWriter, What};
 
 /// Pages by name.
 pub fn pages() -> Vec<(&'static str, String)> {
@@ -124,11 +124,11 @@ fn probe() -> Value {
 }
 
 fn recording() -> String {
-    let header = Header {
+    let header = TraceHeader {
         source: "full".into(),
         command: vec!["./orders".into(), "--rows=1000000".into()],
         notes: vec!["one process could not be followed".into()],
-        ..Header::default()
+        ..TraceHeader::default()
     };
     let write = || -> Result<Vec<u8>, terrace_trace::TraceError> {
         let mut writer = TraceWriter::new(Vec::new(), &header)?;
@@ -139,7 +139,7 @@ fn recording() -> String {
         {
             let (protection, flags, name) = (3, 2, name.into());
             let what = What::Map { start, length, protection, flags, name };
-            writer.event(&Event { time: 0, process: 0, thread: 0, what })?;
+            writer.event(&TraceEvent { time: 0, process: 0, thread: 0, what })?;
         }
         let mut x = 1u64;
         for i in 0..60_000u64 {

@@ -1,8 +1,9 @@
 //! Recordings made up for tests: a run like the lab's `skew`, and a comparison.
 
 use terrace_engine::journal::{
-    encode, encode_header, DecisionEntry, Entry, FailureCount, Header, HeatRow, NoteEntry,
-    OutcomeEntry, SnapshotEntry, Summary, TierHeader, TierSummary, TrackerHeader, VERSION,
+    encode, encode_header, DecisionEntry, FailureCount, HeatRow, JournalEntry, JournalHeader,
+    JournalSummary, NoteEntry, OutcomeEntry, SnapshotEntry, TierHeader, TierSummary, TrackerHeader,
+    VERSION,
 };
 use terrace_engine::MoveFailure;
 use terrace_types::{NodeId, Pid, ThroughputSource, Vpn};
@@ -11,7 +12,7 @@ const STEP_NS: u64 = 200_000_000;
 const COLD: u64 = 34_000;
 const HOT: u64 = 11_000;
 
-fn header(command: &str) -> Header {
+fn header(command: &str) -> JournalHeader {
     let tier = |rank, kind: &str, mib: u64, latency, read: u64, write: u64| TierHeader {
         rank,
         kind: kind.to_owned(),
@@ -28,7 +29,7 @@ fn header(command: &str) -> Header {
         .map(|(key, source)| (key.to_owned(), source.to_owned()))
         .into(),
     };
-    Header {
+    JournalHeader {
         terrace_journal: VERSION,
         command: command.to_owned(),
         policy: "terrace".to_owned(),
@@ -111,14 +112,14 @@ fn snapshot(step: u64) -> SnapshotEntry {
 pub fn journal(command: &str, why: &str) -> String {
     let mut lines = vec![encode_header(&header(command))];
     let note = "DAMON gives regions, soft-dirty gives writes; merged";
-    lines.push(encode(&Entry::Note(NoteEntry { at_ns: 1_000_000, text: note.to_owned() })));
+    lines.push(encode(&JournalEntry::Note(NoteEntry { at_ns: 1_000_000, text: note.to_owned() })));
     let (mut promoted, mut failed) = (0, 0);
     for step in 0..30u64 {
-        lines.push(encode(&Entry::Snapshot(snapshot(step))));
+        lines.push(encode(&JournalEntry::Snapshot(snapshot(step))));
         let todo = fast_hot(step + 1) - fast_hot(step);
         let at_ns = step * STEP_NS + 2_000_000;
         let decision = |name: &str, why: &str, gain, cost| {
-            Entry::Decision(DecisionEntry {
+            JournalEntry::Decision(DecisionEntry {
                 at_ns,
                 name: name.to_owned(),
                 why: why.to_owned(),
@@ -136,7 +137,7 @@ pub fn journal(command: &str, why: &str) -> String {
         lines.push(encode(&decision("exchange", text, 310_000_000, 39_000_000)));
         promoted += todo;
         failed += 40;
-        lines.push(encode(&Entry::Outcome(OutcomeEntry {
+        lines.push(encode(&JournalEntry::Outcome(OutcomeEntry {
             at_ns: at_ns + 45_000_000,
             planned_pages: 2 * todo + 40,
             tried_pages: 2 * todo + 40,
@@ -153,7 +154,7 @@ pub fn journal(command: &str, why: &str) -> String {
             exchange: true,
         })));
     }
-    lines.push(encode(&Entry::End(Summary {
+    lines.push(encode(&JournalEntry::End(JournalSummary {
         at_ns: 30 * STEP_NS,
         steps: 30,
         promoted_pages: promoted,
@@ -169,7 +170,7 @@ pub fn journal(command: &str, why: &str) -> String {
         fast_access_share: Some(0.83),
         peak_memory_bytes: 400_000,
         managed_bytes: 180 << 20,
-        ..Summary::default()
+        ..JournalSummary::default()
     })));
     lines.join("\n") + "\n"
 }

@@ -2,7 +2,7 @@
 
 use super::{Hart, Trap};
 use crate::decode::{Instruction, Op};
-use crate::float::{Format, Rounding, DOUBLE, INVALID, SINGLE};
+use crate::float::{FloatFormat, Rounding, DOUBLE, INVALID, SINGLE};
 use std::cmp::Ordering;
 
 /// Upper half of a register that holds a single.
@@ -73,7 +73,7 @@ impl Width {
 }
 
 /// Width of the operands, and what is done with them.
-fn meaning(op: Op) -> Option<(Format, Kind)> {
+fn meaning(op: Op) -> Option<(FloatFormat, Kind)> {
     let fused = |negate_product, negate_addend| Kind::Fused { negate_product, negate_addend };
     Some(match op {
         Op::FmaddS => (SINGLE, fused(false, false)),
@@ -140,7 +140,7 @@ fn meaning(op: Op) -> Option<(Format, Kind)> {
 
 impl Hart {
     /// A register as a number; a single that is not boxed is the canonical NaN.
-    fn unboxed(&self, format: Format, register: u8) -> u64 {
+    fn unboxed(&self, format: FloatFormat, register: u8) -> u64 {
         let bits = self.f[usize::from(register)];
         match format {
             DOUBLE => bits,
@@ -149,7 +149,7 @@ impl Hart {
         }
     }
 
-    fn set_float(&mut self, format: Format, register: u8, bits: u64) {
+    fn set_float(&mut self, format: FloatFormat, register: u8, bits: u64) {
         self.f[usize::from(register)] = if format == DOUBLE { bits } else { bits | BOX };
     }
 

@@ -1,7 +1,7 @@
 //! System calls on files: all through the [`Host`].
 
 use super::calls::{EBADF, EFAULT, EINVAL, ENAMETOOLONG, ENOENT, ENOTTY};
-use super::{Errno, FileStatus, Host, Process};
+use super::{Errno, GuestFileStatus, Host, Process};
 
 /// Bytes moved by one call of the host; more go in parts. Bounds memory.
 const MOST_BYTES: u64 = 1 << 20;
@@ -60,7 +60,7 @@ impl<H: Host> Process<H> {
         Ok(done)
     }
 
-    fn put_status(&mut self, at: u64, status: FileStatus) -> Result<u64, Errno> {
+    fn put_status(&mut self, at: u64, status: GuestFileStatus) -> Result<u64, Errno> {
         let mut bytes = [0; 128];
         let mut put = |at: usize, value: u64, size: usize| {
             bytes[at..at + size].copy_from_slice(&value.to_le_bytes()[..size]);

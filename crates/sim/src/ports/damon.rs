@@ -9,7 +9,7 @@
 //! windows, where a live kdamond goes on; and new mappings join at the next window, not at an
 //! update interval.
 
-use super::{costs, Shared, Work, PID};
+use super::{costs, EngineInput, Shared, PID};
 use crate::memory::{ABSENT, ACCESSED};
 use crate::world::World;
 use terrace_engine::{Ask, Mapping, Observation, Sighting, TrackError, Tracker, TrackerInfo};
@@ -282,7 +282,7 @@ impl Tracker for DamonScan {
                 break;
             }
         }
-        world.show(Work { looks: true, ..Work::default() });
+        world.show(EngineInput { looks: true, ..EngineInput::default() });
         seen.sightings.sort_by_key(|s| s.range.start);
         seen.memory = Bytes(self.regions.list.len() as u64 * REGION_BYTES);
         Ok(seen)

@@ -51,7 +51,7 @@ impl Clock for SimClock {
 /// What the engine has to do with what the ports showed it since it was last charged for that.
 /// Nothing: it doubled a doze or waited for free memory to stand still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Work {
+pub struct EngineInput {
     /// A glance was compared with what the heat map foresees.
     pub foreseen: bool,
     /// Looks at accesses were merged into the heat map, and a decision followed.
@@ -62,7 +62,7 @@ pub struct Work {
     pub located: bool,
 }
 
-impl Work {
+impl EngineInput {
     /// Of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
@@ -118,27 +118,29 @@ fn visit_all(world: &mut World, visit: Visit) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::{Births, Mode, Plan};
+    use crate::build::{Births, MachineMode, SimSetup};
 
     #[test]
     fn what_was_not_shown_is_not_charged() {
-        let plan =
-            Plan::new(&terrace_machine::preset("lab-cxl").unwrap(), "skew,accesses=50k,size=2MiB")
-                .unwrap();
+        let plan = SimSetup::new(
+            &terrace_machine::preset("lab-cxl").unwrap(),
+            "skew,accesses=50k,size=2MiB",
+        )
+        .unwrap();
         let world: Shared =
-            Rc::new(RefCell::new(plan.world(Mode::Plain, Births::Nearest).unwrap()));
+            Rc::new(RefCell::new(plan.world(MachineMode::Plain, Births::Nearest).unwrap()));
         world.borrow_mut().pass(Nanos::millis(1));
         let pages = world.borrow().memory.pages.len() as u64;
         let times = |visit: crate::kernel::Visit, n: u64| visit.worked(n * pages);
         let mut cpu = own_cpu(&world);
-        let mut step = |work: &[Work]| {
+        let mut step = |work: &[EngineInput]| {
             let before = cpu();
             work.iter().for_each(|w| world.borrow_mut().show(*w));
             cpu().saturating_sub(before)
         };
         assert!(pages > 0);
         assert_eq!(step(&[]), Nanos::ZERO);
-        let is = |foreseen, looks, writes| Work { foreseen, looks, writes, located: false };
+        let is = |foreseen, looks, writes| EngineInput { foreseen, looks, writes, located: false };
         let (foreseen, decided) = (
             step(&[is(true, false, false)]),
             step(&[is(false, true, false), is(true, false, false)]),

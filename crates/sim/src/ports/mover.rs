@@ -8,7 +8,7 @@ use crate::world::World;
 use std::collections::BTreeMap;
 use terrace_engine::{MoveFailure, MoveLimits, MoveOutcome, Mover};
 use terrace_machine::MigrationCost;
-use terrace_model::{Engine, Params, PS};
+use terrace_model::{MemorySystem, ModelParams, PS};
 use terrace_types::{Bytes, Move, MoveReason, Nanos, NodeId, Vpn};
 
 /// Most base pages in one call, as live.
@@ -290,14 +290,15 @@ fn may_go_on(world: &mut World, run: &Run<'_>) -> bool {
 
 /// Waiting for memory of one page that is filled with zeros and another that is copied to it, the
 /// mean of some that no cache has, on a machine of these figures on which nothing else happens.
-fn idle_move(params: &Params, (from, to): (usize, usize)) -> Nanos {
+fn idle_move(params: &ModelParams, (from, to): (usize, usize)) -> Nanos {
     const PAGES: u64 = 64;
     const QUANTUM: u64 = 10_000_000;
-    let (Ok(mut engine), layout) = (Engine::new(params.clone(), QUANTUM), &params.layout) else {
+    let (Ok(mut engine), layout) = (MemorySystem::new(params.clone(), QUANTUM), &params.layout)
+    else {
         return Nanos::ZERO;
     };
     let mut took = 0;
-    let mut takes = |engine: &mut Engine, span: u64| {
+    let mut takes = |engine: &mut MemorySystem, span: u64| {
         took += span;
         engine.units[0].core.time += span;
         while engine.lockstep().end() <= engine.units[0].core.time
@@ -390,7 +391,7 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::{Births, Mode, Plan};
+    use crate::build::{Births, MachineMode, SimSetup};
     use std::cell::RefCell;
     use std::rc::Rc;
     use terrace_machine::preset;
@@ -399,8 +400,8 @@ mod tests {
     /// many.
     fn takes(machine: &str, busy: bool) -> f64 {
         let machine = preset(machine).unwrap();
-        let plan = Plan::new(&machine, "skew,accesses=8M,size=24MiB,threads=1").unwrap();
-        let mut world = plan.world(Mode::Plain, Births::Nearest).unwrap();
+        let plan = SimSetup::new(&machine, "skew,accesses=8M,size=24MiB,threads=1").unwrap();
+        let mut world = plan.world(MachineMode::Plain, Births::Nearest).unwrap();
         world.stop_at_begin = true;
         while !world.stopped() {
             world.pass(Nanos::millis(1));

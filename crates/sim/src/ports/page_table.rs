@@ -4,12 +4,12 @@
 //! there before the look, since clearing the bits drops none; not so where huge pages are looked at
 //! by themselves (ADR 0188).
 
-use super::{costs, Shared, Work, PID};
+use super::{costs, EngineInput, Shared, PID};
 use crate::kernel::Visit;
 use crate::memory::{ABSENT, ACCESSED};
 use crate::pool::Pool;
 use crate::world::World;
-use terrace_engine::aim::{Aim, Found, Group, Tally};
+use terrace_engine::aim::{Aim, Group, GroupObservation, PageSampleCount};
 use terrace_engine::large::{at_once, by_bit, order, together, LargeAim, AIMED, PAGES};
 use terrace_engine::{
     Ask, Mapping, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo,
@@ -24,7 +24,7 @@ pub struct PageTableScan {
     large: LargeAim,
     ask: Option<Ask>,
     ranges: Vec<VpnRange>,
-    tallies: Vec<Vec<Tally>>,
+    tallies: Vec<Vec<PageSampleCount>>,
     /// First pages of whole huge pages, in order.
     heads: Vec<Vpn>,
     /// The page tables are known.
@@ -124,8 +124,8 @@ impl PageTableScan {
         group: Group,
         seen: &mut Observation,
         slept: &mut Nanos,
-    ) -> Found {
-        let mut found = Found::default();
+    ) -> GroupObservation {
+        let mut found = GroupObservation::default();
         self.begin_group();
         for _ in 0..group.looks {
             world.take_turn();
@@ -140,7 +140,7 @@ impl PageTableScan {
         found.tally(group.looks, self.tallies.iter().flatten());
         self.heads = heads(world, &self.ranges);
         if !group.sharp {
-            let entries: Vec<Tally> =
+            let entries: Vec<PageSampleCount> =
                 self.heads.iter().filter_map(|head| self.tally_of(*head)).collect();
             self.large.consider(group, entries.into_iter());
         }
@@ -150,8 +150,11 @@ impl PageTableScan {
 
     fn begin_group(&mut self) {
         self.waited = Nanos::ZERO;
-        self.tallies =
-            self.ranges.iter().map(|r| vec![Tally::default(); r.len() as usize]).collect();
+        self.tallies = self
+            .ranges
+            .iter()
+            .map(|r| vec![PageSampleCount::default(); r.len() as usize])
+            .collect();
     }
 
     fn report(&mut self, looks: u8, seen: &mut Observation) {
@@ -172,7 +175,7 @@ impl PageTableScan {
         }
     }
 
-    fn tally_of(&self, page: Vpn) -> Option<Tally> {
+    fn tally_of(&self, page: Vpn) -> Option<PageSampleCount> {
         let at = self.ranges.partition_point(|r| r.end <= page);
         let first = self.ranges.get(at).filter(|r| r.start <= page)?.start;
         self.tallies.get(at)?.get((page.0 - first.0) as usize).copied()
@@ -184,7 +187,7 @@ impl PageTableScan {
         for number in 0..AIMED {
             let one = Group { length: self.large.aim.length(), looks: 1, sharp: false };
             let (mut found, mut tallies) =
-                (Found::default(), vec![Tally::default(); self.heads.len()]);
+                (GroupObservation::default(), vec![PageSampleCount::default(); self.heads.len()]);
             self.large_look(world, one.length, number, &mut tallies, &mut found);
             self.large.aim.learn(one, found, ask);
             if self.large.aim.length() == one.length {
@@ -198,7 +201,7 @@ impl PageTableScan {
         let (start, mut looks, mut lengths) = (world.now(), 0, Nanos::ZERO);
         for group in groups {
             let (mut found, mut tallies) =
-                (Found::default(), vec![Tally::default(); self.heads.len()]);
+                (GroupObservation::default(), vec![PageSampleCount::default(); self.heads.len()]);
             let mut waited = Nanos::ZERO;
             for number in 0..group.looks {
                 waited += self.large_look(world, group.length, number, &mut tallies, &mut found);
@@ -221,8 +224,8 @@ impl PageTableScan {
         world: &mut World,
         length: Nanos,
         number: u8,
-        tallies: &mut [Tally],
-        found: &mut Found,
+        tallies: &mut [PageSampleCount],
+        found: &mut GroupObservation,
     ) -> Nanos {
         let (mut waited, mut batches) = (Nanos::ZERO, 0);
         for batch in order(self.heads.len(), number).chunks(at_once(length)) {
@@ -318,7 +321,7 @@ impl Tracker for PageTableScan {
         if self.whole {
             let (present, accessed) = self.read(&mut world);
             self.report(1, &mut seen);
-            let found = Found { present, accessed, ..Found::default() };
+            let found = GroupObservation { present, accessed, ..GroupObservation::default() };
             self.aim.learn(Group { length: ask.window, looks: 1, sharp: false }, found, &ask);
         } else {
             let (start, mut slept, mut looks) = (world.now(), Nanos::ZERO, 0);
@@ -332,7 +335,11 @@ impl Tracker for PageTableScan {
                 self.look_at_large(&mut world, &ask, &mut seen);
             }
         }
-        world.show(Work { foreseen: ask.glance, looks: !ask.glance, ..Work::default() });
+        world.show(EngineInput {
+            foreseen: ask.glance,
+            looks: !ask.glance,
+            ..EngineInput::default()
+        });
         seen.cpu = std::mem::take(&mut self.cpu);
         Ok(seen)
     }

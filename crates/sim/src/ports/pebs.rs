@@ -8,8 +8,8 @@
 //! a core in this way); that of stores stays at about 100,000, as there.
 
 use super::runs::{join, Looks};
-use super::{costs, Shared, Work};
-use crate::sampler::{Figures, Sample, Sampler};
+use super::{costs, EngineInput, Shared};
+use crate::sampler::{AccessSampler, Sample, SamplingParams};
 use std::collections::BTreeMap;
 use terrace_engine::{Ask, Mapping, Observation, TrackError, Tracker, TrackerInfo};
 use terrace_model::PS;
@@ -32,7 +32,7 @@ pub struct PebsScan {
     ranges: Vec<VpnRange>,
     /// Between windows the processor does not sample (`PERF_EVENT_IOC_DISABLE`), so that who dozes
     /// pays nothing.
-    parked: Option<Sampler>,
+    parked: Option<AccessSampler>,
 }
 
 impl PebsScan {
@@ -41,8 +41,8 @@ impl PebsScan {
     #[must_use]
     pub fn new(world: Shared, share: f64) -> Self {
         let (record, interrupt) = (costs::SAMPLING.get() * PS, costs::SAMPLES_INTERRUPT.get() * PS);
-        let figures = Figures { buffer: BUFFER, room: ROOM, record, interrupt };
-        let parked = Some(Sampler::new(LOADS.0, STORES, figures));
+        let figures = SamplingParams { buffer: BUFFER, room: ROOM, record, interrupt };
+        let parked = Some(AccessSampler::new(LOADS.0, STORES, figures));
         Self { world, share, period: LOADS.0, since: Tick::ZERO, ranges: Vec::new(), parked }
     }
 
@@ -100,10 +100,10 @@ impl Tracker for PebsScan {
         let shared = self.world.clone();
         let mut world = shared.borrow_mut();
         let window = world.now().since(self.since);
-        let (samples, lost) = world.sampler.as_mut().map(Sampler::drain).unwrap_or_default();
+        let (samples, lost) = world.sampler.as_mut().map(AccessSampler::drain).unwrap_or_default();
         let cpu = costs::draining(samples.len() as u64);
         world.charge(cpu);
-        world.show(Work { looks: true, ..Work::default() });
+        world.show(EngineInput { looks: true, ..EngineInput::default() });
         let mut seen = Observation { cpu, lost, ..Observation::default() };
         if window > Nanos::ZERO {
             self.report(&samples, false, window, &mut seen);

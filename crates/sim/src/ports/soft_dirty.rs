@@ -2,11 +2,11 @@
 //! 0043): all pages are write-protected, the first write to each costs the program a fault, and it
 //! is asked which were written 2 and 6 ms later and when the window is over, after 25 ms at least.
 
-use super::{costs, Shared, Work, PID};
+use super::{costs, EngineInput, Shared, PID};
 use crate::memory::{ABSENT, WATCHED};
 use crate::world::World;
 use std::convert::Infallible;
-use terrace_engine::written::{Window, EARLY, FAULT, SHORTEST};
+use terrace_engine::written::{WriteSamples, EARLY, FAULT, SHORTEST};
 use terrace_engine::{Ask, Mapping, Observation, TrackError, Tracker, TrackerInfo};
 use terrace_policy::quota::Bucket;
 use terrace_types::{BitSource, Bytes, Nanos, Request, Sees, Tick, Vpn, VpnRange};
@@ -28,7 +28,7 @@ pub struct SoftDirtyScan {
 struct Open {
     since: Tick,
     ranges: Vec<VpnRange>,
-    window: Window,
+    window: WriteSamples,
     cpu: Nanos,
 }
 
@@ -107,7 +107,7 @@ impl Tracker for SoftDirtyScan {
         }
         world.flush_translations();
         world.interrupt(costs::SHOOT_DOWN);
-        let (mut window, mut hint) = (Window::new(ranges.clone()), 0);
+        let (mut window, mut hint) = (WriteSamples::new(ranges.clone()), 0);
         let Ok(()) = window.leave_out_absent::<Infallible>(|range, tell| {
             there(&world, range, &mut hint, tell);
             Ok(())
@@ -138,7 +138,7 @@ impl Tracker for SoftDirtyScan {
         }
         let written = open.window.pages();
         open.window.over(PID, world.running(), &mut seen.writes);
-        world.show(Work { writes: true, ..Work::default() });
+        world.show(EngineInput { writes: true, ..EngineInput::default() });
         seen.cpu = open.cpu;
         seen.memory = Bytes(seen.writes.iter().map(|w| w.found.len() as u64).sum());
         self.last_cost = seen.cpu + Nanos(FAULT.0 * written);

@@ -1,6 +1,6 @@
 //! The simulated process: its mappings, where its pages are, the tiers.
 
-use super::{costs, Shared, Work, PID};
+use super::{costs, EngineInput, Shared, PID};
 use crate::memory::{ABSENT, PART_OF_HUGE};
 use terrace_engine::{Mapping, MappingKind, Target, TargetChange, TargetError};
 use terrace_types::{
@@ -39,7 +39,7 @@ impl SimTarget {
     /// Those that `which` chooses, at the cost of as many.
     fn locate_those(&self, areas: &mut [Area], which: impl Fn(&PageStat) -> bool) {
         let mut world = self.world.borrow_mut();
-        world.show(Work { located: true, ..Work::default() });
+        world.show(EngineInput { located: true, ..EngineInput::default() });
         let those =
             areas.iter().flat_map(|a| (a.start.0..).zip(&a.pages)).filter(|(_, page)| which(page));
         let those: Vec<u64> = those.map(|(vpn, _)| vpn).collect();

@@ -6,9 +6,9 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Mutex;
-use terrace_sim::{Input, Plan};
+use terrace_sim::{SimInput, SimSetup};
 use terrace_types::Bytes;
-use terrace_workload::Spec;
+use terrace_workload::WorkloadSpec;
 
 /// The kernels.
 pub const NAMES: [&str; 4] = ["BT", "FT", "MG", "CG"];
@@ -52,7 +52,7 @@ pub struct Run {
     pub moved: [f64; 2],
 }
 
-fn spec(scale: Scale, kernel: &str, size: usize) -> Result<Spec, String> {
+fn spec(scale: Scale, kernel: &str, size: usize) -> Result<WorkloadSpec, String> {
     let row = KERNELS
         .iter()
         .find(|k| k.0 == kernel)
@@ -67,7 +67,7 @@ fn spec(scale: Scale, kernel: &str, size: usize) -> Result<Spec, String> {
         row.1[size],
         accesses as u64
     );
-    Spec::parse(&text).map_err(|e| e.to_string())
+    WorkloadSpec::parse(&text).map_err(|e| e.to_string())
 }
 
 /// Kernels in these sizes under these policies, on `workers` threads.
@@ -83,7 +83,7 @@ pub fn runs(
             let index =
                 ["S", "M", "L"].iter().position(|s| s == size).ok_or("sizes are S, M, L")?;
             let mut plan =
-                Plan::of(&scale.machine()?, Input::Workload(spec(scale, kernel, index)?))
+                SimSetup::of(&scale.machine()?, SimInput::Workload(spec(scale, kernel, index)?))
                     .map_err(|e| e.to_string())?;
             plan.quantum = scale.quantum();
             plan.waits_for_records = false;
@@ -106,12 +106,12 @@ pub fn runs(
         let at = tasks.iter().position(|t| t.0 == kernel && t.1 == size && t.2 == "default");
         at.map_or(1.0, |i| outcomes[i].span.as_secs_f64())
     };
-    let words = |plan: &Plan| match &plan.input {
-        Input::Workload(spec) => spec.size.bytes(spec.fast),
-        Input::Recording { .. } => Bytes::ZERO,
+    let words = |plan: &SimSetup| match &plan.input {
+        SimInput::Workload(spec) => spec.size.bytes(spec.fast),
+        SimInput::Recording { .. } => Bytes::ZERO,
     };
     let result =
-        |((kernel, size, policy, plan), o): (&(String, String, String, Plan), &Outcome)| {
+        |((kernel, size, policy, plan), o): (&(String, String, String, SimSetup), &Outcome)| {
             let c = &o.counters;
             let fast = plan.usable(0) as f64;
             let sum = |v: &[u64]| v.iter().sum::<u64>() as f64;

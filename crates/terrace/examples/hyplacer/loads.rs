@@ -9,9 +9,9 @@ use std::fmt::Write;
 use std::io::Cursor;
 use std::sync::Arc;
 use terrace_machine::Machine;
-use terrace_sim::recording::{Open, Source, FIRST};
-use terrace_sim::{Births, Input, Mode, Plan, Recording};
-use terrace_trace::{Access, Header, TraceWriter};
+use terrace_sim::recording::{Open, RecordingSource, FIRST};
+use terrace_sim::{Births, MachineMode, Recording, SimInput, SimSetup};
+use terrace_trace::{Access, TraceHeader, TraceWriter};
 use terrace_types::{Bytes, BytesPerSec, Nanos};
 
 /// Lines of a thread's memory, and of the chase's, and how often the former are gone through.
@@ -75,7 +75,7 @@ fn machine() -> Result<Machine, String> {
 }
 
 fn recording(load: Load) -> Result<Recording, String> {
-    let header = Header { dependence: true, ..Header::default() };
+    let header = TraceHeader { dependence: true, ..TraceHeader::default() };
     let told = |e: &dyn std::fmt::Display| e.to_string();
     let mut writer = TraceWriter::new(Vec::new(), &header).map_err(|e| told(&e))?;
     let access = |address: u64| Access { address, size: 8, ..Access::default() };
@@ -104,7 +104,7 @@ fn recording(load: Load) -> Result<Recording, String> {
     }
     let bytes: Arc<[u8]> = writer.finish().map_err(|e| told(&e))?.into();
     let open: Arc<Open> =
-        Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn Source>));
+        Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn RecordingSource>));
     Recording::new(open).map_err(|e| told(&e))
 }
 
@@ -117,12 +117,12 @@ fn measure(machine: &Machine, load: Load, births: Births) -> Result<(f64, f64), 
         }
         _ => 1,
     };
-    let input = Input::Recording { name: "load".to_owned(), recording: recording(load)? };
-    let mut plan = Plan::of(machine, input).map_err(|e| e.to_string())?;
+    let input = SimInput::Recording { name: "load".to_owned(), recording: recording(load)? };
+    let mut plan = SimSetup::of(machine, input).map_err(|e| e.to_string())?;
     // What is measured is memory that was filled before: no zeros are written to it, which caches
     // would have.
     plan.waits_for_records = false;
-    let mut world = plan.world(Mode::Plain, births).map_err(|e| e.to_string())?;
+    let mut world = plan.world(MachineMode::Plain, births).map_err(|e| e.to_string())?;
     let first = usize::from(load.chase);
     let loaders = first..load.threads as usize + first;
     let warm = LINES + LINES / 2;

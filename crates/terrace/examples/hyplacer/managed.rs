@@ -6,7 +6,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::rc::Rc;
-use terrace_engine::{Config, Engine, Journal, JournalError, MoveLimits, Parts, Stop, Tracker};
+use terrace_engine::{
+    Config, Engine, EngineParts, Journal, JournalError, MoveLimits, Stop, Tracker,
+};
 use terrace_model::Counters;
 use terrace_policy::heat::HeatParams;
 use terrace_policy::place::paced::Rule;
@@ -15,7 +17,7 @@ use terrace_sim::ports::{
     own_cpu, PageTableScan, Shared, SimClock, SimMover, SimTarget, SoftDirtyScan,
 };
 use terrace_sim::world::World;
-use terrace_sim::{Births, Mode, Plan};
+use terrace_sim::{Births, MachineMode, SimSetup};
 use terrace_types::{BytesPerSec, Nanos};
 
 /// A span that no run reaches.
@@ -51,7 +53,7 @@ impl Journal for JournalFile {
 
 /// Runs `policy`; `default` is first touch, `memm` memory mode.
 pub fn run(
-    plan: &Plan,
+    plan: &SimSetup,
     policy: &str,
     scale: Scale,
     journal: Option<&Path>,
@@ -59,7 +61,7 @@ pub fn run(
     let told = |e: &dyn std::fmt::Display| e.to_string();
     let (mut world, moved) = match policy {
         "default" | "memm" => {
-            let mode = if policy == "memm" { Mode::MemoryMode } else { Mode::Plain };
+            let mode = if policy == "memm" { MachineMode::MemoryMode } else { MachineMode::Plain };
             let mut world = plan.world(mode, Births::Nearest).map_err(|e| told(&e))?;
             world.pass(FOR_EVER);
             (world, (0, 0))
@@ -72,7 +74,7 @@ pub fn run(
 }
 
 fn managed(
-    plan: &Plan,
+    plan: &SimSetup,
     policy: &str,
     scale: Scale,
     journal: Option<&Path>,
@@ -83,13 +85,13 @@ fn managed(
     // too.
     let births = if placement.starts_slow() { Births::Slow } else { Births::Nearest };
     let world: Shared =
-        Rc::new(RefCell::new(plan.world(Mode::Plain, births).map_err(|e| e.to_string())?));
+        Rc::new(RefCell::new(plan.world(MachineMode::Plain, births).map_err(|e| e.to_string())?));
     let config = config(scale);
     let trackers: Vec<Box<dyn Tracker>> = vec![
         Box::new(PageTableScan::new(world.clone())),
         Box::new(SoftDirtyScan::new(world.clone(), config.tracking_share)),
     ];
-    let parts = Parts {
+    let parts = EngineParts {
         clock: Box::new(SimClock(world.clone())),
         trackers,
         target: Box::new(SimTarget::new(world.clone(), plan.ids.clone(), &plan.tiers)),

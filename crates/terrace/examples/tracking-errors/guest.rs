@@ -5,15 +5,17 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::rc::Rc;
 use terrace_engine::{
-    Ask, Config, Engine, Mapping, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation, Parts,
-    TrackError, Tracker, TrackerInfo,
+    Ask, Config, Engine, EngineParts, Mapping, MoveFailure, MoveLimits, MoveOutcome, Mover,
+    Observation, TrackError, Tracker, TrackerInfo,
 };
-use terrace_machine::{rank, By};
-use terrace_policy::place::hyplacer::{class, Class, Params};
+use terrace_machine::{rank, RankAttribute};
+use terrace_policy::place::hyplacer::{class, PageClass, Params};
 use terrace_policy::place::Placement;
 use terrace_sys::{now, own_cpu, Capabilities, Root, Runner};
-use terrace_topology::{load_machine, Source};
-use terrace_track::{Budget, LiveClock, LiveTarget, LiveTrackers, Tier, TrackerChoice, Tree};
+use terrace_topology::{load_machine, MachineSource};
+use terrace_track::{
+    Budget, LiveClock, LiveTarget, LiveTrackers, ProcessTree, TierNodes, TrackerChoice,
+};
 use terrace_types::{Move, Nanos, NodeId, PageFlags, Request, Sees, Tick};
 use terrace_workload::{mark, Mark};
 
@@ -68,8 +70,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     };
     let steps: u32 = steps.parse().map_err(|e| format!("{steps}: {e}"))?;
     let share: f64 = share.parse().map_err(|e| format!("{share}: {e}"))?;
-    let machine = load_machine(&Source::Live).map_err(|e| e.to_string())?;
-    let tiers: Vec<Vec<NodeId>> = rank(&machine, By::Bandwidth, None)
+    let machine = load_machine(&MachineSource::Live).map_err(|e| e.to_string())?;
+    let tiers: Vec<Vec<NodeId>> = rank(&machine, RankAttribute::Bandwidth, None)
         .map_err(|e| e.to_string())?
         .tiers
         .into_iter()
@@ -86,9 +88,9 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let pid = runner.borrow().pid();
     let sees = trackers.info().sees;
     let window = Rc::new(RefCell::new(Window::default()));
-    let tree = Tree::new(root.clone(), pid);
-    let live_tiers = tiers.iter().map(|nodes| Tier { nodes: nodes.clone() }).collect();
-    let parts = Parts {
+    let tree = ProcessTree::new(root.clone(), pid);
+    let live_tiers = tiers.iter().map(|nodes| TierNodes { nodes: nodes.clone() }).collect();
+    let parts = EngineParts {
         clock: Box::new(LiveClock::new(runner.clone())),
         trackers: vec![Box::new(Timed { trackers, window: window.clone() })],
         target: Box::new(LiveTarget::new(root, tree, live_tiers).map_err(|e| e.to_string())?),
@@ -164,10 +166,10 @@ impl Watch {
             for page in &area.pages {
                 let letter = match class(&self.params, &self.sees, page) {
                     _ if !page.flags.has(PageFlags::PRESENT) => '-',
-                    Class::Write => 'w',
-                    Class::Read => 'r',
-                    Class::Cold => 'c',
-                    Class::Unknown => 'u',
+                    PageClass::Write => 'w',
+                    PageClass::Read => 'r',
+                    PageClass::Cold => 'c',
+                    PageClass::Unknown => 'u',
                 };
                 let letter = if self.fast.contains(&page.node()) {
                     letter.to_ascii_uppercase()

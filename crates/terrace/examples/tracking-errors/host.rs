@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use terrace_lab::{Bench, JobSpec, Lab, Progress};
+use terrace_lab::{JobSpec, Lab, LabMachine, ProgressSink};
 
 const GUEST_SELF: &str = "/usr/bin/tracking-errors";
 const GUEST_WORKLOAD: &str = "/usr/bin/terrace-workload";
@@ -23,7 +23,7 @@ type Failure = String;
 
 struct Stderr;
 
-impl Progress for Stderr {
+impl ProgressSink for Stderr {
     fn step(&self, what: &str) {
         eprintln!("{what}");
     }
@@ -92,7 +92,7 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn one(bench: &Bench, spec: &str, steps: u32, share: f64) -> Result<Report, Failure> {
+fn one(bench: &LabMachine, spec: &str, steps: u32, share: f64) -> Result<Report, Failure> {
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
     let workload = bench
         .lab()

@@ -1,10 +1,10 @@
 //! The recorder's side of the shared memory: from the slots' words to the trace.
 
-use super::{Recorded, Source, Spec, SLOTS};
+use super::{CaptureMethod, RecordSpec, Recorded, SLOTS};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
 use std::path::Path;
-use terrace_sys::{has_thread_ended, CaptureArea, Ended, SlotOwner};
+use terrace_sys::{has_thread_ended, CaptureArea, CommandExit, SlotOwner};
 use terrace_trace::capture::{Capture, Totals};
 use terrace_trace::{BlockKind, TraceError, TraceReader};
 
@@ -190,7 +190,7 @@ impl Recorder {
     }
 
     /// The command has ended: takes what is left and says what is missing.
-    pub fn finish(mut self, ended: Ended, spec: &Spec) -> Recorded {
+    pub fn finish(mut self, ended: CommandExit, spec: &RecordSpec) -> Recorded {
         // Somebody else stopped it who saw no sign of us, or writing failed.
         let early = self.area.is_stopped() && self.capture.is_some();
         // Whatever the program left behind goes on, unrecorded.
@@ -217,7 +217,7 @@ impl Recorder {
         while self.take_all(More::Follows) {}
         while self.take_all(More::Never) {}
         let mut missing = self.missing(early, running);
-        if spec.source == Source::Hooks && self.totals().threads == 0 {
+        if spec.source == CaptureMethod::Hooks && self.totals().threads == 0 {
             missing.push(
                 "the program has no hooks; compile and link it with terrace-cc, or use --source full"
                     .into(),
@@ -271,7 +271,7 @@ impl Recorder {
         all
     }
 
-    fn close(mut self, ended: Ended, spec: &Spec) -> Recorded {
+    fn close(mut self, ended: CommandExit, spec: &RecordSpec) -> Recorded {
         let mut totals = self.totals();
         let mut written = false;
         if let Some(capture) = self.capture.take() {

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use terrace_riscv::linux::{Errno, FileStatus, Host};
+use terrace_riscv::linux::{Errno, GuestFileStatus, Host};
 
 const ENOENT: Errno = Errno(2);
 const EIO: Errno = Errno(5);
@@ -88,8 +88,8 @@ impl HostFiles {
     }
 }
 
-fn status_of(metadata: &Metadata) -> FileStatus {
-    FileStatus {
+fn status_of(metadata: &Metadata) -> GuestFileStatus {
+    GuestFileStatus {
         mode: metadata.mode(),
         size: metadata.size(),
         inode: metadata.ino(),
@@ -163,7 +163,7 @@ impl Host for HostFiles {
         self.file(descriptor)?.seek(to).map_err(|e| errno(&e))
     }
 
-    fn status(&mut self, descriptor: i32) -> Result<FileStatus, Errno> {
+    fn status(&mut self, descriptor: i32) -> Result<GuestFileStatus, Errno> {
         let terminal = match descriptor {
             0 => std::io::stdin().is_terminal(),
             1 => std::io::stdout().is_terminal(),
@@ -175,7 +175,7 @@ impl Host for HostFiles {
         };
         // A character device of a terminal, or a pipe.
         let mode = if terminal { 0o20_620 } else { 0o10_600 };
-        Ok(FileStatus { mode, ..FileStatus::default() })
+        Ok(GuestFileStatus { mode, ..GuestFileStatus::default() })
     }
 
     fn now_ns(&mut self, clock: u32) -> u64 {

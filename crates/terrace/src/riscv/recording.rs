@@ -4,7 +4,7 @@ use std::io::Write;
 use terrace_riscv::execute::{AccessObserver, ObservedAccess};
 use terrace_riscv::linux::{ProcessEvent, ProcessObserver};
 use terrace_trace::capture::Filter;
-use terrace_trace::{Access, Event, TraceError, TraceWriter, What};
+use terrace_trace::{Access, TraceError, TraceEvent, TraceWriter, What};
 
 /// `MAP_PRIVATE | MAP_ANONYMOUS`: what all of a guest's mappings are to a recording.
 const PRIVATE_ANONYMOUS: u32 = 0x22;
@@ -144,7 +144,7 @@ impl<W: Write + Send + 'static> ProcessObserver for TraceObserver<W> {
             (_, Some(clock)) => instret.saturating_sub(clock.last),
         };
         let time = self.writer.time(self.thread) + since;
-        let result = self.writer.event(&Event { time, process: 0, thread: self.thread, what });
+        let result = self.writer.event(&TraceEvent { time, process: 0, thread: self.thread, what });
         self.keep(result);
     }
 }

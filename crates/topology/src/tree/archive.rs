@@ -244,7 +244,7 @@ fn raw_header(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::{Entry, Tree};
+    use super::super::{FileKind, FileTree};
     use super::*;
 
     #[test]
@@ -263,8 +263,8 @@ mod tests {
         assert_eq!(tree.read("sys/one").unwrap(), b"1\n");
         assert_eq!(tree.read(&long).unwrap(), b"");
         assert_eq!(tree.read(&very).unwrap(), [7; 1000]);
-        assert_eq!(tree.entry("sys/two"), Entry::Link("one".to_owned()));
-        assert_eq!(tree.entry("sys/far"), Entry::Link(long));
+        assert_eq!(tree.entry("sys/two"), FileKind::Link("one".to_owned()));
+        assert_eq!(tree.entry("sys/far"), FileKind::Link(long));
         assert_eq!(tree.list("sys").unwrap(), ["a", "far", "one", "two"]);
     }
 

@@ -1,6 +1,6 @@
 //! A tree on disk.
 
-use super::{Entry, Tree, MAX_FILE, MAX_NAMES};
+use super::{FileKind, FileTree, MAX_FILE, MAX_NAMES};
 use crate::error::TopologyError;
 use std::fs;
 use std::io::Read;
@@ -30,28 +30,28 @@ impl DiskTree {
     }
 }
 
-impl Tree for DiskTree {
-    fn entry(&self, path: &str) -> Entry {
+impl FileTree for DiskTree {
+    fn entry(&self, path: &str) -> FileKind {
         let full = self.path(path);
         if path.is_empty() {
             // The root itself may be reached through a link: it is the caller's word.
-            return if full.is_dir() { Entry::Folder } else { Entry::Missing };
+            return if full.is_dir() { FileKind::Folder } else { FileKind::Missing };
         }
         let Ok(data) = fs::symlink_metadata(&full) else {
-            return Entry::Missing;
+            return FileKind::Missing;
         };
         let kind = data.file_type();
         if kind.is_symlink() {
             match fs::read_link(&full).ok().and_then(|t| t.into_os_string().into_string().ok()) {
-                Some(target) => Entry::Link(target),
-                None => Entry::Other,
+                Some(target) => FileKind::Link(target),
+                None => FileKind::Other,
             }
         } else if kind.is_dir() {
-            Entry::Folder
+            FileKind::Folder
         } else if kind.is_file() {
-            Entry::File
+            FileKind::File
         } else {
-            Entry::Other
+            FileKind::Other
         }
     }
 

@@ -1,6 +1,6 @@
 //! A tree in memory: from an archive, or built by a test.
 
-use super::{components, Entry, Tree, MAX_FILE, MAX_NAMES};
+use super::{components, FileKind, FileTree, MAX_FILE, MAX_NAMES};
 use crate::error::TopologyError;
 use std::collections::BTreeMap;
 
@@ -55,14 +55,14 @@ impl MemoryTree {
     }
 }
 
-impl Tree for MemoryTree {
-    fn entry(&self, path: &str) -> Entry {
+impl FileTree for MemoryTree {
+    fn entry(&self, path: &str) -> FileKind {
         match self.items.get(path) {
-            None if path.is_empty() => Entry::Folder,
-            None => Entry::Missing,
-            Some(Item::File(_)) => Entry::File,
-            Some(Item::Link(target)) => Entry::Link(target.clone()),
-            Some(Item::Folder) => Entry::Folder,
+            None if path.is_empty() => FileKind::Folder,
+            None => FileKind::Missing,
+            Some(Item::File(_)) => FileKind::File,
+            Some(Item::Link(target)) => FileKind::Link(target.clone()),
+            Some(Item::Folder) => FileKind::Folder,
         }
     }
 

@@ -24,7 +24,7 @@ const MAX_LINKS: usize = 40;
 
 /// What a name stands for, its own link not followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
+pub enum FileKind {
     /// Nothing.
     Missing,
     /// A regular file.
@@ -39,9 +39,9 @@ pub enum Entry {
 
 /// Files by path. Paths have no leading slash and no `.` or `..`; the empty path is the root.
 /// Implementations follow no links: [`View`] has done that.
-pub trait Tree {
+pub trait FileTree {
     /// What the path stands for.
-    fn entry(&self, path: &str) -> Entry;
+    fn entry(&self, path: &str) -> FileKind;
     /// All bytes of a regular file, at most [`MAX_FILE`].
     fn read(&self, path: &str) -> Result<Vec<u8>, TopologyError>;
     /// Names in a folder, at most [`MAX_NAMES`], sorted.
@@ -50,7 +50,7 @@ pub trait Tree {
 
 /// A tree with links followed, as its readers see it.
 pub struct View<'t> {
-    tree: &'t dyn Tree,
+    tree: &'t dyn FileTree,
     /// Folder in the tree that stands for `/`, with a final slash, or nothing.
     base: String,
     /// Files that do not hold what the kernel writes there: what was left out, a sentence each.
@@ -66,13 +66,13 @@ struct Doubts {
 impl<'t> View<'t> {
     /// The view from the folder that holds `sys/devices/system`: the root, or the only folder in
     /// it.
-    pub fn new(tree: &'t dyn Tree, name: &str) -> Result<Self, TopologyError> {
+    pub fn new(tree: &'t dyn FileTree, name: &str) -> Result<Self, TopologyError> {
         let view = Self { tree, base: String::new(), doubts: RefCell::default() };
         if view.resolve("sys/devices/system")?.is_some() {
             return Ok(view);
         }
         let folders: Vec<String> =
-            tree.list("")?.into_iter().filter(|n| tree.entry(n) == Entry::Folder).collect();
+            tree.list("")?.into_iter().filter(|n| tree.entry(n) == FileKind::Folder).collect();
         if let [only] = folders.as_slice() {
             let view = Self { tree, base: format!("{only}/"), doubts: RefCell::default() };
             if view.resolve("sys/devices/system")?.is_some() {
@@ -100,8 +100,8 @@ impl<'t> View<'t> {
             }
             done.push(part);
             match self.tree.entry(&self.full(&done.join("/"))) {
-                Entry::Missing => return Ok(None),
-                Entry::Link(target) => {
+                FileKind::Missing => return Ok(None),
+                FileKind::Link(target) => {
                     links += 1;
                     if links > MAX_LINKS || todo.len() > 4096 {
                         return Err(TopologyError::LinkLoop { path: path.to_owned() });
@@ -112,8 +112,8 @@ impl<'t> View<'t> {
                     }
                     todo.extend(components(&target).rev());
                 }
-                Entry::File | Entry::Other if !todo.is_empty() => return Ok(None),
-                Entry::File | Entry::Folder | Entry::Other => {}
+                FileKind::File | FileKind::Other if !todo.is_empty() => return Ok(None),
+                FileKind::File | FileKind::Folder | FileKind::Other => {}
             }
         }
         Ok(Some(done.join("/")))
@@ -125,7 +125,7 @@ impl<'t> View<'t> {
         let Some(real) = self.resolve(path)? else {
             return Ok(None);
         };
-        if self.tree.entry(&self.full(&real)) != Entry::File {
+        if self.tree.entry(&self.full(&real)) != FileKind::File {
             return Ok(None);
         }
         match self.tree.read(&self.full(&real)) {
@@ -185,7 +185,7 @@ impl<'t> View<'t> {
         let Some(real) = self.resolve(path)? else {
             return Ok(Vec::new());
         };
-        if self.tree.entry(&self.full(&real)) != Entry::Folder {
+        if self.tree.entry(&self.full(&real)) != FileKind::Folder {
             return Ok(Vec::new());
         }
         match self.tree.list(&self.full(&real)) {
@@ -219,14 +219,14 @@ impl<'t> View<'t> {
     }
 
     /// What a path stands for, its last link not followed, and where that is.
-    pub(crate) fn bare(&self, path: &str) -> Result<Option<(String, Entry)>, TopologyError> {
+    pub(crate) fn bare(&self, path: &str) -> Result<Option<(String, FileKind)>, TopologyError> {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         let Some(folder) = self.resolve(folder)? else {
             return Ok(None);
         };
         let real = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
         match self.tree.entry(&self.full(&real)) {
-            Entry::Missing => Ok(None),
+            FileKind::Missing => Ok(None),
             entry => Ok(Some((real, entry))),
         }
     }

@@ -28,7 +28,7 @@ impl Origin {
 /// An origin as it is looked up for every access: up to two registers (`NONE` holds no load), a
 /// load (0 is none), and the rare further registers as bits.
 #[derive(Debug, Clone, Copy)]
-pub struct Source {
+pub struct AddressOrigin {
     pub registers: [u8; 2],
     pub load: u16,
     pub more: u16,
@@ -37,7 +37,7 @@ pub struct Source {
 /// Number of a register that never holds anything.
 const NONE: u8 = REGISTERS as u8;
 
-impl From<Origin> for Source {
+impl From<Origin> for AddressOrigin {
     fn from(origin: Origin) -> Self {
         let mut left = origin.registers;
         let registers = [0, 1].map(|_| {
@@ -57,12 +57,12 @@ impl From<Origin> for Source {
 #[derive(Debug, Clone, Copy)]
 pub struct Site {
     pub pc: u64,
-    pub address: Source,
+    pub address: AddressOrigin,
 }
 
-/// Where a block lies in [`Code`].
+/// Where a block lies in [`CapturedCode`].
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Span {
+pub struct BlockSpan {
     site: u32,
     sites: u16,
     changes: u16,
@@ -71,30 +71,30 @@ pub struct Span {
 
 /// All blocks known, each analysed once when it is translated.
 #[derive(Debug, Default)]
-pub struct Code {
+pub struct CapturedCode {
     /// By number.
-    blocks: Vec<Option<Span>>,
+    blocks: Vec<Option<BlockSpan>>,
     sites: Vec<Site>,
     /// Registers that blocks leave changed.
-    changes: Vec<(u8, Source)>,
+    changes: Vec<(u8, AddressOrigin)>,
 }
 
-impl Code {
+impl CapturedCode {
     /// Where the block of this number lies, if it is known.
     #[inline]
-    pub fn get(&self, number: usize) -> Option<Span> {
+    pub fn get(&self, number: usize) -> Option<BlockSpan> {
         self.blocks.get(number).copied().flatten()
     }
 
     /// Reads the `code` of a block, which begins at `pc`; at most `count` instructions, 512 at
     /// most.
-    pub fn add(&mut self, number: usize, pc: u64, code: &[u8], count: usize) -> Span {
+    pub fn add(&mut self, number: usize, pc: u64, code: &[u8], count: usize) -> BlockSpan {
         let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
         let mut factory = InstructionInfoFactory::new();
         let mut instruction = Instruction::default();
         let mut now: [Origin; REGISTERS] =
             std::array::from_fn(|r| Origin { registers: 1 << r, load: 0 });
-        let mut span = Span {
+        let mut span = BlockSpan {
             site: self.sites.len() as u32,
             change: self.changes.len() as u32,
             sites: 0,
@@ -120,14 +120,14 @@ impl Code {
     }
 
     /// Registers that a block leaves changed, all from what they held before it.
-    pub fn changes(&self, span: Span) -> &[(u8, Source)] {
+    pub fn changes(&self, span: BlockSpan) -> &[(u8, AddressOrigin)] {
         let start = span.change as usize;
         &self.changes[start..start + usize::from(span.changes)]
     }
 
     /// An instruction of a block.
     #[inline]
-    pub fn site(&self, span: Span, index: usize) -> Option<&Site> {
+    pub fn site(&self, span: BlockSpan, index: usize) -> Option<&Site> {
         if index < usize::from(span.sites) {
             self.sites.get(span.site as usize + index)
         } else {
@@ -222,7 +222,7 @@ impl Values {
 
     /// How many loads ago the latest was made that a value comes from, as in [`Ages`].
     #[inline]
-    fn latest(&self, source: Source) -> u8 {
+    fn latest(&self, source: AddressOrigin) -> u8 {
         let register = |r: u8| self.ages.get(usize::from(r)).copied().unwrap_or(OLD);
         let [a, b] = source.registers;
         let mut age = register(a).min(register(b));
@@ -243,7 +243,7 @@ impl Values {
     /// Address of an instruction, 0 where it is not known; and how many loads ago the value was
     /// loaded that the address of its access was computed from, 0 for none or long ago.
     #[inline]
-    pub fn site(&self, code: &Code, span: Span, index: usize) -> (u64, u8) {
+    pub fn site(&self, code: &CapturedCode, span: BlockSpan, index: usize) -> (u64, u8) {
         let Some(site) = code.site(span, index) else { return (0, 0) };
         (site.pc, depends(self.latest(site.address)))
     }
@@ -257,7 +257,7 @@ impl Values {
 
     /// The block has been executed.
     #[inline]
-    pub fn leave(&mut self, code: &Code, span: Span) {
+    pub fn leave(&mut self, code: &CapturedCode, span: BlockSpan) {
         let mut after = grown(self.ages, self.loads - self.entered);
         // All from what the registers held before.
         for (register, source) in code.changes(span) {
@@ -301,15 +301,19 @@ pub fn depends(age: u8) -> u8 {
 mod tests {
     use super::*;
 
-    fn block(pc: u64, code: &[u8], count: usize) -> (Code, Span) {
-        let mut all = Code::default();
+    fn block(pc: u64, code: &[u8], count: usize) -> (CapturedCode, BlockSpan) {
+        let mut all = CapturedCode::default();
         let span = all.add(3, pc, code, count);
         (all, span)
     }
 
     /// Executes a block whose instructions of these indices load, and says what each of those
     /// depends on.
-    fn run(values: &mut Values, (code, span): &(Code, Span), loads: &[usize]) -> Vec<u8> {
+    fn run(
+        values: &mut Values,
+        (code, span): &(CapturedCode, BlockSpan),
+        loads: &[usize],
+    ) -> Vec<u8> {
         let found = loads.iter().map(|i| {
             let depends = values.site(code, *span, *i).1;
             values.load(*i);

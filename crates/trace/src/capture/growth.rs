@@ -62,7 +62,7 @@ pub type Change = (u8, u16, u16);
 
 /// An access's address: registers as the path found them, loads of the path before it, and how many
 /// loads ago the latest load of the path was that it comes from.
-pub type Address = (u16, u8, u8);
+pub type AccessAddress = (u16, u8, u8);
 
 /// See the module. All of it holds once the path has come twice in a row.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Growth {
     pub fn new(
         loads: u16,
         changes: &[Change],
-        addresses: impl Iterator<Item = Address>,
+        addresses: impl Iterator<Item = AccessAddress>,
     ) -> Option<Self> {
         let old = u16::from(OLD);
         let (mut older, mut same) = (u16::MAX, Vec::new());
@@ -187,7 +187,7 @@ mod tests {
     }
 
     /// A path of 1 to 9 loads that changes some of eight registers, and addresses it uses.
-    fn path() -> impl Strategy<Value = (u16, Vec<Change>, Vec<Address>)> {
+    fn path() -> impl Strategy<Value = (u16, Vec<Change>, Vec<AccessAddress>)> {
         (1u16..10).prop_flat_map(|loads| {
             let from = || prop_oneof![Just(0u16), (0u16..8).prop_map(|r| 1 << r), 0u16..256];
             let change = (from(), prop_oneof![3 => Just(0u16), 1 => 1..=loads]);
@@ -222,7 +222,7 @@ mod tests {
                 after
             };
             let told = |ages: &Ages| -> Vec<u8> {
-                let one = |(from, before, latest): &Address| {
+                let one = |(from, before, latest): &AccessAddress| {
                     depends((youngest(ages, *from) + before).min(*latest).min(OLD))
                 };
                 addresses.iter().map(one).collect()

@@ -14,14 +14,14 @@ mod threads;
 pub use filter::Filter;
 
 use crate::error::TraceError;
-use crate::event::{Access, Event, What};
+use crate::event::{Access, TraceEvent, What};
 use crate::write::TraceWriter;
-use code::{Code, Span};
+use code::{BlockSpan, CapturedCode};
 use message::{mapping, words_as_text};
 use paths::Paths;
 use std::collections::HashMap;
 use std::io::Write;
-use threads::{Pending, Thread};
+use threads::{CaptureThread, Pending};
 
 const IS_WORD: u64 = 1 << 63;
 
@@ -68,11 +68,11 @@ pub struct Capture<W: Write> {
     recording: bool,
     /// Nothing is filtered.
     all: bool,
-    code: Code,
+    code: CapturedCode,
     paths: Paths,
     /// Words are looked at a path or a run at a time where that is possible.
     by_path: bool,
-    slots: HashMap<u32, Thread>,
+    slots: HashMap<u32, CaptureThread>,
     processes: HashMap<u64, u32>,
     totals: Totals,
 }
@@ -91,7 +91,7 @@ impl<W: Write> Capture<W> {
             filter,
             values,
             recording,
-            code: Code::default(),
+            code: CapturedCode::default(),
             slots: HashMap::new(),
             processes: HashMap::new(),
             totals: Totals::default(),
@@ -126,7 +126,7 @@ impl<W: Write> Capture<W> {
     /// [`TraceError::Write`].
     pub fn feed(&mut self, slot: u32, words: &[u64], last: bool) -> Result<usize, TraceError> {
         // Taken out of the map while its words are worked on.
-        let mut thread = self.slots.remove(&slot).unwrap_or_else(Thread::nobody);
+        let mut thread = self.slots.remove(&slot).unwrap_or_else(CaptureThread::nobody);
         let used = self.feed_thread(&mut thread, words, last);
         self.slots.insert(slot, thread);
         used
@@ -134,7 +134,7 @@ impl<W: Write> Capture<W> {
 
     fn feed_thread(
         &mut self,
-        thread: &mut Thread,
+        thread: &mut CaptureThread,
         words: &[u64],
         last: bool,
     ) -> Result<usize, TraceError> {
@@ -190,7 +190,12 @@ impl<W: Write> Capture<W> {
 
     /// An access; what an instruction does in pieces of eight bytes becomes one.
     #[inline]
-    fn access(&mut self, thread: &mut Thread, word: u64, value: u64) -> Result<(), TraceError> {
+    fn access(
+        &mut self,
+        thread: &mut CaptureThread,
+        word: u64,
+        value: u64,
+    ) -> Result<(), TraceError> {
         let joined = match &mut thread.pending {
             Some(pending) => pending.absorb(word),
             None => false,
@@ -208,7 +213,11 @@ impl<W: Write> Capture<W> {
 
     /// The same as `hooked_access` for as many of these words as can be taken together; how many.
     #[inline]
-    fn hooked_run(&mut self, thread: &mut Thread, words: &[u64]) -> Result<usize, TraceError> {
+    fn hooked_run(
+        &mut self,
+        thread: &mut CaptureThread,
+        words: &[u64],
+    ) -> Result<usize, TraceError> {
         let Some((process, number)) = thread.number.filter(|_| self.recording) else {
             return Ok(0);
         };
@@ -228,7 +237,7 @@ impl<W: Write> Capture<W> {
     /// An access that a compiler's hook told: whole, without the code it stands in. It counts as
     /// one instruction.
     #[inline]
-    fn hooked_access(&mut self, thread: &mut Thread, word: u64) -> Result<(), TraceError> {
+    fn hooked_access(&mut self, thread: &mut CaptureThread, word: u64) -> Result<(), TraceError> {
         let Some((process, number)) = thread.number else {
             self.totals.nonsense += 1;
             return Ok(());
@@ -260,7 +269,7 @@ impl<W: Write> Capture<W> {
 
     /// The pending access is complete.
     #[inline]
-    fn settle(&mut self, thread: &mut Thread) -> Result<(), TraceError> {
+    fn settle(&mut self, thread: &mut CaptureThread) -> Result<(), TraceError> {
         let Some(pending) = thread.pending.take() else { return Ok(()) };
         let Some((process, number)) = thread.number else {
             self.totals.nonsense += 1;
@@ -302,7 +311,12 @@ impl<W: Write> Capture<W> {
 
     /// A block begins, so the one before it was executed; `false` while its code is not known yet.
     #[inline]
-    fn enter(&mut self, thread: &mut Thread, word: u64, last: bool) -> Result<bool, TraceError> {
+    fn enter(
+        &mut self,
+        thread: &mut CaptureThread,
+        word: u64,
+        last: bool,
+    ) -> Result<bool, TraceError> {
         let block = (word & 0xffff_ffff) as usize;
         let known = self.code.get(block);
         if known.is_none() && !last && block < MOST_BLOCKS && thread.patience > 0 {
@@ -319,20 +333,20 @@ impl<W: Write> Capture<W> {
 
     /// The block has been executed; the thread is between two.
     #[inline]
-    fn leave(&mut self, thread: &mut Thread) -> Result<(), TraceError> {
+    fn leave(&mut self, thread: &mut CaptureThread) -> Result<(), TraceError> {
         self.settle(thread)?;
         thread.values.leave(&self.code, thread.block);
         thread.before = thread.before.saturating_add(thread.length);
         self.totals.instructions += thread.length;
         thread.length = 0;
-        thread.block = Span::default();
+        thread.block = BlockSpan::default();
         Ok(())
     }
 
     /// Takes a whole path, as often as it comes, if the words begin with one that is known and
     /// nothing speaks against it; how many words.
     #[inline]
-    fn pass(&mut self, thread: &mut Thread, words: &[u64]) -> Result<usize, TraceError> {
+    fn pass(&mut self, thread: &mut CaptureThread, words: &[u64]) -> Result<usize, TraceError> {
         let Some((process, number)) = thread.number.filter(|_| self.recording) else {
             return Ok(0);
         };
@@ -407,15 +421,15 @@ impl<W: Write> Capture<W> {
 
     fn message(
         &mut self,
-        thread: &mut Thread,
+        thread: &mut CaptureThread,
         which: u64,
         content: &[u64],
     ) -> Result<(), TraceError> {
-        let event = |capture: &mut Self, thread: &Thread, what: What| match thread.number {
+        let event = |capture: &mut Self, thread: &CaptureThread, what: What| match thread.number {
             None => Ok(()),
             Some((process, number)) => {
                 let time = capture.writer.time(number).saturating_add(thread.behind());
-                capture.writer.event(&Event { time, process, thread: number, what })
+                capture.writer.event(&TraceEvent { time, process, thread: number, what })
             }
         };
         match (which, content) {
@@ -497,7 +511,7 @@ impl<W: Write> Capture<W> {
     /// Whether a thread says that its process was forked from one that is not known yet: the words
     /// of that one were written before, into another slot, and will come. Not for long, in case it
     /// was never recorded.
-    fn is_orphan(&self, thread: &mut Thread, which: u64, content: &[u64]) -> bool {
+    fn is_orphan(&self, thread: &mut CaptureThread, which: u64, content: &[u64]) -> bool {
         let (message::THREAD, [_, _, _, parent]) = (which, content) else { return false };
         let waits = *parent != 0 && !self.processes.contains_key(parent) && thread.kin > 0;
         thread.kin -= u32::from(waits);
@@ -519,7 +533,7 @@ impl<W: Write> Capture<W> {
 
     fn begin(
         &mut self,
-        thread: &mut Thread,
+        thread: &mut CaptureThread,
         pid: u64,
         tid: u64,
         time: u64,
@@ -530,9 +544,9 @@ impl<W: Write> Capture<W> {
         let process = known.unwrap_or(self.totals.processes);
         let number = self.totals.threads;
         self.totals.threads += 1;
-        *thread = Thread::numbered(process, number);
+        *thread = CaptureThread::numbered(process, number);
         self.writer.advance(process, number, time)?;
-        let event = |what| Event { time, process, thread: number, what };
+        let event = |what| TraceEvent { time, process, thread: number, what };
         if known.is_none() {
             self.totals.processes += 1;
             let from = self.processes.get(&parent).copied().filter(|_| parent != 0);
@@ -545,7 +559,7 @@ impl<W: Write> Capture<W> {
     }
 
     /// The thread has written its last; its block is executed as far as it came.
-    fn end(&mut self, thread: &mut Thread) -> Result<(), TraceError> {
+    fn end(&mut self, thread: &mut CaptureThread) -> Result<(), TraceError> {
         self.settle(thread)?;
         let Some((process, number)) = thread.number else { return Ok(()) };
         thread.before = thread.before.saturating_add(thread.length);
@@ -554,13 +568,13 @@ impl<W: Write> Capture<W> {
         self.catch_up(thread)?;
         let time = self.writer.time(number);
         self.writer.flush_thread(number)?;
-        self.writer.event(&Event { time, process, thread: number, what: What::ThreadExit })?;
+        self.writer.event(&TraceEvent { time, process, thread: number, what: What::ThreadExit })?;
         thread.number = None;
         Ok(())
     }
 
     /// Instructions since the last access become time of their own.
-    fn catch_up(&mut self, thread: &mut Thread) -> Result<(), TraceError> {
+    fn catch_up(&mut self, thread: &mut CaptureThread) -> Result<(), TraceError> {
         let Some((process, number)) = thread.number else { return Ok(()) };
         let behind = thread.behind();
         thread.last += behind;

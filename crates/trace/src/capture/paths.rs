@@ -3,12 +3,12 @@
 //! worked out once a path; where the same words come again, addresses aside, only addresses are
 //! left to look at. Words that fit no path are worked on one by one.
 
-use super::code::{depends, grown, Ages, Code, Source, Span, OLD, REGISTERS};
+use super::code::{depends, grown, AddressOrigin, Ages, BlockSpan, CapturedCode, OLD, REGISTERS};
 use super::growth::{Growth, Turns};
 use super::threads::Pending;
 use super::{is_block, IS_WORD};
-use crate::encode::{Place, Row};
-use crate::event::Kind;
+use crate::encode::{AccessRow, RowAccess};
+use crate::event::AccessDescriptor;
 
 /// Blocks of a path at most: longer ones cost less a block, and fit less often.
 const MOST_BLOCKS: usize = 16;
@@ -133,7 +133,7 @@ pub struct Path {
     pub first: u64,
     pub last: u64,
     /// As the writer takes it. Dependences are those of `before`.
-    pub row: Row,
+    pub row: AccessRow,
     before: Ages,
     after: Ages,
     /// What follows from its coming again.
@@ -251,7 +251,7 @@ impl Paths {
     /// Where to look for paths that begin with the block that `words` begin with. None for a block
     /// whose code is not known, and for one that is executed for the first time.
     #[inline]
-    pub fn head(&mut self, code: &Code, words: &[u64]) -> Option<usize> {
+    pub fn head(&mut self, code: &CapturedCode, words: &[u64]) -> Option<usize> {
         let number = (words.first()? & 0xffff_ffff) as usize;
         match self.index.get(number) {
             Some(at) if *at > 0 => Some(*at as usize - 1),
@@ -264,7 +264,7 @@ impl Paths {
 
     /// The path that `words` are, of those that begin there. May learn one.
     #[inline]
-    pub fn find(&mut self, at: usize, code: &Code, words: &[u64]) -> Option<&mut Path> {
+    pub fn find(&mut self, at: usize, code: &CapturedCode, words: &[u64]) -> Option<&mut Path> {
         let found = match self.heads.get(at)?.paths.iter().position(|path| path.is(words)) {
             Some(found) => found,
             None => self.learn(at, code, words)?,
@@ -281,7 +281,7 @@ impl Paths {
 
     /// A block executed for the first time may never come again.
     #[cold]
-    fn visit(&mut self, code: &Code, number: usize) {
+    fn visit(&mut self, code: &CapturedCode, number: usize) {
         if code.get(number).is_none() {
             return;
         }
@@ -294,7 +294,7 @@ impl Paths {
 
     /// Adds a path that `words` are to a head's others; at which place.
     #[cold]
-    fn learn(&mut self, at: usize, code: &Code, words: &[u64]) -> Option<usize> {
+    fn learn(&mut self, at: usize, code: &CapturedCode, words: &[u64]) -> Option<usize> {
         if self.words > MOST_WORDS {
             self.forget();
             return None;
@@ -336,7 +336,7 @@ struct Drafted {
 
 /// A path being put together, block by block.
 struct Draft<'a> {
-    code: &'a Code,
+    code: &'a CapturedCode,
     /// Words that are in it.
     length: usize,
     blocks: u8,
@@ -352,7 +352,7 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    fn new(code: &'a Code) -> Self {
+    fn new(code: &'a CapturedCode) -> Self {
         Self {
             code,
             length: 0,
@@ -415,7 +415,12 @@ impl<'a> Draft<'a> {
 
     /// Adds the accesses of a block. Which load of the path each of its instructions made, by
     /// index; nothing if an access is not as code makes it.
-    fn add_accesses(&mut self, span: Span, block: u64, words: &[u64]) -> Option<Vec<(usize, u16)>> {
+    fn add_accesses(
+        &mut self,
+        span: BlockSpan,
+        block: u64,
+        words: &[u64],
+    ) -> Option<Vec<(usize, u16)>> {
         let (mut loaded, mut pending) = (Vec::new(), None::<Pending>);
         for (at, word) in (self.length + 1..).zip(words) {
             if let Some(before) = &mut pending {
@@ -448,12 +453,12 @@ impl<'a> Draft<'a> {
         }
         self.accesses
             .iter()
-            .all(|a| Kind::new(a.size, a.store, 0).size().is_some())
+            .all(|a| AccessDescriptor::new(a.size, a.store, 0).size().is_some())
             .then_some(loaded)
     }
 
     /// Whence a value of the block being added comes.
-    fn origin(&self, source: Source, loaded: &[(usize, u16)]) -> Origin {
+    fn origin(&self, source: AddressOrigin, loaded: &[(usize, u16)]) -> Origin {
         let mut origin = Origin::default();
         let more = (0..REGISTERS as u8).filter(|r| source.more >> r & 1 == 1);
         for register in source.registers.into_iter().chain(more) {
@@ -471,12 +476,12 @@ impl<'a> Draft<'a> {
         if self.blocks == 0 {
             return None;
         }
-        let (mut row, mut last) = (Row::default(), None);
+        let (mut row, mut last) = (AccessRow::default(), None);
         for access in &self.accesses {
-            let kind = Kind::new(access.size, access.store, 0);
+            let kind = AccessDescriptor::new(access.size, access.store, 0);
             let gap = last.map_or(0, |last| access.position - last);
             last = Some(access.position);
-            row.add(Place::new(access.pc, access.word), kind, gap as u32);
+            row.add(RowAccess::new(access.pc, access.word), kind, gap as u32);
         }
         let unchanged = |r: usize| Origin { registers: 1 << r, load: 0 };
         let changes =

@@ -1,6 +1,6 @@
 //! What is known of a thread while its words come in.
 
-use super::code::{Span, Values};
+use super::code::{BlockSpan, Values};
 
 /// So often may a thread wait for the code of a block to become known.
 pub const PATIENCE: u32 = 10_000;
@@ -69,7 +69,7 @@ impl Pending {
 
 /// A thread, or nobody while a slot has not said whose it is.
 #[derive(Debug)]
-pub struct Thread {
+pub struct CaptureThread {
     /// Process and thread as the trace numbers them.
     pub number: Option<(u32, u32)>,
     /// Instructions executed before the current block.
@@ -77,7 +77,7 @@ pub struct Thread {
     /// Instructions of the current block.
     pub length: u64,
     /// The current block.
-    pub block: Span,
+    pub block: BlockSpan,
     /// Position of the last access kept, in instructions.
     pub last: u64,
     /// Accesses seen, for sampling.
@@ -93,13 +93,13 @@ pub struct Thread {
     pub hooked: bool,
 }
 
-impl Thread {
+impl CaptureThread {
     pub fn nobody() -> Self {
         Self {
             number: None,
             before: 0,
             length: 0,
-            block: Span::default(),
+            block: BlockSpan::default(),
             last: 0,
             seen: 0,
             pending: None,

@@ -3,7 +3,7 @@
 //! told with then. So one access's addresses of all turns are looked at, then the next one's, and
 //! what is known of the instructions is written down once, at the end.
 
-use super::{class, BlockBuilder, Place, Row, ADDRESS, ESCAPE, NEARBY, PATIENCE, TRIED};
+use super::{class, AccessRow, BlockBuilder, RowAccess, ADDRESS, ESCAPE, NEARBY, PATIENCE, TRIED};
 use crate::frame::BLOCK_ACCESSES;
 
 /// Accesses of a row at most, so that those of the turn before are nearby.
@@ -121,9 +121,9 @@ impl BlockBuilder {
     /// [`BlockBuilder::push_row`], as long as all its accesses are told as in the turn before; how
     /// often that was. The row was the last to be added, and `gap` is that of its first access in
     /// each turn.
-    pub fn push_again(&mut self, words: &[u64], stride: usize, row: &Row, gap: u32) -> usize {
+    pub fn push_again(&mut self, words: &[u64], stride: usize, row: &AccessRow, gap: u32) -> usize {
         let count = row.places.len();
-        let lies_within = |place: &Place| usize::from(place.word) < stride;
+        let lies_within = |place: &RowAccess| usize::from(place.word) < stride;
         if !row.apart || !(1..=MOST).contains(&count) || !row.places.iter().all(lies_within) {
             return 0;
         }
@@ -158,7 +158,7 @@ impl BlockBuilder {
     /// Prepares `again` if each access would be told as it was told last; how many there are of
     /// each class.
     #[inline]
-    fn as_before(&mut self, row: &Row, gap: u32) -> Option<[usize; 4]> {
+    fn as_before(&mut self, row: &AccessRow, gap: u32) -> Option<[usize; 4]> {
         let (mut each, mut gap, count) = ([0; 4], u64::from(gap) << 24, row.places.len() as u64);
         let again = self.again.lanes.iter_mut().zip(&mut self.again.codes);
         for (at, ((place, rest), (lane, code))) in
@@ -190,7 +190,7 @@ impl BlockBuilder {
 
     /// So many turns were told: what follows from it for the columns and for what is known of the
     /// instructions.
-    fn done(&mut self, words: &[u64], stride: usize, row: &Row, each: [usize; 4]) {
+    fn done(&mut self, words: &[u64], stride: usize, row: &AccessRow, each: [usize; 4]) {
         let (turns, count) = (words.len() / stride, row.places.len());
         let address = |turn: usize, lane: &Lane| words[turn * stride + lane.word] & ADDRESS;
         for lane in &self.again.lanes[..count] {

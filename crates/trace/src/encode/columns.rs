@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// See the module. Its buffers, of some 500 KiB, are used again and again.
 #[derive(Debug)]
-pub struct Columns {
+pub struct ColumnEncoder {
     /// Accesses, set when the block is complete, and stores among them.
     pub count: usize,
     pub stores: u32,
@@ -30,7 +30,7 @@ pub struct Columns {
     pub time_range: Option<(u64, u64)>,
 }
 
-impl Default for Columns {
+impl Default for ColumnEncoder {
     fn default() -> Self {
         Self {
             count: 0,
@@ -54,7 +54,7 @@ impl Default for Columns {
     }
 }
 
-impl Columns {
+impl ColumnEncoder {
     /// Packs them.
     pub fn pack(&mut self, packer: &mut Packer) -> Result<(), TraceError> {
         packer.begin();

@@ -10,10 +10,10 @@ mod again;
 mod columns;
 mod row;
 
-pub use columns::Columns;
-pub use row::{Place, Row};
+pub use columns::ColumnEncoder;
+pub use row::{AccessRow, RowAccess};
 
-use crate::event::{Access, Kind};
+use crate::event::{Access, AccessDescriptor};
 use crate::frame::BLOCK_ACCESSES;
 use crate::pack::{put_number, zigzag};
 use again::Again;
@@ -52,18 +52,18 @@ const MOST_VALUES: usize = 4 << 20;
 /// were written one by one a moment ago, which the processor does slowly: it was half the time of
 /// recording.
 #[derive(Debug)]
-pub struct Told {
+pub struct EncodedAccess {
     address: u64,
     pc: u64,
     size: u32,
     gap: u32,
-    kind: Kind,
+    kind: AccessDescriptor,
 }
 
-impl Told {
+impl EncodedAccess {
     #[inline(always)]
     pub fn new(access: &Access) -> Self {
-        let kind = Kind::new(access.size, access.store, access.depends);
+        let kind = AccessDescriptor::new(access.size, access.store, access.depends);
         Self { address: access.address, pc: access.pc, size: access.size, gap: access.gap, kind }
     }
 }
@@ -73,7 +73,7 @@ const ADDRESS: u64 = 0xffff_ffff_ffff;
 
 /// A dictionary line but for the predictor.
 #[inline]
-fn rest(kind: Kind, gap: u32) -> u64 {
+fn rest(kind: AccessDescriptor, gap: u32) -> u64 {
     u64::from(kind.0) << 16 | u64::from(gap) << 24
 }
 
@@ -110,7 +110,7 @@ pub struct BlockBuilder {
     begin: u64,
     /// Dictionary lines plus one, and their codes; zero is empty.
     slots: Vec<(u64, u8)>,
-    columns: Columns,
+    columns: ColumnEncoder,
     again: Box<Again>,
 }
 
@@ -122,7 +122,7 @@ impl BlockBuilder {
             total: 0,
             begin: 0,
             slots: vec![(0, 0); SLOTS],
-            columns: Columns::default(),
+            columns: ColumnEncoder::default(),
             again: Box::new(Again::new()),
         }
     }
@@ -140,7 +140,7 @@ impl BlockBuilder {
 
     /// Adds an access.
     #[inline]
-    pub fn push(&mut self, access: &Told) {
+    pub fn push(&mut self, access: &EncodedAccess) {
         let kind = access.kind;
         self.columns.stores += u32::from(kind.is_store());
         if kind.size().is_none() {
@@ -164,7 +164,7 @@ impl BlockBuilder {
 
     /// Adds a row, for which there must be room. `first` is the gap of its first access.
     #[inline]
-    pub fn push_row(&mut self, words: &[u64], row: &Row, first: u32) {
+    pub fn push_row(&mut self, words: &[u64], row: &AccessRow, first: u32) {
         self.columns.stores += row.stores;
         let mut gap = u64::from(first) << 24;
         for (place, rest) in row.places.iter().zip(&row.rests) {
@@ -213,7 +213,7 @@ impl BlockBuilder {
     /// Adds an access that is told like the last one of its instruction, if it is: what
     /// `push_known` does, for what is nearly always so in a loop.
     #[inline(always)]
-    fn push_usual(&mut self, place: &Place, address: u64, rest: u64) -> bool {
+    fn push_usual(&mut self, place: &RowAccess, address: u64, rest: u64) -> bool {
         let context = &mut self.contexts[usize::from(place.slot) % CONTEXTS];
         let here = self.total + 1;
         let step = address.wrapping_sub(context.address) as i64;
@@ -364,7 +364,7 @@ impl BlockBuilder {
     }
 
     /// Ends the block, in exchange for columns that are empty.
-    pub fn take(&mut self, mut empty: Box<Columns>) -> Box<Columns> {
+    pub fn take(&mut self, mut empty: Box<ColumnEncoder>) -> Box<ColumnEncoder> {
         self.columns.count = self.len();
         self.begin = self.total;
         self.slots.fill((0, 0));

@@ -1,17 +1,17 @@
 //! Accesses that come in the same order again and again.
 
 use super::{rest, slot_of};
-use crate::event::Kind;
+use crate::event::AccessDescriptor;
 
-/// An access of a [`Row`]: its instruction, and which of the words holds its address.
+/// An access of a [`AccessRow`]: its instruction, and which of the words holds its address.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct RowAccess {
     pub(super) pc: u64,
     pub(super) word: u16,
     pub(super) slot: u16,
 }
 
-impl Place {
+impl RowAccess {
     /// `pc` is not 0.
     pub fn new(pc: u64, word: u16) -> Self {
         Self { pc, word, slot: slot_of(pc) as u16 }
@@ -21,8 +21,8 @@ impl Place {
 /// Accesses of known instructions in a fixed order, but for their addresses. Their sizes are powers
 /// of two.
 #[derive(Debug)]
-pub struct Row {
-    pub(super) places: Vec<Place>,
+pub struct AccessRow {
+    pub(super) places: Vec<RowAccess>,
     /// Of each access, its dictionary line but for the predictor.
     pub(super) rests: Vec<u64>,
     pub(super) stores: u32,
@@ -30,15 +30,15 @@ pub struct Row {
     pub(super) apart: bool,
 }
 
-impl Default for Row {
+impl Default for AccessRow {
     fn default() -> Self {
         Self { places: Vec::new(), rests: Vec::new(), stores: 0, apart: true }
     }
 }
 
-impl Row {
+impl AccessRow {
     /// Adds an access; the first one's gap is told later and must be 0 here.
-    pub fn add(&mut self, place: Place, kind: Kind, gap: u32) {
+    pub fn add(&mut self, place: RowAccess, kind: AccessDescriptor, gap: u32) {
         self.apart &= self.places.iter().all(|other| other.slot != place.slot);
         self.places.push(place);
         self.rests.push(rest(kind, gap));
@@ -62,8 +62,8 @@ impl Row {
 /// What a word of a compiler's hook says but for its address: which place of the code (not where
 /// that is, but enough to predict the address from that place's last), and what kind of access.
 #[inline]
-pub(super) fn hooked(word: u64) -> (Place, Kind) {
+pub(super) fn hooked(word: u64) -> (RowAccess, AccessDescriptor) {
     // Sizes as the capture reads them: three bits can say up to 128 bytes, hooks never do.
     let (size, store) = ((word >> 48 & 7).min(6) as u8, word >> 51 & 1 == 1);
-    (Place::new(1 + (word >> 52 & 0x7ff), 0), Kind(size | u8::from(store) << 3))
+    (RowAccess::new(1 + (word >> 52 & 0x7ff), 0), AccessDescriptor(size | u8::from(store) << 3))
 }

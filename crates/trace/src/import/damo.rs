@@ -4,7 +4,7 @@
 
 use super::{hex, Importer, Line};
 use crate::error::TraceError;
-use crate::event::{Access, Clock, Header};
+use crate::event::{Access, TraceClock, TraceHeader};
 use crate::write::TraceWriter;
 use std::collections::HashMap;
 use std::io::Write;
@@ -53,10 +53,10 @@ impl<W: Write> Importer<W> for Damo {
         Ok(if known { Line::Remark } else { Line::Unknown })
     }
 
-    fn header(&self) -> Header {
-        Header {
+    fn header(&self) -> TraceHeader {
+        TraceHeader {
             source: "damo".into(),
-            clock: Clock::Nanoseconds,
+            clock: TraceClock::Nanoseconds,
             ns_per_tick: 1.0,
             period: 0,
             sampled: true,
@@ -67,7 +67,7 @@ impl<W: Write> Importer<W> for Damo {
                 "whether it was a load or a store is not known; all are given as loads of a page"
                     .into(),
             ],
-            ..Header::default()
+            ..TraceHeader::default()
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{hex, Importer, Line};
 use crate::error::TraceError;
-use crate::event::{Access, Header};
+use crate::event::{Access, TraceHeader};
 use crate::write::TraceWriter;
 use std::io::Write;
 
@@ -41,12 +41,12 @@ impl<W: Write> Importer<W> for Lackey {
         Ok(Line::Record(count))
     }
 
-    fn header(&self) -> Header {
-        Header {
+    fn header(&self) -> TraceHeader {
+        TraceHeader {
             source: "lackey".into(),
             notes: vec!["threads are not told apart".into()],
             pcs: true,
-            ..Header::default()
+            ..TraceHeader::default()
         }
     }
 }

@@ -7,7 +7,7 @@ mod lackey;
 mod perf;
 
 use crate::error::TraceError;
-use crate::event::Header;
+use crate::event::TraceHeader;
 use crate::write::TraceWriter;
 use std::io::{BufRead, Seek, Write};
 
@@ -21,7 +21,7 @@ const MOST_QUOTED: usize = 60;
 
 /// Whose recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum RecordingFormat {
     /// `valgrind --tool=lackey --trace-mem=yes`: every access; time counts instructions.
     Lackey,
     /// `perf script` of memory samples, as it prints them or with fields named by `-F`.
@@ -30,7 +30,7 @@ pub enum Format {
     Damo,
 }
 
-impl Format {
+impl RecordingFormat {
     /// The command whose output it is.
     #[must_use]
     pub const fn command(self) -> &'static str {
@@ -57,7 +57,7 @@ pub enum ImportError {
     #[error("it is empty; expected the output of {}", .format.command())]
     Empty {
         /// What was looked for.
-        format: Format,
+        format: RecordingFormat,
     },
     /// No line, or less than half of them, was understood: what was would mislead.
     #[error(
@@ -75,7 +75,7 @@ pub enum ImportError {
         /// Its begin, control characters made visible.
         quoted: String,
         /// What was looked for.
-        format: Format,
+        format: RecordingFormat,
     },
     /// All was understood, but no line could hold an access.
     #[error("none of {lines} lines holds an access; expected the output of {}", .format.command())]
@@ -83,7 +83,7 @@ pub enum ImportError {
         /// Lines that are not empty.
         lines: u64,
         /// What was looked for.
-        format: Format,
+        format: RecordingFormat,
     },
 }
 
@@ -100,7 +100,7 @@ pub struct Imported {
     pub first_skipped_line: Option<u64>,
     /// Whether the accesses are samples.
     pub sampled: bool,
-    /// See [`Header::period`].
+    /// See [`TraceHeader::period`].
     pub period: u64,
 }
 
@@ -124,7 +124,7 @@ trait Importer<W: Write> {
     }
 
     /// The header as far as it is known: before the first line, and after the last.
-    fn header(&self) -> Header;
+    fn header(&self) -> TraceHeader;
 }
 
 /// Counts of lines, until it is known whether they are the format's.
@@ -153,7 +153,7 @@ impl Tally {
     }
 
     /// Whether the lines were the format's.
-    fn judge(self, format: Format) -> Result<(), ImportError> {
+    fn judge(self, format: RecordingFormat) -> Result<(), ImportError> {
         let understood = self.records + self.remarks;
         let lines = understood + self.unknown;
         match self.first_unknown {
@@ -172,14 +172,14 @@ impl Tally {
 /// # Errors
 /// [`ImportError`]; what `output` holds then is no whole trace.
 pub fn import<W: Write + Seek>(
-    format: Format,
+    format: RecordingFormat,
     input: impl BufRead,
     output: W,
 ) -> Result<Imported, ImportError> {
     let mut importer: Box<dyn Importer<W>> = match format {
-        Format::Lackey => Box::new(lackey::Lackey::default()),
-        Format::Perf => Box::new(perf::Perf::default()),
-        Format::Damo => Box::new(damo::Damo::default()),
+        RecordingFormat::Lackey => Box::new(lackey::Lackey::default()),
+        RecordingFormat::Perf => Box::new(perf::Perf::default()),
+        RecordingFormat::Damo => Box::new(damo::Damo::default()),
     };
     let mut writer = TraceWriter::with_header_room(output, &importer.header(), HEADER_ROOM)?;
     let mut accesses = 0u64;

@@ -13,7 +13,7 @@
 
 use super::{hex, Importer, Line};
 use crate::error::TraceError;
-use crate::event::{Access, Clock, Event, Header, What};
+use crate::event::{Access, TraceClock, TraceEvent, TraceHeader, What};
 use crate::write::TraceWriter;
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
@@ -110,7 +110,7 @@ impl<W: Write> Importer<W> for Perf {
         let thread = *self.threads.entry(sample.tid).or_insert(next);
         if thread == next {
             let what = What::ThreadStart { pid, tid: sample.tid };
-            writer.event(&Event { time: sample.time, process, thread, what })?;
+            writer.event(&TraceEvent { time: sample.time, process, thread, what })?;
         }
         let store = sample.direction == Direction::Store;
         let access =
@@ -123,7 +123,7 @@ impl<W: Write> Importer<W> for Perf {
         self.write_waiting(writer)
     }
 
-    fn header(&self) -> Header {
+    fn header(&self) -> TraceHeader {
         let mut notes = vec!["samples; sizes are not known and given as 8".to_owned()];
         if !self.events.is_empty() {
             let events: Vec<&str> = self.events.iter().map(String::as_str).collect();
@@ -142,15 +142,15 @@ impl<W: Write> Importer<W> for Perf {
         let all = self.with_period == self.samples && self.samples > 0;
         let mean =
             (self.period_sum + u128::from(self.samples / 2)) / u128::from(self.samples.max(1));
-        Header {
+        TraceHeader {
             source: "perf".into(),
-            clock: Clock::Nanoseconds,
+            clock: TraceClock::Nanoseconds,
             ns_per_tick: 1.0,
             period: if all { u64::try_from(mean).unwrap_or(u64::MAX) } else { 0 },
             sampled: true,
             pcs: true,
             notes,
-            ..Header::default()
+            ..TraceHeader::default()
         }
     }
 }

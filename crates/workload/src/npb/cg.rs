@@ -10,10 +10,10 @@
 
 use super::{compare, finite, iterations, must_verify, Random};
 use crate::algorithm::Wrong;
-use crate::memory::Memory;
+use crate::memory::WordMemory;
 use crate::random::mix;
-use crate::spec::Spec;
-use crate::team::{digest, get, set, Kernel, Met};
+use crate::spec::WorkloadSpec;
+use crate::team::{digest, get, set, Met, NumericalKernel};
 
 /// Steps of conjugate gradients in each outer iteration.
 const INNER: u64 = 25;
@@ -51,7 +51,7 @@ pub struct Cg {
 
 /// Stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum CgStage {
     /// `z = 0, r = p = x`; sums `x x`.
     Start,
     /// `q = A p`; sums `p q`.
@@ -68,7 +68,7 @@ pub enum Stage {
 
 /// What each thread knows.
 #[derive(Debug, Default)]
-pub struct Own {
+pub struct CgThread {
     rho: f64,
     alpha: f64,
     beta: f64,
@@ -82,7 +82,7 @@ pub struct Own {
 impl Cg {
     /// The workload as specified; the matrix with its vectors and lists has its size.
     #[must_use]
-    pub fn new(spec: &Spec) -> Self {
+    pub fn new(spec: &WorkloadSpec) -> Self {
         let words = (spec.size.bytes(spec.fast).0 / 8) as usize;
         let rows_of =
             |drawn: usize| words / (2 * (drawn * (drawn + 1) + 1) + 6 + 2 * (drawn + 1) + 3);
@@ -105,7 +105,7 @@ impl Cg {
 
     /// Row `row` of the matrix times the vector at `from`; and the elements it has.
     #[inline(always)]
-    fn product<M: Memory + ?Sized>(&self, memory: &M, row: usize, from: usize) -> (f64, u64) {
+    fn product<M: WordMemory + ?Sized>(&self, memory: &M, row: usize, from: usize) -> (f64, u64) {
         let (columns, values) = (self.rows + 1, self.rows + 1 + self.elements);
         let (start, end) = (memory.load(row) as usize, memory.load(row + 1) as usize);
         let mut sum = 0.0;
@@ -115,7 +115,7 @@ impl Cg {
         (sum, (end - start) as u64)
     }
 
-    fn digest_of_matrix<M: Memory + ?Sized>(&self, memory: &M) -> u64 {
+    fn digest_of_matrix<M: WordMemory + ?Sized>(&self, memory: &M) -> u64 {
         (0..self.rows + 1 + 2 * self.elements).fold(0, |sum, word| mix(sum ^ memory.load(word)))
     }
 }
@@ -271,15 +271,15 @@ impl Lists {
     }
 }
 
-impl Kernel for Cg {
-    type Stage = Stage;
-    type Own = Own;
+impl NumericalKernel for Cg {
+    type Stage = CgStage;
+    type Own = CgThread;
 
     fn words(&self) -> usize {
         self.vector(5)
     }
 
-    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
+    fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {
         memory.held(self.lists.offsets().end as u64);
         if memory.listens() {
             // `new` has drawn the rows once, to count their elements.
@@ -313,19 +313,19 @@ impl Kernel for Cg {
         self.matrix = self.digest_of_matrix(memory);
     }
 
-    fn begin(&self) -> (Stage, Own) {
-        (Stage::Start, Own::default())
+    fn begin(&self) -> (CgStage, CgThread) {
+        (CgStage::Start, CgThread::default())
     }
 
-    fn units(&self, _: Stage) -> usize {
+    fn units(&self, _: CgStage) -> usize {
         self.rows.div_ceil(ROWS)
     }
 
-    fn work<M: Memory + ?Sized>(
+    fn work<M: WordMemory + ?Sized>(
         &self,
         memory: &M,
-        own: &mut Own,
-        stage: Stage,
+        own: &mut CgThread,
+        stage: CgStage,
         unit: usize,
         sums: &mut [f64; 2],
     ) -> u64 {
@@ -333,29 +333,29 @@ impl Kernel for Cg {
         let mut elements = 0;
         for i in unit * ROWS..((unit + 1) * ROWS).min(self.rows) {
             match stage {
-                Stage::Start => {
+                CgStage::Start => {
                     let value = get(memory, x + i);
                     set(memory, z + i, 0.0);
                     set(memory, r + i, value);
                     set(memory, p + i, value);
                     sums[0] += value * value;
                 }
-                Stage::Product => {
+                CgStage::Product => {
                     let (product, count) = self.product(memory, i, p);
                     set(memory, q + i, product);
                     sums[0] += get(memory, p + i) * product;
                     elements += count;
                 }
-                Stage::Update => {
+                CgStage::Update => {
                     set(memory, z + i, get(memory, z + i) + own.alpha * get(memory, p + i));
                     let rest = get(memory, r + i) - own.alpha * get(memory, q + i);
                     set(memory, r + i, rest);
                     sums[0] += rest * rest;
                 }
-                Stage::Direction => {
+                CgStage::Direction => {
                     set(memory, p + i, get(memory, r + i) + own.beta * get(memory, p + i));
                 }
-                Stage::Check => {
+                CgStage::Check => {
                     let (product, count) = self.product(memory, i, z);
                     set(memory, q + i, product);
                     let value = get(memory, z + i);
@@ -363,25 +363,25 @@ impl Kernel for Cg {
                     sums[1] += value * value;
                     elements += count;
                 }
-                Stage::Normalise => set(memory, x + i, own.scale * get(memory, z + i)),
+                CgStage::Normalise => set(memory, x + i, own.scale * get(memory, z + i)),
             }
         }
         elements
     }
 
-    fn next(&self, own: &mut Own, stage: Stage, met: Met) -> Option<Stage> {
-        let product = matches!(stage, Stage::Product | Stage::Check);
+    fn next(&self, own: &mut CgThread, stage: CgStage, met: Met) -> Option<CgStage> {
+        let product = matches!(stage, CgStage::Product | CgStage::Check);
         own.products += u64::from(product);
         Some(match stage {
-            Stage::Start => {
+            CgStage::Start => {
                 (own.rho, own.inner) = (met.sums[0], 0);
-                Stage::Product
+                CgStage::Product
             }
-            Stage::Product => {
+            CgStage::Product => {
                 own.alpha = own.rho / met.sums[0];
-                Stage::Update
+                CgStage::Update
             }
-            Stage::Update => {
+            CgStage::Update => {
                 own.beta = met.sums[0] / own.rho;
                 own.rho = met.sums[0];
                 own.inner += 1;
@@ -389,24 +389,24 @@ impl Kernel for Cg {
                     return None;
                 }
                 if own.inner == INNER {
-                    Stage::Check
+                    CgStage::Check
                 } else {
-                    Stage::Direction
+                    CgStage::Direction
                 }
             }
-            Stage::Direction => Stage::Product,
-            Stage::Check => {
+            CgStage::Direction => CgStage::Product,
+            CgStage::Check => {
                 own.zeta = self.shift + 1.0 / met.sums[0];
                 own.scale = 1.0 / met.sums[1].sqrt();
                 own.outer += 1;
-                Stage::Normalise
+                CgStage::Normalise
             }
-            Stage::Normalise if met.over || own.products >= self.products => return None,
-            Stage::Normalise => Stage::Start,
+            CgStage::Normalise if met.over || own.products >= self.products => return None,
+            CgStage::Normalise => CgStage::Start,
         })
     }
 
-    fn finish<M: Memory + ?Sized>(&self, memory: &M, own: &Own) -> Result<u64, Wrong> {
+    fn finish<M: WordMemory + ?Sized>(&self, memory: &M, own: &CgThread) -> Result<u64, Wrong> {
         if self.digest_of_matrix(memory) != self.matrix {
             return Err(Wrong {
                 workload: "npb-cg",

@@ -9,9 +9,9 @@
 
 use super::{compare, finite, iterations, must_verify, Random};
 use crate::algorithm::Wrong;
-use crate::memory::Memory;
-use crate::spec::Spec;
-use crate::team::{digest, get, set, Kernel, Met};
+use crate::memory::WordMemory;
+use crate::spec::WorkloadSpec;
+use crate::team::{digest, get, set, Met, NumericalKernel};
 use std::f64::consts::PI;
 
 /// Lines that are transformed together.
@@ -46,7 +46,7 @@ pub struct Ft {
 
 /// Stages; a number is that of the dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum FtStage {
     /// A transform forward, in place in the coefficients.
     Forward(usize),
     /// Coefficients times their factors, in place and to the transformed ones.
@@ -59,7 +59,7 @@ pub enum Stage {
 
 /// What each thread has: checksums so far and a buffer.
 #[derive(Debug, Default)]
-pub struct Own {
+pub struct FtThread {
     checksums: Vec<[f64; 2]>,
     lines: Vec<(f64, f64)>,
 }
@@ -67,7 +67,7 @@ pub struct Own {
 impl Ft {
     /// The workload as specified; coefficients, transformed and factors together have its size.
     #[must_use]
-    pub fn new(spec: &Spec) -> Self {
+    pub fn new(spec: &WorkloadSpec) -> Self {
         let points =
             (spec.size.bytes(spec.fast).0 as f64 / 40.0).max(1.0).log2().round().max(6.0) as u32;
         let side = |i: u32| 1usize << ((points + i) / 3);
@@ -104,10 +104,10 @@ impl Ft {
     }
 
     /// Transforms a bundle of lines in place; without scaling.
-    fn transform<M: Memory + ?Sized>(
+    fn transform<M: WordMemory + ?Sized>(
         &self,
         memory: &M,
-        own: &mut Own,
+        own: &mut FtThread,
         array: usize,
         dimension: usize,
         unit: usize,
@@ -175,15 +175,15 @@ fn fft(line: &mut [(f64, f64)], roots: &[(f64, f64)], back: bool) {
     }
 }
 
-impl Kernel for Ft {
-    type Stage = Stage;
-    type Own = Own;
+impl NumericalKernel for Ft {
+    type Stage = FtStage;
+    type Own = FtThread;
 
     fn words(&self) -> usize {
         5 * self.points()
     }
 
-    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
+    fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {
         let mut random = Random::new(self.seed);
         for word in 0..2 * self.points() {
             set(memory, word, random.draw());
@@ -196,35 +196,35 @@ impl Kernel for Ft {
         }
     }
 
-    fn begin(&self) -> (Stage, Own) {
-        (Stage::Forward(0), Own::default())
+    fn begin(&self) -> (FtStage, FtThread) {
+        (FtStage::Forward(0), FtThread::default())
     }
 
-    fn units(&self, stage: Stage) -> usize {
+    fn units(&self, stage: FtStage) -> usize {
         let [nx, ny, nz] = self.sides;
         match stage {
-            Stage::Forward(0) | Stage::Back(0) => (ny * nz).div_ceil(LINES),
-            Stage::Forward(1) | Stage::Back(1) => nx.div_ceil(LINES) * nz,
-            Stage::Forward(_) | Stage::Back(_) => nx.div_ceil(LINES) * ny,
-            Stage::Evolve => ny * nz,
-            Stage::Check => 1,
+            FtStage::Forward(0) | FtStage::Back(0) => (ny * nz).div_ceil(LINES),
+            FtStage::Forward(1) | FtStage::Back(1) => nx.div_ceil(LINES) * nz,
+            FtStage::Forward(_) | FtStage::Back(_) => nx.div_ceil(LINES) * ny,
+            FtStage::Evolve => ny * nz,
+            FtStage::Check => 1,
         }
     }
 
-    fn work<M: Memory + ?Sized>(
+    fn work<M: WordMemory + ?Sized>(
         &self,
         memory: &M,
-        own: &mut Own,
-        stage: Stage,
+        own: &mut FtThread,
+        stage: FtStage,
         unit: usize,
         sums: &mut [f64; 2],
     ) -> u64 {
         let [nx, ny, nz] = self.sides;
         let (coefficients, transformed, factors) = (0, 2 * self.points(), 4 * self.points());
         match stage {
-            Stage::Forward(d) => self.transform(memory, own, coefficients, d, unit, false),
-            Stage::Back(d) => self.transform(memory, own, transformed, d, unit, true),
-            Stage::Evolve => {
+            FtStage::Forward(d) => self.transform(memory, own, coefficients, d, unit, false),
+            FtStage::Back(d) => self.transform(memory, own, transformed, d, unit, true),
+            FtStage::Evolve => {
                 for i in unit * nx..(unit + 1) * nx {
                     let factor = get(memory, factors + i);
                     for word in [2 * i, 2 * i + 1] {
@@ -235,7 +235,7 @@ impl Kernel for Ft {
                 }
                 nx as u64
             }
-            Stage::Check => {
+            FtStage::Check => {
                 for j in 1..=CHECKED {
                     let at = ((5 * j % nz) * ny + 3 * j % ny) * nx + j % nx;
                     sums[0] += get(memory, transformed + 2 * at);
@@ -246,25 +246,25 @@ impl Kernel for Ft {
         }
     }
 
-    fn next(&self, own: &mut Own, stage: Stage, met: Met) -> Option<Stage> {
+    fn next(&self, own: &mut FtThread, stage: FtStage, met: Met) -> Option<FtStage> {
         Some(match stage {
-            Stage::Forward(2) => Stage::Evolve,
-            Stage::Forward(dimension) => Stage::Forward(dimension + 1),
+            FtStage::Forward(2) => FtStage::Evolve,
+            FtStage::Forward(dimension) => FtStage::Forward(dimension + 1),
             // As the benchmark has it: the last dimension first on the way back.
-            Stage::Evolve => Stage::Back(2),
-            Stage::Back(0) => Stage::Check,
-            Stage::Back(dimension) => Stage::Back(dimension - 1),
-            Stage::Check => {
+            FtStage::Evolve => FtStage::Back(2),
+            FtStage::Back(0) => FtStage::Check,
+            FtStage::Back(dimension) => FtStage::Back(dimension - 1),
+            FtStage::Check => {
                 own.checksums.push(met.sums.map(|s| s / self.points() as f64));
                 if met.over || own.checksums.len() as u64 == self.steps {
                     return None;
                 }
-                Stage::Evolve
+                FtStage::Evolve
             }
         })
     }
 
-    fn finish<M: Memory + ?Sized>(&self, _: &M, own: &Own) -> Result<u64, Wrong> {
+    fn finish<M: WordMemory + ?Sized>(&self, _: &M, own: &FtThread) -> Result<u64, Wrong> {
         let all: Vec<f64> = own.checksums.iter().flatten().copied().collect();
         if self.verify {
             for (step, (got, published)) in own.checksums.iter().zip(&CHECKSUMS).enumerate() {

@@ -9,10 +9,10 @@
 
 use super::{compare, finite, iterations, must_verify, Random};
 use crate::algorithm::Wrong;
-use crate::memory::Memory;
+use crate::memory::WordMemory;
 use crate::random::mix;
-use crate::spec::Spec;
-use crate::team::{digest, get, set, Kernel, Met};
+use crate::spec::WorkloadSpec;
+use crate::team::{digest, get, set, Met, NumericalKernel};
 
 /// Weights of a point, its 6 face, 12 edge and 8 corner neighbours: the operator, the smoother of
 /// classes S, W and A, and the restriction.
@@ -64,7 +64,7 @@ pub struct Mg {
 
 /// Stages; a number is that of a grid, 0 the finest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum MgStage {
     /// `r = v - A u` on the finest grid; sums `r r`.
     Residual,
     /// `r` of this grid from the finer one's.
@@ -81,7 +81,7 @@ pub enum Stage {
 
 /// What each thread has: cycles done, the norm, and two rows of sums.
 #[derive(Debug, Default)]
-pub struct Own {
+pub struct MgThread {
     cycles: u64,
     norm: f64,
     faces: Vec<f64>,
@@ -91,7 +91,7 @@ pub struct Own {
 impl Mg {
     /// The workload as specified; all grids together have its size.
     #[must_use]
-    pub fn new(spec: &Spec) -> Self {
+    pub fn new(spec: &WorkloadSpec) -> Self {
         let words = spec.size.bytes(spec.fast).0 / 8;
         let sides = if spec.class_s { [32; 3] } else { nearest(words) };
         let mut grids = Vec::new();
@@ -113,9 +113,9 @@ impl Mg {
     }
 
     /// Weighted sums of all neighbours of a row's points at `from`; `show` is told each.
-    fn stencil<M: Memory + ?Sized>(
+    fn stencil<M: WordMemory + ?Sized>(
         memory: &M,
-        own: &mut Own,
+        own: &mut MgThread,
         grid: &Grid,
         from: usize,
         weights: [f64; 4],
@@ -149,10 +149,10 @@ impl Mg {
         }
     }
 
-    fn residual<M: Memory + ?Sized>(
+    fn residual<M: WordMemory + ?Sized>(
         &self,
         memory: &M,
-        own: &mut Own,
+        own: &mut MgThread,
         level: usize,
         (y, z): (usize, usize),
         sums: &mut [f64; 2],
@@ -168,10 +168,10 @@ impl Mg {
     }
 
     /// Coarse point `c` lies on fine point `2 c + 1`.
-    fn restrict<M: Memory + ?Sized>(
+    fn restrict<M: WordMemory + ?Sized>(
         &self,
         memory: &M,
-        own: &mut Own,
+        own: &mut MgThread,
         level: usize,
         (y, z): (usize, usize),
     ) {
@@ -193,7 +193,12 @@ impl Mg {
     }
 
     /// A fine row from the coarse rows it lies on or between.
-    fn interpolate<M: Memory + ?Sized>(&self, memory: &M, level: usize, (y, z): (usize, usize)) {
+    fn interpolate<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        level: usize,
+        (y, z): (usize, usize),
+    ) {
         let (fine, coarse) = (&self.grids[level], &self.grids[level + 1]);
         // An odd coordinate lies on one coarse coordinate, an even one between that and the one
         // before.
@@ -224,10 +229,10 @@ impl Mg {
         }
     }
 
-    fn smooth<M: Memory + ?Sized>(
+    fn smooth<M: WordMemory + ?Sized>(
         &self,
         memory: &M,
-        own: &mut Own,
+        own: &mut MgThread,
         level: usize,
         (y, z): (usize, usize),
     ) {
@@ -252,7 +257,7 @@ impl Mg {
         [largest, smallest].map(|list| list.into_iter().map(|e| e.1).collect())
     }
 
-    fn digest_of_charges<M: Memory + ?Sized>(&self, memory: &M) -> u64 {
+    fn digest_of_charges<M: WordMemory + ?Sized>(&self, memory: &M) -> u64 {
         (0..self.grids[0].points()).fold(0, |sum, word| mix(sum ^ memory.load(word)))
     }
 }
@@ -283,15 +288,15 @@ fn nearest(words: u64) -> [usize; 3] {
     })
 }
 
-impl Kernel for Mg {
-    type Stage = Stage;
-    type Own = Own;
+impl NumericalKernel for Mg {
+    type Stage = MgStage;
+    type Own = MgThread;
 
     fn words(&self) -> usize {
         self.grids.last().map_or(0, |g| g.r + g.points())
     }
 
-    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
+    fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {
         for word in 0..self.words() {
             memory.store(word, 0);
         }
@@ -301,26 +306,29 @@ impl Kernel for Mg {
         self.charges = self.digest_of_charges(memory);
     }
 
-    fn begin(&self) -> (Stage, Own) {
-        (Stage::Residual, Own::default())
+    fn begin(&self) -> (MgStage, MgThread) {
+        (MgStage::Residual, MgThread::default())
     }
 
     /// A unit is a row of points of the grid that is written.
-    fn units(&self, stage: Stage) -> usize {
+    fn units(&self, stage: MgStage) -> usize {
         let level = match stage {
-            Stage::Residual => 0,
-            Stage::Coarsest => self.grids.len() - 1,
-            Stage::Restrict(l) | Stage::Interpolate(l) | Stage::Correct(l) | Stage::Smooth(l) => l,
+            MgStage::Residual => 0,
+            MgStage::Coarsest => self.grids.len() - 1,
+            MgStage::Restrict(l)
+            | MgStage::Interpolate(l)
+            | MgStage::Correct(l)
+            | MgStage::Smooth(l) => l,
         };
         let [_, ny, nz] = self.grids[level].sides;
         ny * nz
     }
 
-    fn work<M: Memory + ?Sized>(
+    fn work<M: WordMemory + ?Sized>(
         &self,
         memory: &M,
-        own: &mut Own,
-        stage: Stage,
+        own: &mut MgThread,
+        stage: MgStage,
         unit: usize,
         sums: &mut [f64; 2],
     ) -> u64 {
@@ -328,47 +336,50 @@ impl Kernel for Mg {
             |level: usize| (unit % self.grids[level].sides[1], unit / self.grids[level].sides[1]);
         let bottom = self.grids.len() - 1;
         let level = match stage {
-            Stage::Residual => 0,
-            Stage::Coarsest => bottom,
-            Stage::Restrict(l) | Stage::Interpolate(l) | Stage::Correct(l) | Stage::Smooth(l) => l,
+            MgStage::Residual => 0,
+            MgStage::Coarsest => bottom,
+            MgStage::Restrict(l)
+            | MgStage::Interpolate(l)
+            | MgStage::Correct(l)
+            | MgStage::Smooth(l) => l,
         };
         match stage {
-            Stage::Residual | Stage::Correct(_) => {
+            MgStage::Residual | MgStage::Correct(_) => {
                 self.residual(memory, own, level, at(level), sums)
             }
-            Stage::Restrict(_) => self.restrict(memory, own, level, at(level)),
-            Stage::Coarsest | Stage::Smooth(_) => self.smooth(memory, own, level, at(level)),
-            Stage::Interpolate(_) => self.interpolate(memory, level, at(level)),
+            MgStage::Restrict(_) => self.restrict(memory, own, level, at(level)),
+            MgStage::Coarsest | MgStage::Smooth(_) => self.smooth(memory, own, level, at(level)),
+            MgStage::Interpolate(_) => self.interpolate(memory, level, at(level)),
         }
         self.grids[level].sides[0] as u64
     }
 
-    fn next(&self, own: &mut Own, stage: Stage, met: Met) -> Option<Stage> {
+    fn next(&self, own: &mut MgThread, stage: MgStage, met: Met) -> Option<MgStage> {
         let bottom = self.grids.len() - 1;
         Some(match stage {
-            Stage::Residual => {
+            MgStage::Residual => {
                 own.norm = (met.sums[0] / self.grids[0].points() as f64).sqrt();
                 if met.over || own.cycles == self.cycles {
                     return None;
                 }
                 own.cycles += 1;
                 if bottom == 0 {
-                    Stage::Smooth(0)
+                    MgStage::Smooth(0)
                 } else {
-                    Stage::Restrict(1)
+                    MgStage::Restrict(1)
                 }
             }
-            Stage::Restrict(level) if level < bottom => Stage::Restrict(level + 1),
-            Stage::Restrict(_) => Stage::Coarsest,
-            Stage::Coarsest => Stage::Interpolate(bottom - 1),
-            Stage::Interpolate(level) => Stage::Correct(level),
-            Stage::Correct(level) => Stage::Smooth(level),
-            Stage::Smooth(0) => Stage::Residual,
-            Stage::Smooth(level) => Stage::Interpolate(level - 1),
+            MgStage::Restrict(level) if level < bottom => MgStage::Restrict(level + 1),
+            MgStage::Restrict(_) => MgStage::Coarsest,
+            MgStage::Coarsest => MgStage::Interpolate(bottom - 1),
+            MgStage::Interpolate(level) => MgStage::Correct(level),
+            MgStage::Correct(level) => MgStage::Smooth(level),
+            MgStage::Smooth(0) => MgStage::Residual,
+            MgStage::Smooth(level) => MgStage::Interpolate(level - 1),
         })
     }
 
-    fn finish<M: Memory + ?Sized>(&self, memory: &M, own: &Own) -> Result<u64, Wrong> {
+    fn finish<M: WordMemory + ?Sized>(&self, memory: &M, own: &MgThread) -> Result<u64, Wrong> {
         if self.digest_of_charges(memory) != self.charges {
             return Err(Wrong {
                 workload: "npb-mg",

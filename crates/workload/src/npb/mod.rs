@@ -15,7 +15,7 @@ pub mod mg;
 mod tests;
 
 use crate::algorithm::Wrong;
-use crate::spec::Spec;
+use crate::spec::WorkloadSpec;
 
 /// The multiplier, 5^13.
 const MULTIPLIER: u64 = 1_220_703_125;
@@ -41,7 +41,7 @@ impl Random {
 }
 
 /// Whether the published values must come out: class S, its seed, run to its end.
-fn must_verify(spec: &Spec) -> bool {
+fn must_verify(spec: &WorkloadSpec) -> bool {
     spec.class_s && spec.seed == 1 && spec.seconds.is_none()
 }
 
@@ -68,7 +68,7 @@ fn finite(workload: &'static str, what: &str, numbers: &[f64]) -> Result<(), Wro
 }
 
 /// Iterations: those that `accesses` allows at `each`, one at least.
-fn iterations(spec: &Spec, each: usize, of_class: u64) -> u64 {
+fn iterations(spec: &WorkloadSpec, each: usize, of_class: u64) -> u64 {
     match (spec.class_s, spec.seconds) {
         (true, _) => of_class,
         (false, Some(_)) => u64::MAX,

@@ -2,8 +2,8 @@
 
 use crate::algorithm::Algorithm;
 use crate::drive::take_turns;
-use crate::memory::{Heap, Memory};
-use crate::spec::Spec;
+use crate::memory::{Heap, WordMemory};
+use crate::spec::WorkloadSpec;
 use crate::team::Team;
 
 #[test]
@@ -19,15 +19,15 @@ fn what_is_not_near_enough_is_wrong() {
     assert!(super::compare("npb-cg", "zeta", 8.597_177_507_9, 8.597_177_507_864_8, 1e-10).is_ok());
     assert!(super::compare("npb-cg", "zeta", 8.597_177_51, 8.597_177_507_864_8, 1e-10).is_err());
     assert!(super::compare("npb-cg", "zeta", f64::NAN, 8.597_177_507_864_8, 1e-10).is_err());
-    assert!(super::must_verify(&Spec::parse("npb-cg,class=S").expect("valid")));
+    assert!(super::must_verify(&WorkloadSpec::parse("npb-cg,class=S").expect("valid")));
     for other in ["npb-cg", "npb-cg,class=S,seed=2", "npb-cg,class=S,seconds=1"] {
-        assert!(!super::must_verify(&Spec::parse(other).expect("valid")), "{other}");
+        assert!(!super::must_verify(&WorkloadSpec::parse(other).expect("valid")), "{other}");
     }
 }
 
 #[test]
 fn damage_is_noticed() {
-    let spec = Spec::parse("npb-cg,class=S").expect("valid");
+    let spec = WorkloadSpec::parse("npb-cg,class=S").expect("valid");
     let mut cg = Team::of(super::cg::Cg::new(&spec), &spec);
     let memory = Heap::new(cg.words());
     cg.prepare(&memory);

@@ -4,7 +4,7 @@ use super::*;
 
 /// Allocates `size` bytes, aligned to 16.
 #[inline(always)]
-pub(crate) fn alloc(generation: u64, size: usize) -> Result<NonNull<u8>, AllocError> {
+pub(crate) fn alloc(generation: u64, size: usize) -> Result<NonNull<u8>, ArenaAllocError> {
     match alloc_cached(generation, size) {
         Some(block) => Ok(block),
         None => result_of(alloc_slowly(generation, size)),
@@ -72,9 +72,9 @@ pub(crate) fn alloc_with(
     size: usize,
     align: usize,
     zero: bool,
-) -> Result<NonNull<u8>, AllocError> {
+) -> Result<NonNull<u8>, ArenaAllocError> {
     if !align.is_power_of_two() {
-        return Err(AllocError::Alignment);
+        return Err(ArenaAllocError::Alignment);
     }
     let inner = Inner::at(index_of(generation));
     let Some(class) = aligned_class(size, align) else {
@@ -88,7 +88,11 @@ pub(crate) fn alloc_with(
     Ok(block)
 }
 
-fn small(inner: &'static Inner, generation: u64, class: usize) -> Result<NonNull<u8>, AllocError> {
+fn small(
+    inner: &'static Inner,
+    generation: u64,
+    class: usize,
+) -> Result<NonNull<u8>, ArenaAllocError> {
     result_of(small_raw(inner, generation, class))
 }
 
@@ -156,10 +160,10 @@ pub(super) fn small_slow(
     inner: &'static Inner,
     generation: u64,
     class: usize,
-) -> Result<NonNull<u8>, AllocError> {
+) -> Result<NonNull<u8>, ArenaAllocError> {
     let (thread, cache) = inner.enter(generation)?;
     if inner.generation.load(Relaxed) != generation {
-        return Err(AllocError::Destroyed);
+        return Err(ArenaAllocError::Destroyed);
     }
     let _inside = Inside::new(thread);
     // SAFETY: the cache is this thread's; all below is done by its owner.
@@ -167,7 +171,7 @@ pub(super) fn small_slow(
         let _changing = Changing::new(cache);
         loop {
             let slab = match (*cache).refill(class) {
-                Err(AllocError::Limit) => {
+                Err(ArenaAllocError::Limit) => {
                     // Blocks of other sizes on stacks may hold whole slabs.
                     (*cache).empty_stacks();
                     (*cache).refill(class)?
@@ -188,9 +192,9 @@ fn large(
     size: usize,
     align: usize,
     zero: bool,
-) -> Result<NonNull<u8>, AllocError> {
+) -> Result<NonNull<u8>, ArenaAllocError> {
     if size > isize::MAX as usize || align > isize::MAX as usize {
-        return Err(AllocError::TooLarge);
+        return Err(ArenaAllocError::TooLarge);
     }
     let slices = size.max(1).div_ceil(SLICE);
     let (thread, _) = inner.enter(generation)?;
@@ -198,13 +202,13 @@ fn large(
     let (start, dirty) = {
         let _held = inner.lock.hold();
         if inner.generation.load(Relaxed) != generation {
-            return Err(AllocError::Destroyed);
+            return Err(ArenaAllocError::Destroyed);
         }
         // SAFETY: the lock is held.
         let held = unsafe { inner.held() };
         let slab = meta::take(size_of::<Slab>()).cast::<Slab>();
         if slab.is_null() {
-            return Err(AllocError::NoAddresses);
+            return Err(ArenaAllocError::NoAddresses);
         }
         let (segment, first, dirty) = match inner.take_slices(held, slices, align) {
             Ok(taken) => taken,
@@ -231,5 +235,5 @@ fn large(
         // SAFETY: the block has at least `size` bytes and is the caller's alone.
         unsafe { block.write_bytes(0, size) };
     }
-    NonNull::new(block).ok_or(AllocError::NoAddresses)
+    NonNull::new(block).ok_or(ArenaAllocError::NoAddresses)
 }

@@ -78,7 +78,7 @@ impl Cache {
     }
 
     /// A slab of this class with a free block, made the bin's current one. Owner only.
-    pub(super) unsafe fn refill(&mut self, class: usize) -> Result<*const Slab, AllocError> {
+    pub(super) unsafe fn refill(&mut self, class: usize) -> Result<*const Slab, ArenaAllocError> {
         // SAFETY: slabs in bins and mailbox belong to this cache, whose owner calls; the arena is
         // alive, so `inner` is.
         unsafe {
@@ -172,14 +172,14 @@ impl Cache {
     }
 
     /// A new slab of this class.
-    pub(super) unsafe fn fresh(&mut self, class: usize) -> Result<*mut Slab, AllocError> {
+    pub(super) unsafe fn fresh(&mut self, class: usize) -> Result<*mut Slab, ArenaAllocError> {
         let slices = slab_slices(class);
         // SAFETY: the arena is alive.
         let inner = unsafe { &*self.inner };
         let _held = inner.lock.hold();
         let slab = meta::take(size_of::<Slab>()).cast::<Slab>();
         if slab.is_null() {
-            return Err(AllocError::NoAddresses);
+            return Err(ArenaAllocError::NoAddresses);
         }
         // SAFETY: the lock is held; the record is ours until it is in the table.
         unsafe {

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// `Err` says what is wrong, or `skipped: ` and why.
-pub type Verdict = Result<(), String>;
+pub type CaseVerdict = Result<(), String>;
 
 /// Runs a command to its end.
 pub fn output(command: &mut Command) -> Result<Output, String> {
@@ -44,7 +44,7 @@ pub fn one_line(out: &Output, part: &str) -> Result<String, String> {
 }
 
 /// Both printed the same and ended alike, and the tool did not panic.
-pub fn alike(plain: &Output, managed: &Output) -> Verdict {
+pub fn alike(plain: &Output, managed: &Output) -> CaseVerdict {
     let said = text(&managed.stderr);
     if plain.stdout.is_empty() {
         return Err(format!(
@@ -69,7 +69,7 @@ pub fn alike(plain: &Output, managed: &Output) -> Verdict {
     Ok(())
 }
 
-pub fn expect_code(out: &Output, code: i32) -> Verdict {
+pub fn expect_code(out: &Output, code: i32) -> CaseVerdict {
     if out.status.code() == Some(code) {
         Ok(())
     } else {
@@ -78,7 +78,7 @@ pub fn expect_code(out: &Output, code: i32) -> Verdict {
 }
 
 /// Waits until `done`, looking once a millisecond.
-pub fn wait_for(what: &str, most: Duration, mut done: impl FnMut() -> bool) -> Verdict {
+pub fn wait_for(what: &str, most: Duration, mut done: impl FnMut() -> bool) -> CaseVerdict {
     let until = Instant::now() + most;
     while !done() {
         if Instant::now() >= until {
@@ -91,9 +91,9 @@ pub fn wait_for(what: &str, most: Duration, mut done: impl FnMut() -> bool) -> V
 
 /// What `--summary` wrote.
 #[derive(Debug)]
-pub struct Account(Value);
+pub struct SummaryFile(Value);
 
-impl Account {
+impl SummaryFile {
     pub fn read(path: &Path) -> Result<Self, String> {
         let text =
             fs::read_to_string(path).map_err(|e| format!("summary {}: {e}", path.display()))?;
@@ -106,7 +106,7 @@ impl Account {
         self.0[key].as_u64().unwrap_or(0)
     }
 
-    pub fn managed(&self) -> Verdict {
+    pub fn managed(&self) -> CaseVerdict {
         if self.0["managed"] == true && self.number("steps") > 0 && self.number("managed_bytes") > 0
         {
             Ok(())
@@ -131,7 +131,7 @@ impl Account {
 
     /// Managed, pages were moved, and some that were to be moved were not, for one of `reasons` (if
     /// any is given).
-    pub fn moved_but_for(&self, reasons: &[&str]) -> Verdict {
+    pub fn moved_but_for(&self, reasons: &[&str]) -> CaseVerdict {
         self.managed()?;
         let why = if self.moved() == 0 {
             "no page was moved".to_owned()

@@ -1,6 +1,6 @@
 //! Runs each target unmanaged and managed, and the tool under faults, and compares.
 
-use crate::checks::{alike, output, spawn, wait_for, Account, Verdict};
+use crate::checks::{alike, output, spawn, wait_for, CaseVerdict, SummaryFile};
 use crate::memory::{ENOUGH, MOVING, TOLD};
 use crate::{kills, refusals, trouble};
 use std::fs;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// One case: its name and what it does.
 struct Case {
     name: &'static str,
-    body: fn(&Bench) -> Verdict,
+    body: fn(&CaseBench) -> CaseVerdict,
 }
 
 const HYPLACER: &[&str] = &["--policy", "hyplacer"];
@@ -67,7 +67,8 @@ pub fn drive(terrace: &str, only: &[&str]) -> i32 {
     }
     let mut failed = 0;
     for case in CASES.iter().filter(|c| only.is_empty() || only.contains(&c.name)) {
-        let verdict = Bench::new(terrace, &own, case.name).and_then(|bench| (case.body)(&bench));
+        let verdict =
+            CaseBench::new(terrace, &own, case.name).and_then(|bench| (case.body)(&bench));
         match verdict {
             Ok(()) => println!("ok {}", case.name),
             Err(why) if why.starts_with("skipped: ") => {
@@ -83,7 +84,7 @@ pub fn drive(terrace: &str, only: &[&str]) -> i32 {
 }
 
 /// What a case works with: the programs, and a folder of its own.
-pub struct Bench {
+pub struct CaseBench {
     pub terrace: PathBuf,
     own: PathBuf,
     dir: PathBuf,
@@ -92,7 +93,7 @@ pub struct Bench {
 /// As long as the target and the tool have for what they are waited for; guest time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-impl Bench {
+impl CaseBench {
     fn new(terrace: &str, own: &Path, case: &str) -> Result<Self, String> {
         let dir = std::env::temp_dir().join(format!("terrace-case-{case}"));
         let told = dir.join("told");
@@ -145,25 +146,25 @@ impl Bench {
     }
 
     /// Unmanaged and managed runs print the same and end alike, and the latter really was managed.
-    pub fn same(&self, mode: &str, options: &[&str]) -> Result<(Output, Account), String> {
+    pub fn same(&self, mode: &str, options: &[&str]) -> Result<(Output, SummaryFile), String> {
         let plain = output(&mut self.target(mode))?;
         let managed = output(&mut self.managed(options, mode))?;
         alike(&plain, &managed)?;
-        let account = Account::read(&self.summary())?;
+        let account = SummaryFile::read(&self.summary())?;
         account.managed()?;
         eprintln!("{mode}: {}", account.shown());
         crate::checks::one_line(&managed, " pages promoted, ")?;
         Ok((managed, account))
     }
 
-    /// [`Bench::same`], while pages are moved; where `reasons` are given some could not be, for one
+    /// [`CaseBench::same`], while pages are moved; where `reasons` are given some could not be, for one
     /// of these.
-    fn moves(&self, mode: &str, options: &[&str], reasons: &[&str]) -> Verdict {
+    fn moves(&self, mode: &str, options: &[&str], reasons: &[&str]) -> CaseVerdict {
         self.same(mode, options)?.1.moved_but_for(reasons)
     }
 
     /// The same with trackers that are not the first choice.
-    fn moves_seen_by(&self, choice: &str, names: &[&str]) -> Verdict {
+    fn moves_seen_by(&self, choice: &str, names: &[&str]) -> CaseVerdict {
         let account = self.same("steady", &["--policy", "hyplacer", "--tracker", choice])?.1;
         if account.trackers() != names {
             return Err(format!("trackers {:?}, not {names:?}", account.trackers()));
@@ -172,7 +173,7 @@ impl Bench {
     }
 
     /// Waits until the target says that its pages have begun to move.
-    pub fn wait_moving(&self, tool: &mut Child) -> Verdict {
+    pub fn wait_moving(&self, tool: &mut Child) -> CaseVerdict {
         let seen = self.told().join(MOVING);
         wait_for("pages of the target move", PATIENCE, || {
             seen.exists() || matches!(tool.try_wait(), Ok(Some(_)))
@@ -183,14 +184,14 @@ impl Bench {
         }
     }
 
-    /// A target that works until [`Held::let_go`].
-    pub fn hold(&self) -> Result<Held, String> {
+    /// A target that works until [`TargetProcess::let_go`].
+    pub fn hold(&self) -> Result<TargetProcess, String> {
         spawn(&mut self.watched("held"))
-            .map(|child| Held { child: Some(child), enough: self.told().join(ENOUGH) })
+            .map(|child| TargetProcess { child: Some(child), enough: self.told().join(ENOUGH) })
     }
 
     /// `terrace attach` to it.
-    pub fn attach(&self, held: &Held, options: &[&str]) -> Command {
+    pub fn attach(&self, held: &TargetProcess, options: &[&str]) -> Command {
         let mut c = Command::new(&self.terrace);
         c.arg("attach")
             .args(options)
@@ -202,12 +203,12 @@ impl Bench {
 }
 
 /// A target that works until it is let go; killed when that does not happen.
-pub struct Held {
+pub struct TargetProcess {
     child: Option<Child>,
     enough: PathBuf,
 }
 
-impl Held {
+impl TargetProcess {
     pub fn pid(&self) -> u32 {
         self.child.as_ref().map_or(0, Child::id)
     }
@@ -224,7 +225,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for TargetProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             // It may have ended by itself; then there is nothing to kill.

@@ -2,7 +2,7 @@
 //! its own until the first of its pages have come to the fast node, and then does it. Most of the
 //! others are still to be moved.
 
-use crate::memory::{fill, give_up, Map, Told, NEVER_MOVED};
+use crate::memory::{fill, give_up, PageMapping, TargetFiles, NEVER_MOVED};
 use crate::target::report;
 use std::ffi::CString;
 use std::ptr;
@@ -43,16 +43,16 @@ fn wait_for(pid: i32) {
 }
 
 /// Memory of which the first pages have just been moved.
-fn being_moved(told: &Told, seed: u64) -> Map {
-    let mut map = Map::slow(HOT).fill(seed);
+fn being_moved(told: &TargetFiles, seed: u64) -> PageMapping {
+    let mut map = PageMapping::slow(HOT).fill(seed);
     let all = map.pages();
     told.stir_until_moving(&mut map, 0..all);
     map
 }
 
 /// Children, one after the other, each of which ends while its pages are being moved.
-pub fn exits(told: &Told) {
-    let filler = Map::filler();
+pub fn exits(told: &TargetFiles) {
+    let filler = PageMapping::filler();
     for round in 0..ROUNDS {
         wait_for(child(|| being_moved(told, round).sum(true)));
     }
@@ -61,7 +61,7 @@ pub fn exits(told: &Told) {
 }
 
 /// The program replaces itself while its pages are being moved.
-pub fn execs(told: &Told, args: &[&str]) {
+pub fn execs(told: &TargetFiles, args: &[&str]) {
     let (round, before) = match args {
         [round, sum] => {
             (round.parse().unwrap_or(ROUNDS), u64::from_str_radix(sum, 16).unwrap_or(0))
@@ -87,7 +87,7 @@ pub fn execs(told: &Told, args: &[&str]) {
 const SHARED: Duration = Duration::from_millis(250);
 
 /// Reads what it shares for a while; unmanaged, not at all.
-fn linger(told: &Told, map: &Map) {
+fn linger(told: &TargetFiles, map: &PageMapping) {
     let until = kernel::now() + SHARED.as_nanos() as u64;
     while told.managed() && kernel::now() < until {
         map.glance(0..map.pages());
@@ -96,7 +96,7 @@ fn linger(told: &Told, map: &Map) {
 }
 
 /// Forks while its pages are being moved; parent and child then write to what they share.
-pub fn forks(told: &Told) {
+pub fn forks(told: &TargetFiles) {
     let mut sum = 0_u64;
     for round in 0..ROUNDS {
         let mut map = being_moved(told, round);
@@ -115,7 +115,7 @@ pub fn forks(told: &Told) {
 }
 
 /// Unmaps, moves, discards and cuts its memory while its pages are being moved.
-pub fn unmaps(told: &Told) {
+pub fn unmaps(told: &TargetFiles) {
     let mut sum = 0_u64;
     for round in 0..ROUNDS {
         let mut map = being_moved(told, round);

@@ -1,7 +1,9 @@
 //! Signals: to the tool for the command, to the tool for itself, and the one that it cannot handle.
 
-use crate::checks::{alike, one_line, output, said, spawn, text, wait_for, Account, Verdict};
-use crate::driver::{Bench, Held};
+use crate::checks::{
+    alike, one_line, output, said, spawn, text, wait_for, CaseVerdict, SummaryFile,
+};
+use crate::driver::{CaseBench, TargetProcess};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -24,7 +26,7 @@ fn collect(child: Child) -> Result<Output, String> {
 }
 
 /// A terminating signal sent to the tool reaches the command; its death is reproduced.
-pub fn signal_passes(b: &Bench) -> Verdict {
+pub fn signal_passes(b: &CaseBench) -> CaseVerdict {
     let mut tool = spawn(&mut b.managed(&["--policy", "hyplacer"], "held"))?;
     b.wait_moving(&mut tool)?;
     send(&tool, libc::SIGTERM);
@@ -33,16 +35,16 @@ pub fn signal_passes(b: &Bench) -> Verdict {
     if signal != Some(libc::SIGTERM) || !out.stdout.is_empty() {
         return Err(format!("SIGTERM to the tool gave {}: {}", out.status, text(&out.stdout)));
     }
-    Account::read(&b.summary())?.moved_but_for(&[])
+    SummaryFile::read(&b.summary())?.moved_but_for(&[])
 }
 
 /// Attaches to the target, waits for `begun` and kills the tool.
 fn kill(
-    b: &Bench,
-    held: &mut Held,
+    b: &CaseBench,
+    held: &mut TargetProcess,
     options: &[&str],
-    begun: impl Fn(&mut Child) -> Verdict,
-) -> Verdict {
+    begun: impl Fn(&mut Child) -> CaseVerdict,
+) -> CaseVerdict {
     let mut tool = spawn(&mut b.attach(held, options))?;
     let begun = begun(&mut tool);
     send(&tool, libc::SIGKILL);
@@ -57,7 +59,7 @@ fn kill(
 
 /// What it printed is what an unmanaged run prints. Gives how many of its pages are on the fast
 /// node.
-fn unharmed(b: &Bench, held: Held) -> Result<(u64, u64), String> {
+fn unharmed(b: &CaseBench, held: TargetProcess) -> Result<(u64, u64), String> {
     let out = held.let_go()?;
     alike(&output(&mut b.target("held"))?, &out)?;
     let shown = text(&out.stderr);
@@ -66,7 +68,7 @@ fn unharmed(b: &Bench, held: Held) -> Result<(u64, u64), String> {
 }
 
 /// The tool is killed while it moves pages: the target runs on.
-pub fn killed(b: &Bench) -> Verdict {
+pub fn killed(b: &CaseBench) -> CaseVerdict {
     let mut held = b.hold()?;
     kill(b, &mut held, &["--policy", "hyplacer"], |tool| b.wait_moving(tool))?;
     let (fast, of) = unharmed(b, held)?;
@@ -92,7 +94,7 @@ fn wait_kdamond() -> Result<String, String> {
 
 /// The tool is killed while a kdamond works for it: that is turned off, and the next tool can use
 /// DAMON again.
-pub fn killed_with_damon(b: &Bench) -> Verdict {
+pub fn killed_with_damon(b: &CaseBench) -> CaseVerdict {
     if kdamonds().is_none() {
         return Err("skipped: this kernel has no DAMON in sysfs".into());
     }
@@ -110,7 +112,7 @@ pub fn killed_with_damon(b: &Bench) -> Verdict {
     unharmed(b, held)?;
     let out = collect(tool)?;
     begun.map_err(|why| format!("the second tool: {why}; {}", text(&out.stderr)))?;
-    let account = Account::read(&b.summary())?;
+    let account = SummaryFile::read(&b.summary())?;
     account.managed()?;
     if !alive
         || !out.status.success()
@@ -129,7 +131,7 @@ pub fn killed_with_damon(b: &Bench) -> Verdict {
 }
 
 /// Interrupted, `attach` leaves the target alone and gives its account.
-pub fn interrupted(b: &Bench) -> Verdict {
+pub fn interrupted(b: &CaseBench) -> CaseVerdict {
     let mut held = b.hold()?;
     let mut tool = spawn(&mut b.attach(&held, &["--policy", "hyplacer"]))?;
     let begun = b.wait_moving(&mut tool);
@@ -144,5 +146,5 @@ pub fn interrupted(b: &Bench) -> Verdict {
         return Err(format!("target {alive}, {}, said {:?}", out.status, text(&out.stderr)));
     }
     one_line(&out, " pages promoted, ")?;
-    Account::read(&b.summary())?.moved_but_for(&[])
+    SummaryFile::read(&b.summary())?.moved_but_for(&[])
 }

@@ -1,7 +1,9 @@
 //! A target with memory of every kind, all of it on the slow node and hot: its own is to be moved,
 //! the rest left alone.
 
-use crate::memory::{fill, give_up, Fast, Map, Told, NEVER_MOVED, NOT_AS_MEANT, PAGE, SLOW};
+use crate::memory::{
+    fill, give_up, Fast, PageMapping, TargetFiles, NEVER_MOVED, NOT_AS_MEANT, PAGE, SLOW,
+};
 use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,16 +22,16 @@ const MERGED_WITHIN: Duration = Duration::from_secs(3);
 const CONTENTS: usize = 8;
 
 struct Kinds {
-    own: Map,
-    locked: Map,
-    file: Map,
-    merged: Map,
-    hugetlb: Map,
-    shared: Map,
+    own: PageMapping,
+    locked: PageMapping,
+    file: PageMapping,
+    merged: PageMapping,
+    hugetlb: PageMapping,
+    shared: PageMapping,
 }
 
 /// Runs it; the result depends on all that its memory holds.
-pub fn run(told: &Told) -> u64 {
+pub fn run(told: &TargetFiles) -> u64 {
     let mut kinds = Kinds::new();
     let pid = kinds.share();
     if told.managed() {
@@ -46,15 +48,17 @@ pub fn run(told: &Told) -> u64 {
 impl Kinds {
     /// A child has nothing of it but what is meant to be shared: all else would be shared too.
     fn new() -> Self {
-        let alone = |map: Map| map.advised(libc::MADV_DONTFORK);
+        let alone = |map: PageMapping| map.advised(libc::MADV_DONTFORK);
         Self {
-            own: alone(Map::slow(16 * MIB)).fill(1),
-            locked: alone(Map::slow(4 * MIB)).lock().fill(2),
+            own: alone(PageMapping::slow(16 * MIB)).fill(1),
+            locked: alone(PageMapping::slow(4 * MIB)).lock().fill(2),
             file: alone(file_half_written(4 * MIB)),
             merged: alone(merged(4 * MIB)),
-            hugetlb: alone(Map::new(2 * MIB, libc::MAP_PRIVATE | libc::MAP_HUGETLB).placed_slow())
-                .fill(3),
-            shared: Map::new(4 * MIB, libc::MAP_SHARED).placed_slow().fill(4),
+            hugetlb: alone(
+                PageMapping::new(2 * MIB, libc::MAP_PRIVATE | libc::MAP_HUGETLB).placed_slow(),
+            )
+            .fill(3),
+            shared: PageMapping::new(4 * MIB, libc::MAP_SHARED).placed_slow().fill(4),
         }
     }
 
@@ -93,7 +97,7 @@ impl Kinds {
     }
 
     /// Touches everything until what may be moved has been, and a while longer.
-    fn until_moved(&mut self, told: &Told) {
+    fn until_moved(&mut self, told: &TargetFiles) {
         let until = kernel::now() + PATIENCE.as_nanos() as u64;
         let mut moved = None;
         while moved.is_none_or(|at| kernel::now() < at + LONGER.as_nanos() as u64) {
@@ -132,7 +136,7 @@ impl Kinds {
 
     fn check(&mut self) {
         let unwritten = 0..self.written().start;
-        let all = |map: &Map| map.fast(0..map.pages());
+        let all = |map: &PageMapping| map.fast(0..map.pages());
         let left_alone = [
             ("locked", all(&self.locked)),
             ("file-backed", self.file.fast(unwritten)),
@@ -157,7 +161,7 @@ fn most(fast: Fast) -> bool {
 
 /// A file in memory of the slow node, the second half of it written to, so that those pages are the
 /// process's own.
-fn file_half_written(len: usize) -> Map {
+fn file_half_written(len: usize) -> PageMapping {
     let path = std::env::temp_dir().join(format!("terrace-case-file-{}", std::process::id()));
     let made =
         File::options().read(true).write(true).create(true).truncate(true).open(&path).and_then(
@@ -167,7 +171,7 @@ fn file_half_written(len: usize) -> Map {
             },
         );
     let file = made.unwrap_or_else(|e| give_up(NOT_AS_MEANT, &format!("{}: {e}", path.display())));
-    let mut map = Map::file(&file, len).placed_slow();
+    let mut map = PageMapping::file(&file, len).placed_slow();
     let half = map.words().len() / 2;
     fill(&mut map.words()[half..], 6);
     map.glance(0..map.pages() / 2);
@@ -189,8 +193,8 @@ fn merging(on: bool) {
 /// Pages of a few different contents, merged by the kernel; it does not look for more of them after
 /// that, which would take a processor. Until they are merged they are like any others, and locked
 /// so that they are not moved before.
-fn merged(len: usize) -> Map {
-    let mut map = Map::slow(len).lock();
+fn merged(len: usize) -> PageMapping {
+    let mut map = PageMapping::slow(len).lock();
     for (at, word) in map.words().iter_mut().enumerate() {
         *word = ((at * 8 / PAGE) % CONTENTS + 1) as u64;
     }

@@ -26,7 +26,7 @@ const STIRRED_AT_ONCE: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A mapping of whole pages, unmapped when dropped.
-pub struct Map {
+pub struct PageMapping {
     base: *mut u8,
     len: usize,
 }
@@ -38,7 +38,7 @@ pub struct Fast {
     pub of: usize,
 }
 
-impl Map {
+impl PageMapping {
     fn of(len: usize, flags: i32, fd: i32) -> Self {
         // SAFETY: a fresh mapping at an address the kernel chooses aliases nothing.
         let base = unsafe {
@@ -211,7 +211,7 @@ impl Map {
     }
 }
 
-impl Drop for Map {
+impl Drop for PageMapping {
     fn drop(&mut self) {
         // SAFETY: the range is exactly this mapping and no reference outlives `self`.
         unsafe { libc::munmap(self.base.cast(), self.len) };
@@ -229,7 +229,7 @@ pub fn fill(words: &mut [u64], seed: u64) {
 
 /// What a managed target tells the driver, as files of a folder, and what it is told there. An
 /// unmanaged one has none, and waits for nothing.
-pub struct Told(Option<PathBuf>);
+pub struct TargetFiles(Option<PathBuf>);
 
 /// Names the folder.
 pub const TOLD: &str = "TERRACE_CASE_TOLD";
@@ -237,7 +237,7 @@ pub const TOLD: &str = "TERRACE_CASE_TOLD";
 pub const MOVING: &str = "moving";
 pub const ENOUGH: &str = "enough";
 
-impl Told {
+impl TargetFiles {
     pub fn from_env() -> Self {
         Self(std::env::var_os(TOLD).map(PathBuf::from))
     }
@@ -271,12 +271,17 @@ impl Told {
 
     /// Dirties `pages` until some of them, untouched by that, have come to the fast node: whatever
     /// the caller does next happens while the others are being moved.
-    pub fn stir_until_moving(&self, map: &mut Map, pages: Range<usize>) {
+    pub fn stir_until_moving(&self, map: &mut PageMapping, pages: Range<usize>) {
         self.stir_until(map, pages, |fast| fast.pages > 0);
     }
 
     /// Dirties `pages` until `done`; unmanaged, once.
-    pub fn stir_until(&self, map: &mut Map, pages: Range<usize>, done: impl Fn(Fast) -> bool) {
+    pub fn stir_until(
+        &self,
+        map: &mut PageMapping,
+        pages: Range<usize>,
+        done: impl Fn(Fast) -> bool,
+    ) {
         if !self.managed() {
             return map.stir(pages);
         }

@@ -1,7 +1,7 @@
 //! What cannot be done is said, once, with what it would take; the command runs in any case.
 
-use crate::checks::{alike, expect_code, one_line, output, said, text, Account, Verdict};
-use crate::driver::Bench;
+use crate::checks::{alike, expect_code, one_line, output, said, text, CaseVerdict, SummaryFile};
+use crate::driver::CaseBench;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -10,14 +10,14 @@ use std::process::{Command, Output};
 
 const NOBODY: u32 = 65534;
 
-pub fn not_found(b: &Bench) -> Verdict {
+pub fn not_found(b: &CaseBench) -> CaseVerdict {
     let out = output(Command::new(&b.terrace).args(["run", "--", "/no/such/program"]))?;
     expect_code(&out, 127)
 }
 
 /// Attaching with these options is refused with this status and one line.
 fn attach_refused(
-    b: &Bench,
+    b: &CaseBench,
     options: &[&str],
     tweak: impl Fn(&mut Command) -> &mut Command,
     code: i32,
@@ -37,7 +37,7 @@ fn attach_refused(
     }
 }
 
-fn names(line: &str, words: &[&str]) -> Verdict {
+fn names(line: &str, words: &[&str]) -> CaseVerdict {
     let lower = line.to_lowercase();
     match words.iter().find(|w| !lower.contains(&w.to_lowercase())) {
         None => Ok(()),
@@ -46,14 +46,14 @@ fn names(line: &str, words: &[&str]) -> Verdict {
 }
 
 /// Nothing was managed, and the one line says why.
-fn unmanaged(b: &Bench, out: &Output) -> Result<String, String> {
-    if Account::read(&b.summary())?.managed().is_ok() {
+fn unmanaged(b: &CaseBench, out: &Output) -> Result<String, String> {
+    if SummaryFile::read(&b.summary())?.managed().is_ok() {
         return Err(format!("was managed: {}", text(&out.stderr)));
     }
     one_line(out, "ran unmanaged")
 }
 
-pub fn cells(b: &Bench) -> Verdict {
+pub fn cells(b: &CaseBench) -> CaseVerdict {
     let options = ["--policy", "access-count"];
     let line = attach_refused(b, &options, |tool| tool, 3)?;
     names(&line, &["access-count"])?;
@@ -64,20 +64,20 @@ pub fn cells(b: &Bench) -> Verdict {
 }
 
 /// The tool run by somebody else must refuse our process.
-pub fn other_user(b: &Bench) -> Verdict {
+pub fn other_user(b: &CaseBench) -> CaseVerdict {
     let line = attach_refused(b, &[], |tool| tool.uid(NOBODY), 1)?;
     names(&line, &["PID"])
 }
 
 /// Without privilege the command is managed by what is left, and each tracker that is not says
 /// which capability it takes.
-pub fn unprivileged(b: &Bench) -> Verdict {
+pub fn unprivileged(b: &CaseBench) -> CaseVerdict {
     let plain = output(b.target("steady").uid(NOBODY))?;
     let managed = output(b.managed(&["--policy", "hyplacer"], "steady").uid(NOBODY))?;
     alike(&plain, &managed)?;
     names(&one_line(&managed, "page-tables left out")?, &["CAP_SYS_RAWIO"])?;
     names(&one_line(&managed, "damon left out")?, &["CAP_PERFMON"])?;
-    let account = Account::read(&b.summary())?;
+    let account = SummaryFile::read(&b.summary())?;
     // These two lines and the summary's: what is left works to the end of the target.
     if account.trackers() != ["soft-dirty"] || said(&managed).len() != 3 {
         return Err(format!("trackers {:?}: {}", account.trackers(), text(&managed.stderr)));
@@ -86,7 +86,7 @@ pub fn unprivileged(b: &Bench) -> Verdict {
 }
 
 /// A user who may not even read the tool may not read what `/proc` shows of it: no tracker is left.
-pub fn untrackable(b: &Bench) -> Verdict {
+pub fn untrackable(b: &CaseBench) -> CaseVerdict {
     let copy = b.file("terrace");
     let made = fs::copy(&b.terrace, &copy)
         .and_then(|_| fs::set_permissions(&copy, fs::Permissions::from_mode(0o711)));
@@ -105,7 +105,7 @@ pub fn untrackable(b: &Bench) -> Verdict {
 }
 
 /// A filter such as containers have denies `move_pages`.
-pub fn immovable(b: &Bench) -> Verdict {
+pub fn immovable(b: &CaseBench) -> CaseVerdict {
     let plain = output(&mut b.target("status"))?;
     let out = output(deny_moves(&mut b.managed(&[], "status")))?;
     alike(&plain, &out)?;
@@ -146,7 +146,7 @@ fn deny_moves(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(filter) }
 }
 
-pub fn damaged_machine(b: &Bench) -> Verdict {
+pub fn damaged_machine(b: &CaseBench) -> CaseVerdict {
     let file = b.file("damaged.toml");
     fs::write(&file, b"[[node]]\nid = -1\ncapacity = \"lots\"\n").map_err(|e| e.to_string())?;
     let file = file.to_string_lossy().into_owned();

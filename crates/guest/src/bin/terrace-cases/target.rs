@@ -3,16 +3,16 @@
 
 use crate::events;
 use crate::kinds;
-use crate::memory::{give_up, Map, Told, ENOUGH, LINE_WORDS, NOT_AS_MEANT};
+use crate::memory::{give_up, PageMapping, TargetFiles, ENOUGH, LINE_WORDS, NOT_AS_MEANT};
 use std::time::Duration;
 use terrace_guest::kernel;
 
 /// Runs the target `mode`; returns its exit status.
 pub fn run(mode: &str, args: &[&str]) -> i32 {
-    let told = Told::from_env();
+    let told = TargetFiles::from_env();
     match mode {
         "steady" => report("steady", steady(&told)),
-        "brief" => report("brief", Map::slow(8 << 20).fill(1).sum(false)),
+        "brief" => report("brief", PageMapping::slow(8 << 20).fill(1).sum(false)),
         "exit" => events::exits(&told),
         "exec" => events::execs(&told, args),
         "fork" => events::forks(&told),
@@ -23,7 +23,7 @@ pub fn run(mode: &str, args: &[&str]) -> i32 {
         "crowded" => report("crowded", crowded(&told)),
         "hog" => hog(&told),
         "status" => {
-            report("status", churn(Map::slow(8 << 20).fill(1).words(), 10));
+            report("status", churn(PageMapping::slow(8 << 20).fill(1).words(), 10));
             return 37;
         }
         _ => {
@@ -57,8 +57,8 @@ pub fn churn(words: &mut [u64], rounds: u64) -> u64 {
 
 /// Cold memory first, which takes the fast node, then hot memory, which finds no room there: the
 /// ordinary case.
-fn steady(told: &Told) -> u64 {
-    let mut map = Map::new(144 << 20, libc::MAP_PRIVATE);
+fn steady(told: &TargetFiles) -> u64 {
+    let mut map = PageMapping::new(144 << 20, libc::MAP_PRIVATE);
     crate::memory::fill(map.words(), 1);
     let (all, words) = (map.pages(), map.words().len());
     told.stir_until_moving(&mut map, all - all / 8..all);
@@ -67,10 +67,12 @@ fn steady(told: &Told) -> u64 {
 }
 
 /// Hot memory in huge pages.
-fn huge(told: &Told) -> u64 {
-    let _filler = Map::filler();
-    let mut map =
-        Map::new(24 << 20, libc::MAP_PRIVATE).advised(libc::MADV_HUGEPAGE).placed_slow().fill(4);
+fn huge(told: &TargetFiles) -> u64 {
+    let _filler = PageMapping::filler();
+    let mut map = PageMapping::new(24 << 20, libc::MAP_PRIVATE)
+        .advised(libc::MADV_HUGEPAGE)
+        .placed_slow()
+        .fill(4);
     let held = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     let huge_kib = held.lines().find_map(|l| {
         l.strip_prefix("AnonHugePages:")?.trim().strip_suffix(" kB")?.trim().parse().ok()
@@ -84,8 +86,8 @@ fn huge(told: &Told) -> u64 {
 }
 
 /// Hot memory until the driver has had enough: what it holds does not depend on when that is.
-fn held(told: &Told) -> u64 {
-    let mut map = Map::slow(48 << 20).fill(6);
+fn held(told: &TargetFiles) -> u64 {
+    let mut map = PageMapping::slow(48 << 20).fill(6);
     let all = map.pages();
     told.stir_until_moving(&mut map, 0..all);
     while told.managed() && !told.heard(ENOUGH) {
@@ -105,8 +107,8 @@ const FULL: &str = "full";
 
 /// Hot memory, most of which would fit the fast node if the hog did not take that as soon as pages
 /// move.
-fn crowded(told: &Told) -> u64 {
-    let mut map = Map::slow(80 << 20).fill(7);
+fn crowded(told: &TargetFiles) -> u64 {
+    let mut map = PageMapping::slow(80 << 20).fill(7);
     let all = map.pages();
     told.stir_until_moving(&mut map, 0..all);
     told.wait_for(FULL);
@@ -119,9 +121,9 @@ fn crowded(told: &Told) -> u64 {
 }
 
 /// Takes the fast node when pages of another have begun to move, and keeps it until it is killed.
-fn hog(told: &Told) {
+fn hog(told: &TargetFiles) {
     told.wait_for(crate::memory::MOVING);
-    let filler = Map::filler();
+    let filler = PageMapping::filler();
     told.say(FULL);
     loop {
         std::thread::sleep(Duration::from_millis(50));

@@ -1,7 +1,9 @@
 //! Machines that do not have what moving takes, or have memory that is not to be moved.
 
-use crate::checks::{alike, expect_code, one_line, output, said, spawn, text, Account, Verdict};
-use crate::driver::Bench;
+use crate::checks::{
+    alike, expect_code, one_line, output, said, spawn, text, CaseVerdict, SummaryFile,
+};
+use crate::driver::CaseBench;
 use crate::kinds::KSM;
 use crate::memory::{SLOW, TOLD};
 use std::fs;
@@ -10,13 +12,13 @@ use std::path::Path;
 use std::process::Command;
 use terrace_guest::kernel;
 
-fn put(path: &str, value: &str) -> Verdict {
+fn put(path: &str, value: &str) -> CaseVerdict {
     fs::write(path, value).map_err(|e| format!("{path}: {e}"))
 }
 
 /// Another program takes the fast node while pages are moved there: what finds no room stays, and
 /// is counted.
-pub fn full_node(b: &Bench) -> Verdict {
+pub fn full_node(b: &CaseBench) -> CaseVerdict {
     let plain = output(&mut b.target("crowded"))?;
     let mut hog = spawn(&mut b.watched("hog"))?;
     let managed = output(&mut b.managed(&["--policy", "hyplacer"], "crowded"));
@@ -28,13 +30,13 @@ pub fn full_node(b: &Bench) -> Verdict {
     if !kept {
         return Err("the other program ended early".into());
     }
-    let account = Account::read(&b.summary())?;
+    let account = SummaryFile::read(&b.summary())?;
     eprintln!("crowded: {}", account.shown());
     account.moved_but_for(&["node_full"])
 }
 
 /// The target may not use the fast node at all; the tool must not try for ever nor fail it.
-pub fn cpuset_forbids(b: &Bench) -> Verdict {
+pub fn cpuset_forbids(b: &CaseBench) -> CaseVerdict {
     let group = Path::new("/sys/fs/cgroup/terrace-case");
     let prepare = || -> std::io::Result<()> {
         fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpuset")?;
@@ -59,7 +61,7 @@ pub fn cpuset_forbids(b: &Bench) -> Verdict {
     let verdict = alike(&output(&mut plain)?, &output(&mut managed)?);
     let _ = fs::remove_dir(group);
     verdict?;
-    let account = Account::read(&b.summary())?;
+    let account = SummaryFile::read(&b.summary())?;
     account.managed()?;
     match account.moved() + account.failed("not_allowed") {
         0 => Ok(()),
@@ -68,7 +70,7 @@ pub fn cpuset_forbids(b: &Bench) -> Verdict {
 }
 
 /// Locked, file-backed, merged, hugetlb and shared pages stay; the others beside them are moved.
-pub fn kinds(b: &Bench) -> Verdict {
+pub fn kinds(b: &CaseBench) -> CaseVerdict {
     let hugetlb =
         format!("/sys/devices/system/node/node{SLOW}/hugepages/hugepages-2048kB/nr_hugepages");
     if !Path::new(KSM).exists() || !Path::new(&hugetlb).exists() {
@@ -88,7 +90,7 @@ pub fn kinds(b: &Bench) -> Verdict {
 }
 
 /// The journal's disk is full from the start: the target does not notice, the tool says it once.
-pub fn journal_refused(b: &Bench) -> Verdict {
+pub fn journal_refused(b: &CaseBench) -> CaseVerdict {
     if !Path::new("/dev/full").exists() {
         return Err("skipped: no /dev/full".into());
     }
@@ -97,7 +99,7 @@ pub fn journal_refused(b: &Bench) -> Verdict {
 }
 
 /// The journal's disk fills while pages move. What was written before can be read.
-pub fn journal_cut_off(b: &Bench) -> Verdict {
+pub fn journal_cut_off(b: &CaseBench) -> CaseVerdict {
     let disk = b.file("disk");
     fs::create_dir_all(&disk).map_err(|e| e.to_string())?;
     let at = disk.to_string_lossy().into_owned();

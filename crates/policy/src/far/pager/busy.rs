@@ -1,6 +1,6 @@
 //! Units that have a slot: being read, fetched and not yet touched, or being written.
 
-use super::{Action, Pager, Touch};
+use super::{Pager, PagerAction, Touch};
 use crate::far::geometry::{GrainNo, Mask, UnitNo};
 use terrace_types::{Nanos, Tick};
 
@@ -88,7 +88,7 @@ pub enum ReadOutcome {
 
 /// How a write ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// The store has all of it.
     Done,
     /// The store has none of it for sure.
@@ -117,10 +117,10 @@ impl Failing {
         (self.in_row > 0).then(|| self.until.since(now).max(Nanos::micros(100)))
     }
 
-    fn note(&mut self, outcome: Outcome, now: Tick) {
+    fn note(&mut self, outcome: WriteOutcome, now: Tick) {
         match outcome {
-            Outcome::Done => self.in_row = 0,
-            Outcome::Failed => {
+            WriteOutcome::Done => self.in_row = 0,
+            WriteOutcome::Failed => {
                 self.in_row = self.in_row.saturating_add(1);
                 self.until = now.after(Nanos::millis(1 << self.in_row.min(9)));
             }
@@ -138,12 +138,13 @@ impl Pager {
         // What somebody waits for does not wait for the victims that make room for it; but for a
         // slot that is free only when what comes before is done, and for what concerns its own
         // unit.
-        let freed = self.actions.iter().filter(|a| matches!(a, Action::Release { .. })).count();
+        let freed =
+            self.actions.iter().filter(|a| matches!(a, PagerAction::Release { .. })).count();
         let own = self.actions.iter().any(|a| a.unit() == Some(unit));
         if busy.awaited != 0 && !own && self.busy.len() + freed <= self.settings.slots {
-            self.actions.push_front(Action::Read { unit, mask });
+            self.actions.push_front(PagerAction::Read { unit, mask });
         } else {
-            self.actions.push_back(Action::Read { unit, mask });
+            self.actions.push_back(PagerAction::Read { unit, mask });
         }
     }
 
@@ -164,14 +165,14 @@ impl Pager {
         }
         self.take_slot(unit, Busy { phase, send: dirty, ahead: false, on_trial, ..plain });
         self.actions.push_back(match how {
-            Extract::Copy => Action::CopyOut { unit, mask },
-            Extract::Out | Extract::OnTrial => Action::Extract { unit, mask, dirty },
+            Extract::Copy => PagerAction::CopyOut { unit, mask },
+            Extract::Out | Extract::OnTrial => PagerAction::Extract { unit, mask, dirty },
         });
     }
 
     pub(super) fn release(&mut self, unit: UnitNo) {
         self.busy.remove(&unit);
-        self.actions.push_back(Action::Release { unit });
+        self.actions.push_back(PagerAction::Release { unit });
     }
 
     /// Serves a touch of a unit that has a slot. `None`: the slot does not matter to it (mapped, or
@@ -235,7 +236,7 @@ impl Pager {
                 let mask = b.mask & !resident;
                 self.counts.rescues += 1;
                 self.settle(unit, mask, touch.write);
-                self.actions.push_back(Action::Install { unit, mask, protect: !touch.write });
+                self.actions.push_back(PagerAction::Install { unit, mask, protect: !touch.write });
                 Some(true)
             }
             Phase::Reading | Phase::Writing | Phase::Extracting if resident & bit == 0 => {
@@ -261,7 +262,7 @@ impl Pager {
             b.tries += 1;
             let mask = b.mask;
             self.counts.read_retries += 1;
-            self.actions.push_back(Action::Read { unit, mask });
+            self.actions.push_back(PagerAction::Read { unit, mask });
             return;
         }
         let b = *b;
@@ -311,7 +312,7 @@ impl Pager {
             self.lost.insert(self.geometry.grain_at(unit, bit));
         }
         if awaited != 0 {
-            self.actions.push_back(Action::Poison {
+            self.actions.push_back(PagerAction::Poison {
                 unit,
                 mask: awaited,
                 tid: b.touch.tid,
@@ -320,7 +321,7 @@ impl Pager {
         }
     }
 
-    /// What [`Action::Extract`] or [`Action::CopyOut`] came to: `got` is in the slot, of which
+    /// What [`PagerAction::Extract`] or [`PagerAction::CopyOut`] came to: `got` is in the slot, of which
     /// `zeros` are nothing but zeros.
     pub fn extracted(&mut self, unit: UnitNo, got: Mask, zeros: Mask, now: Tick) {
         let Some(b) = self.busy.get(&unit).filter(|b| b.phase == Phase::Extracting) else {
@@ -343,7 +344,7 @@ impl Pager {
         let forget = zeros & u.stored;
         u.stored &= !sent;
         if forget != 0 {
-            self.actions.push_back(Action::Forget { unit, mask: forget });
+            self.actions.push_back(PagerAction::Forget { unit, mask: forget });
         }
         self.counts.zero_bytes +=
             u64::from(zeros.count_ones()) * self.geometry.grain_bytes() as u64;
@@ -368,18 +369,18 @@ impl Pager {
         self.busy.insert(unit, Busy { phase: Phase::Writing, ahead: false, number, ..plain });
         self.counts.written_bytes +=
             u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
-        self.actions.push_back(Action::Write { unit, mask });
+        self.actions.push_back(PagerAction::Write { unit, mask });
     }
 
     /// The slot of `unit` was written, or not.
-    pub fn write_done(&mut self, unit: UnitNo, outcome: Outcome, now: Tick) {
+    pub fn write_done(&mut self, unit: UnitNo, outcome: WriteOutcome, now: Tick) {
         let Some(b) = self.busy.get(&unit).copied().filter(|b| b.phase == Phase::Writing) else {
             return;
         };
         self.failing.note(outcome, now);
         match outcome {
-            Outcome::Done => self.units[unit as usize].stored |= b.mask,
-            Outcome::Failed => {
+            WriteOutcome::Done => self.units[unit as usize].stored |= b.mask,
+            WriteOutcome::Failed => {
                 // The only copy is in the slot, or mapped: it goes back into the map, over the
                 // budget if need be.
                 self.counts.write_failures += 1;
@@ -387,12 +388,16 @@ impl Pager {
                 self.units[unit as usize].dirty |= b.mask & !back;
                 if back != 0 {
                     self.settle(unit, back, true);
-                    self.actions.push_back(Action::Install { unit, mask: back, protect: false });
+                    self.actions.push_back(PagerAction::Install {
+                        unit,
+                        mask: back,
+                        protect: false,
+                    });
                 }
             }
         }
         self.release(unit);
-        self.command_done(unit, outcome == Outcome::Done);
+        self.command_done(unit, outcome == WriteOutcome::Done);
         self.balance(now);
     }
 

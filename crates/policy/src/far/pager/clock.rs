@@ -49,7 +49,7 @@ const MOST_CREDIT: u8 = 3;
 
 /// The rings.
 #[derive(Debug, Default)]
-pub struct Clock {
+pub struct ClockRings {
     probation: VecDeque<UnitNo>,
     main: VecDeque<UnitNo>,
     evictions: u32,
@@ -66,7 +66,7 @@ pub struct Clock {
 
 /// What to do with the unit under the hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ClockVerdict {
     /// Not there any more.
     Empty,
     /// May not go now: pinned or busy.
@@ -77,7 +77,7 @@ pub enum Verdict {
     Free,
 }
 
-impl Clock {
+impl ClockRings {
     /// Memory for the rings.
     pub fn bytes(&self) -> usize {
         (self.probation.capacity() + self.main.capacity()) * std::mem::size_of::<UnitNo>()
@@ -184,7 +184,7 @@ impl Clock {
         &mut self,
         units: &mut S,
         main: bool,
-        look: impl Fn(&S, UnitNo) -> Verdict,
+        look: impl Fn(&S, UnitNo) -> ClockVerdict,
         standing: impl Fn(&mut S, UnitNo) -> &mut Standing,
     ) -> Option<UnitNo> {
         let least = self.least_now();
@@ -215,12 +215,12 @@ impl Clock {
             let s = standing(units, unit);
             let was = std::mem::take(&mut s.listed);
             match verdict {
-                Verdict::Empty => {}
-                Verdict::Stay => {
+                ClockVerdict::Empty => {}
+                ClockVerdict::Stay => {
                     stays[usize::from(was == Listed::Main)] += 1;
                     self.list(unit, s, was);
                 }
-                Verdict::Wait => {
+                ClockVerdict::Wait => {
                     s.listed = was;
                     match was {
                         Listed::Main => self.main.push_front(unit),
@@ -228,12 +228,12 @@ impl Clock {
                     }
                     return None;
                 }
-                Verdict::Free if s.credit > 0 && !last => {
+                ClockVerdict::Free if s.credit > 0 && !last => {
                     s.credit -= 1;
                     self.list(unit, s, Listed::Main);
                 }
-                Verdict::Free if main => return Some(unit),
-                Verdict::Free => {
+                ClockVerdict::Free if main => return Some(unit),
+                ClockVerdict::Free => {
                     self.evictions = self.evictions.wrapping_add(1);
                     s.gone = self.evictions.wrapping_add(1).max(1);
                     s.was = was;
@@ -252,14 +252,19 @@ mod tests {
     #[test]
     fn somebody_goes_though_all_were_used() {
         for seed in 0..2000 {
-            let mut clock = Clock { chance: Seed(seed), ..Clock::default() };
+            let mut clock = ClockRings { chance: Seed(seed), ..ClockRings::default() };
             let mut units = [Standing::default(); 5];
             for (n, s) in units.iter_mut().enumerate() {
                 s.proven = MOST_CREDIT;
                 clock.back(n as UnitNo, s);
             }
-            let look =
-                |_: &[Standing; 5], unit| if unit == 3 { Verdict::Free } else { Verdict::Stay };
+            let look = |_: &[Standing; 5], unit| {
+                if unit == 3 {
+                    ClockVerdict::Free
+                } else {
+                    ClockVerdict::Stay
+                }
+            };
             let victim = clock.victim(&mut units, false, look, |units, u| &mut units[u as usize]);
             assert_eq!(victim, Some(3), "seed {seed}");
         }

@@ -1,7 +1,7 @@
 //! What the program asks for: prefetch, pin, flush, forget.
 
 use super::busy::{Busy, Extract};
-use super::{Action, Pager, Phase, Touch};
+use super::{Pager, PagerAction, Phase, Touch};
 use crate::far::geometry::{Mask, UnitNo};
 use std::collections::{HashMap, VecDeque};
 use terrace_types::{Bytes, Tick, Tid};
@@ -181,7 +181,7 @@ impl Pager {
 
     fn ask(&mut self, command: u64, wish: Wish, parts: Vec<(UnitNo, Mask)>, now: Tick) {
         if parts.is_empty() {
-            self.actions.push_back(Action::Answer { command, ok: true });
+            self.actions.push_back(PagerAction::Answer { command, ok: true });
             return;
         }
         self.commands.open.insert(command, (parts.len() as u64, true));
@@ -198,7 +198,7 @@ impl Pager {
             if *left == 0 {
                 let ok = *all;
                 self.commands.open.remove(&command);
-                self.actions.push_back(Action::Answer { command, ok });
+                self.actions.push_back(PagerAction::Answer { command, ok });
             }
         }
     }
@@ -262,7 +262,7 @@ impl Pager {
         if let Some(b) = self.busy.get(&unit).copied().filter(|b| b.phase == Phase::Parked) {
             let parked = b.mask & !self.units[unit as usize].resident;
             self.settle(unit, parked, false);
-            self.actions.push_back(Action::Install { unit, mask: parked, protect: true });
+            self.actions.push_back(PagerAction::Install { unit, mask: parked, protect: true });
             self.release(unit);
         }
         if self.busy.contains_key(&unit) {
@@ -330,14 +330,14 @@ impl Pager {
         }
         if stored != 0 {
             self.units[unit as usize].stored &= !mask;
-            self.actions.push_back(Action::Forget { unit, mask: stored });
+            self.actions.push_back(PagerAction::Forget { unit, mask: stored });
         }
         let mask = mask & !self.detached(unit);
         let first = self.geometry.grain_at(unit, 0);
         self.lost.retain(|g| !(*g >= first && *g < first + 64 && mask >> (*g - first) & 1 == 1));
         if mask != 0 {
             *self.detached.entry(unit).or_default() |= mask;
-            self.actions.push_back(Action::Detach { unit, mask });
+            self.actions.push_back(PagerAction::Detach { unit, mask });
         }
     }
 
@@ -356,7 +356,7 @@ impl Pager {
             }
             let clean = u.resident & !u.dirty;
             if clean != 0 {
-                self.actions.push_back(Action::Drop { unit, mask: clean });
+                self.actions.push_back(PagerAction::Drop { unit, mask: clean });
                 self.unmapped(unit, clean);
             }
         }
@@ -386,19 +386,19 @@ impl Pager {
         let mask = mask & !self.detached(unit);
         let u = self.units[unit as usize];
         if u.resident & mask != 0 {
-            self.actions.push_back(Action::Drop { unit, mask: u.resident & mask });
+            self.actions.push_back(PagerAction::Drop { unit, mask: u.resident & mask });
             self.unmapped(unit, mask);
         }
         if u.stored & mask != 0 {
             self.units[unit as usize].stored &= !mask;
-            self.actions.push_back(Action::Forget { unit, mask: u.stored & mask });
+            self.actions.push_back(PagerAction::Forget { unit, mask: u.stored & mask });
         }
         let lost = mask & !self.not_lost(unit, mask);
         if lost != 0 {
             let first = self.geometry.grain_at(unit, 0);
             self.lost
                 .retain(|g| !(*g >= first && *g < first + 64 && lost >> (*g - first) & 1 == 1));
-            self.actions.push_back(Action::Cure { unit, mask: lost });
+            self.actions.push_back(PagerAction::Cure { unit, mask: lost });
         }
         Some(true)
     }

@@ -1,7 +1,7 @@
 //! What is brought in: what was touched, its mates, and what walks will want next.
 
 use super::busy::Busy;
-use super::{prefetch, Action, Pager, Phase, Touch};
+use super::{prefetch, Pager, PagerAction, Phase, Touch};
 use crate::far::geometry::{ones, GrainNo, Mask, UnitNo};
 use terrace_types::Tick;
 
@@ -9,12 +9,12 @@ use terrace_types::Tick;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stalled {
     touch: Touch,
-    ahead: prefetch::Ahead,
+    ahead: prefetch::PrefetchSteps,
 }
 
 impl Stalled {
     /// Whether the same walk has come by what was to be fetched here, or asks for it anew.
-    fn is_overtaken(&self, touch: Touch, ahead: prefetch::Ahead) -> bool {
+    fn is_overtaken(&self, touch: Touch, ahead: prefetch::PrefetchSteps) -> bool {
         if self.touch.tid != touch.tid || self.ahead.stride != ahead.stride || ahead.stride == 0 {
             return false;
         }
@@ -53,7 +53,7 @@ impl Pager {
         bit: Mask,
         touch: Touch,
         now: Tick,
-    ) -> Option<Option<prefetch::Ahead>> {
+    ) -> Option<Option<prefetch::PrefetchSteps>> {
         let stored = self.units[unit as usize].stored & bit != 0;
         let missing = self.geometry.whole(unit) & !self.units[unit as usize].resident;
         if !self.make_room(u64::from(missing.count_ones()), now) {
@@ -163,7 +163,7 @@ impl Pager {
         &mut self,
         except: Option<UnitNo>,
         touch: Touch,
-        ahead: prefetch::Ahead,
+        ahead: prefetch::PrefetchSteps,
         now: Tick,
     ) {
         let per = u64::from(self.geometry.grains_per_unit());
@@ -173,7 +173,8 @@ impl Pager {
             if self.stalled.len() >= STALLED {
                 self.stalled.pop_front();
             }
-            self.stalled.push_back(Stalled { touch, ahead: prefetch::Ahead { from, ..ahead } });
+            self.stalled
+                .push_back(Stalled { touch, ahead: prefetch::PrefetchSteps { from, ..ahead } });
         }
     }
 
@@ -181,8 +182,10 @@ impl Pager {
     pub(super) fn resume(&mut self, now: Tick) {
         while let Some(Stalled { touch, ahead }) = self.stalled.pop_front() {
             if let Some(from) = self.fetch_steps(None, touch, ahead, false, now) {
-                self.stalled
-                    .push_front(Stalled { touch, ahead: prefetch::Ahead { from, ..ahead } });
+                self.stalled.push_front(Stalled {
+                    touch,
+                    ahead: prefetch::PrefetchSteps { from, ..ahead },
+                });
                 return;
             }
         }
@@ -194,7 +197,7 @@ impl Pager {
         &mut self,
         except: Option<UnitNo>,
         touch: Touch,
-        ahead: prefetch::Ahead,
+        ahead: prefetch::PrefetchSteps,
         instead: bool,
         now: Tick,
     ) -> Option<u64> {
@@ -281,6 +284,6 @@ impl Pager {
     fn map_zeros(&mut self, unit: UnitNo, mask: Mask, write: bool) {
         self.settle(unit, mask, write);
         self.counts.zero_fills += 1;
-        self.actions.push_back(Action::Zeros { unit, mask, protect: !write });
+        self.actions.push_back(PagerAction::Zeros { unit, mask, protect: !write });
     }
 }

@@ -1,4 +1,4 @@
-//! The pager: what is in memory, what goes, what comes. Pure: events and ticks in, [`Action`]s out,
+//! The pager: what is in memory, what goes, what comes. Pure: events and ticks in, [`PagerAction`]s out,
 //! in order; no I/O, no clock, no memory of its own to look at. The same code runs over
 //! `userfaultfd` and in the simulation that its tests are.
 //!
@@ -24,14 +24,14 @@ mod settings;
 mod standby;
 mod units;
 
-pub use busy::{Outcome, ReadOutcome};
+pub use busy::{ReadOutcome, WriteOutcome};
 pub use commands::{Advice, Contents};
-pub use settings::Settings;
+pub use settings::PagerSettings;
 
 use crate::far::geometry::{ones, Geometry, GrainNo, Mask, UnitNo};
 use crate::far::stats::Counts;
 use busy::{Busy, Extract, Phase};
-use clock::{Clock, Standing, Verdict};
+use clock::{ClockRings, ClockVerdict, Standing};
 use fetch::Stalled;
 use mates::Mates;
 use prefetch::Prefetcher;
@@ -42,7 +42,7 @@ use units::Units;
 
 /// What the pager wants done, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum PagerAction {
     /// Take a slot for the unit and read these grains into it; answer with [`Pager::read_done`].
     Read {
         /// Which.
@@ -65,7 +65,7 @@ pub enum Action {
         unit: UnitNo,
         /// Grains.
         mask: Mask,
-        /// As in [`Action::Install`].
+        /// As in [`PagerAction::Install`].
         protect: bool,
     },
     /// Give the unit's slot back.
@@ -163,7 +163,7 @@ pub enum Action {
     },
 }
 
-impl Action {
+impl PagerAction {
     /// The unit that it concerns, if it is one.
     const fn unit(&self) -> Option<UnitNo> {
         match self {
@@ -226,11 +226,11 @@ pub struct Pager {
     units: Units,
     busy: HashMap<UnitNo, Busy>,
     trials: standby::Trials,
-    clock: Clock,
+    clock: ClockRings,
     prefetch: Prefetcher,
     mates: Mates,
     rewrites: Rewrites,
-    settings: Settings,
+    settings: PagerSettings,
     /// Budget, low and high water marks, and use, in grains. Use counts what is mapped or reserved.
     budget: u64,
     low: u64,
@@ -247,7 +247,7 @@ pub struct Pager {
     beyond: std::ops::Range<GrainNo>,
     commands: commands::Queue,
     failing: busy::Failing,
-    actions: VecDeque<Action>,
+    actions: VecDeque<PagerAction>,
     /// A unit that must not be evicted while it is being fetched.
     guarded: Option<UnitNo>,
     counts: Counts,
@@ -256,13 +256,13 @@ pub struct Pager {
 impl Pager {
     /// Everything far, all zeros but what the store has.
     #[must_use]
-    pub fn new(geometry: Geometry, settings: Settings) -> Self {
+    pub fn new(geometry: Geometry, settings: PagerSettings) -> Self {
         let mut pager = Self {
             geometry,
             units: Units::new(geometry.units()),
             busy: HashMap::new(),
             trials: standby::Trials::default(),
-            clock: Clock::default(),
+            clock: ClockRings::default(),
             prefetch: Prefetcher::new(0, 1),
             mates: Mates::default(),
             rewrites: Rewrites::default(),
@@ -334,7 +334,7 @@ impl Pager {
     }
 
     /// The next thing to do.
-    pub fn next_action(&mut self) -> Option<Action> {
+    pub fn next_action(&mut self) -> Option<PagerAction> {
         self.actions.pop_front()
     }
 
@@ -381,11 +381,11 @@ impl Pager {
         let (unit, bit) = self.geometry.split(touch.grain);
         if self.detached(unit) & bit != 0 {
             // Told before it was detached: the access is tried again, and is the kernel's matter.
-            self.actions.push_back(Action::Wake { unit, mask: bit, tid: touch.tid });
+            self.actions.push_back(PagerAction::Wake { unit, mask: bit, tid: touch.tid });
             return true;
         }
         if self.lost.contains(&touch.grain) {
-            self.actions.push_back(Action::Poison {
+            self.actions.push_back(PagerAction::Poison {
                 unit,
                 mask: bit,
                 tid: touch.tid,
@@ -412,7 +412,7 @@ impl Pager {
     fn serve_mapped(&mut self, unit: UnitNo, bit: Mask, touch: Touch) {
         let u = &mut self.units[unit as usize];
         if !(touch.write && touch.protected) {
-            self.actions.push_back(Action::Wake { unit, mask: bit, tid: touch.tid });
+            self.actions.push_back(PagerAction::Wake { unit, mask: bit, tid: touch.tid });
             return;
         }
         // A second write next to one before: the rest of the unit will follow.
@@ -425,7 +425,7 @@ impl Pager {
         }
         self.clock.touch(&mut u.standing);
         self.counts.first_writes += 1;
-        self.actions.push_back(Action::Unprotect { unit, mask });
+        self.actions.push_back(PagerAction::Unprotect { unit, mask });
     }
 
     /// Grains of a unit that are not the pager's.
@@ -444,7 +444,7 @@ impl Pager {
         self.unmapped(unit, bit);
         if dirty != 0 {
             self.lost.insert(self.geometry.grain_at(unit, dirty.trailing_zeros()));
-            self.actions.push_back(Action::Poison { unit, mask: dirty, tid, first: true });
+            self.actions.push_back(PagerAction::Poison { unit, mask: dirty, tid, first: true });
         }
         dirty != 0
     }
@@ -516,7 +516,7 @@ impl Pager {
         let u = self.units[unit as usize];
         let clean = u.resident & !u.dirty;
         if clean != 0 {
-            self.actions.push_back(Action::Drop { unit, mask: clean });
+            self.actions.push_back(PagerAction::Drop { unit, mask: clean });
             self.counts.dropped_bytes +=
                 u64::from(clean.count_ones()) * self.geometry.grain_bytes() as u64;
         }

@@ -30,7 +30,7 @@ const NEAR: i64 = 32;
 
 /// Steps to fetch, the position of the fault included as step 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ahead {
+pub struct PrefetchSteps {
     /// Grains from one step to the next.
     pub stride: i64,
     /// First step to fetch; those before were fetched earlier.
@@ -108,7 +108,7 @@ impl Prefetcher {
 
     /// A thread touched `at` and it was not mapped. `missing`: nor was it on its way. What to fetch
     /// with it.
-    pub fn touch(&mut self, tid: Tid, at: GrainNo, missing: bool) -> Option<Ahead> {
+    pub fn touch(&mut self, tid: Tid, at: GrainNo, missing: bool) -> Option<PrefetchSteps> {
         if !self.enabled {
             return None;
         }
@@ -269,7 +269,7 @@ impl Stream {
         }
     }
 
-    fn advance(&mut self, at: GrainNo, most: Reach, missing: bool) -> Option<Ahead> {
+    fn advance(&mut self, at: GrainNo, most: Reach, missing: bool) -> Option<PrefetchSteps> {
         let steps = self.steps_to(at).unwrap_or(0);
         // What was asked for and is not there has gone again, or never came: all of it is asked for
         // anew.
@@ -294,7 +294,7 @@ impl Stream {
         let trusted = self.window >= TRUSTED;
         let marker = (self.window / 2).max(from);
         let write = self.writes;
-        Some(Ahead {
+        Some(PrefetchSteps {
             stride: self.stride,
             from,
             to,
@@ -516,7 +516,7 @@ mod tests {
         assert!(writes.last() == Some(&true));
     }
 
-    impl Ahead {
+    impl PrefetchSteps {
         fn window_is_small(&self) -> bool {
             !self.trusted
         }

@@ -13,7 +13,7 @@
 //! mapped so and not written is stored for nothing, which nobody waits for, until it is its turn to
 //! be watched.
 
-use super::{Action, Pager};
+use super::{Pager, PagerAction};
 use crate::far::geometry::{GrainNo, Mask, UnitNo};
 
 /// From which share of hits on, in 65,536ths.
@@ -83,7 +83,7 @@ impl Pager {
         for (mask, write) in [(again, true), (mask & !again, false)] {
             if mask != 0 {
                 self.settle(unit, mask, write);
-                self.actions.push_back(Action::Install { unit, mask, protect: !write });
+                self.actions.push_back(PagerAction::Install { unit, mask, protect: !write });
             }
         }
     }

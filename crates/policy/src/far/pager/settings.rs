@@ -4,7 +4,7 @@ use terrace_types::Bytes;
 
 /// Settings of a pager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct PagerSettings {
     /// Bytes that may be mapped; slots come on top.
     pub budget: Bytes,
     /// Slots that may be at work.
@@ -22,7 +22,7 @@ pub struct Settings {
 /// Units on trial at most: each has a slot, of addresses if not of memory.
 const MOST_TRIALS: usize = 4096;
 
-impl Settings {
+impl PagerSettings {
     /// Those of a map with `dram` of memory, slots included, and units of `unit`; the window of
     /// prefetch is 16 MiB.
     #[must_use]

@@ -11,7 +11,7 @@
 //! one and no more.
 
 use super::busy::Extract;
-use super::{Action, Pager, Phase, Touch, Units, Verdict};
+use super::{ClockVerdict, Pager, PagerAction, Phase, Touch, Units};
 use crate::far::geometry::{Mask, UnitNo};
 use std::collections::{HashMap, VecDeque};
 use terrace_types::Tick;
@@ -146,7 +146,7 @@ impl Pager {
         if dirty {
             self.begin_write(unit, trial.dirty);
         } else {
-            self.actions.push_back(Action::Release { unit });
+            self.actions.push_back(PagerAction::Release { unit });
         }
         true
     }
@@ -162,10 +162,10 @@ impl Pager {
         for (mask, dirty) in [(mask & (write | dirty), true), (mask & !(write | dirty), false)] {
             if mask != 0 {
                 self.settle(unit, mask, dirty);
-                self.actions.push_back(Action::Install { unit, mask, protect: !dirty });
+                self.actions.push_back(PagerAction::Install { unit, mask, protect: !dirty });
             }
         }
-        self.actions.push_back(Action::Release { unit });
+        self.actions.push_back(PagerAction::Release { unit });
         mask
     }
 
@@ -192,24 +192,24 @@ impl Pager {
         // While the store is busy with victims the next waits its turn; while it fails, clean ones
         // go first.
         let dirty = if may_write {
-            Verdict::Free
+            ClockVerdict::Free
         } else if self.failing.spared(now) {
-            Verdict::Stay
+            ClockVerdict::Stay
         } else {
-            Verdict::Wait
+            ClockVerdict::Wait
         };
         let (busy, guarded) = (&self.busy, self.guarded);
         let look = |units: &Units, unit: UnitNo| {
             let u = &units[unit as usize];
             let at_work = busy.get(&unit).is_some_and(|b| main || b.phase != Phase::Parked);
             if u.resident == 0 {
-                Verdict::Empty
+                ClockVerdict::Empty
             } else if u.pinned || guarded == Some(unit) || at_work {
-                Verdict::Stay
+                ClockVerdict::Stay
             } else if u.dirty != 0 {
                 dirty
             } else {
-                Verdict::Free
+                ClockVerdict::Free
             }
         };
         self.clock.victim(&mut self.units, main, look, |units, u| &mut units[u as usize].standing)

@@ -33,7 +33,7 @@ struct World {
 impl World {
     fn new(units: u64, budget_units: u64, seed: u64) -> Self {
         let geometry = Geometry::new(Bytes(units << 16), Bytes(1 << 16), 12).unwrap();
-        let settings = Settings {
+        let settings = PagerSettings {
             budget: Bytes(budget_units << 16),
             slots: 24,
             standby: (budget_units / 8) as usize,
@@ -80,15 +80,15 @@ impl World {
     fn act(&mut self) {
         while let Some(action) = self.pager.next_action() {
             match action {
-                Action::Read { unit, mask } => {
+                PagerAction::Read { unit, mask } => {
                     self.slots.entry(unit).or_default();
                     self.under_way.push((unit, mask, false));
                 }
-                Action::Write { unit, mask } => {
+                PagerAction::Write { unit, mask } => {
                     assert!(self.slots.contains_key(&unit), "write without slot");
                     self.under_way.push((unit, mask, true));
                 }
-                Action::Install { unit, mask, protect } => {
+                PagerAction::Install { unit, mask, protect } => {
                     for g in self.grains(unit, mask) {
                         let value = *self.slots[&unit]
                             .get(&g)
@@ -96,7 +96,7 @@ impl World {
                         assert!(self.mapped.insert(g, (value, !protect)).is_none(), "mapped twice");
                     }
                 }
-                Action::Zeros { unit, mask, protect } => {
+                PagerAction::Zeros { unit, mask, protect } => {
                     for g in self.grains(unit, mask) {
                         assert_eq!(
                             self.truth.get(&g).copied().unwrap_or(0),
@@ -106,26 +106,26 @@ impl World {
                         assert!(self.mapped.insert(g, (0, !protect)).is_none(), "mapped twice");
                     }
                 }
-                Action::Release { unit } => {
+                PagerAction::Release { unit } => {
                     assert!(self.slots.remove(&unit).is_some(), "released no slot");
                     assert!(
                         self.under_way.iter().all(|(u, _, _)| *u != unit),
                         "released while in use"
                     );
                 }
-                Action::Unprotect { unit, mask } => {
+                PagerAction::Unprotect { unit, mask } => {
                     for g in self.grains(unit, mask) {
                         self.mapped.get_mut(&g).expect("unprotected what is not mapped").1 = true;
                     }
                 }
-                Action::Drop { unit, mask } => {
+                PagerAction::Drop { unit, mask } => {
                     for g in self.grains(unit, mask) {
                         let (value, _) =
                             self.mapped.remove(&g).expect("dropped what is not mapped");
                         let _: u64 = value;
                     }
                 }
-                Action::Extract { unit, mask, dirty } => {
+                PagerAction::Extract { unit, mask, dirty } => {
                     assert_eq!(dirty & !mask, 0);
                     let slot = self.slots.entry(unit).or_default();
                     assert!(slot.is_empty(), "a slot in use was taken");
@@ -148,7 +148,7 @@ impl World {
                     }
                     self.pager.extracted(unit, got, zeros, self.now);
                 }
-                Action::CopyOut { unit, mask } => {
+                PagerAction::CopyOut { unit, mask } => {
                     let mut slot = HashMap::new();
                     for g in self.grains(unit, mask) {
                         let page = self.mapped.get_mut(&g).expect("copied what is not mapped");
@@ -158,35 +158,35 @@ impl World {
                     self.slots.insert(unit, slot);
                     self.pager.extracted(unit, mask, 0, self.now);
                 }
-                Action::Wake { unit, mask, .. } => {
+                PagerAction::Wake { unit, mask, .. } => {
                     for g in self.grains(unit, mask) {
                         let there = self.mapped.contains_key(&g) || self.detached.contains_key(&g);
                         assert!(there, "woken for what is not mapped");
                     }
                 }
-                Action::Poison { unit, mask, .. } => {
+                PagerAction::Poison { unit, mask, .. } => {
                     for g in self.grains(unit, mask) {
                         assert!(!self.mapped.contains_key(&g), "poisoned what is there");
                         self.poisoned.insert(g);
                     }
                 }
-                Action::Forget { unit, mask } => {
+                PagerAction::Forget { unit, mask } => {
                     for g in self.grains(unit, mask) {
                         self.store.remove(&g);
                     }
                 }
-                Action::Cure { unit, mask } => {
+                PagerAction::Cure { unit, mask } => {
                     for g in self.grains(unit, mask) {
                         self.poisoned.remove(&g);
                     }
                 }
-                Action::Detach { unit, mask } => {
+                PagerAction::Detach { unit, mask } => {
                     for g in self.grains(unit, mask) {
                         let value = self.mapped.remove(&g).map_or(0, |(value, _)| value);
                         assert!(self.detached.insert(g, value).is_none(), "detached twice");
                     }
                 }
-                Action::Answer { command, ok } => self.answers.push((command, ok)),
+                PagerAction::Answer { command, ok } => self.answers.push((command, ok)),
             }
             self.most_mapped = self.most_mapped.max(self.mapped.len());
             self.most_slots = self.most_slots.max(self.slots.len());
@@ -217,7 +217,7 @@ impl World {
             }
             self.pager.write_done(
                 unit,
-                if failed { Outcome::Failed } else { Outcome::Done },
+                if failed { WriteOutcome::Failed } else { WriteOutcome::Done },
                 self.now,
             );
         } else {

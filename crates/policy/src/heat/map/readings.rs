@@ -2,7 +2,7 @@
 
 use super::HeatMap;
 use crate::heat::estimate::Curve;
-use crate::heat::span::Span;
+use crate::heat::span::LogDuration;
 use crate::heat::PageLooks;
 use terrace_types::{BytesPerSec, Nanos, NodeId, PageFlags, PageStat, Vpn};
 
@@ -91,13 +91,13 @@ impl HeatMap {
         let total: usize = self.areas.iter().map(|a| a.pages.len()).sum();
         let stride = (total / 1024).max(1);
         let mut sum = 0.0f64;
-        let mut spans: Vec<Span> = Vec::new();
+        let mut spans: Vec<LogDuration> = Vec::new();
         let mut at = 0;
         for (area, behind) in self.areas.iter().zip(&self.behind) {
             while at < area.pages.len() {
                 let span = if self.needs_access { behind[at].access } else { behind[at].write };
-                let span = if span == Span::NONE { behind[at].access } else { span };
-                if area.pages[at].flags.has(PageFlags::KNOWN) && span != Span::NONE {
+                let span = if span == LogDuration::NONE { behind[at].access } else { span };
+                if area.pages[at].flags.has(PageFlags::KNOWN) && span != LogDuration::NONE {
                     let x =
                         f64::from(area.pages[at].rate() as f32 * self.look_window).clamp(1e-3, 3.0);
                     let worth = if self.needs_access { x / x.exp_m1() } else { 1.0 };
@@ -128,8 +128,9 @@ impl HeatMap {
         let pages =
             self.areas.iter().zip(&self.behind).flat_map(|(a, behind)| a.pages.iter().zip(behind));
         let movable = pages.step_by((total / 1024).max(1)).filter(|(p, _)| p.movable());
-        let (all, told) = movable
-            .fold((0, 0), |(all, told), (_, b)| (all + 1, told + u32::from(b.write != Span::NONE)));
+        let (all, told) = movable.fold((0, 0), |(all, told), (_, b)| {
+            (all + 1, told + u32::from(b.write != LogDuration::NONE))
+        });
         8 * told > 7 * all
     }
 

@@ -38,7 +38,7 @@ mod params;
 mod select;
 
 pub use params::{Params, Socket};
-pub use select::{class, Class};
+pub use select::{class, PageClass};
 
 use crate::place::runs::{free_pages, interleave, page_size, Runs};
 use select::{demote, promote};
@@ -51,7 +51,7 @@ use terrace_types::{
 /// What control asks selection for (the paper's table II).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Mode {
+pub enum SelectMode {
     /// Cold pages out of the fast tier.
     Demote,
     /// Any pages into the fast tier.
@@ -62,7 +62,7 @@ pub enum Mode {
     Switch,
 }
 
-impl Mode {
+impl SelectMode {
     /// As the paper writes it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -86,7 +86,7 @@ pub struct Instance {
     /// Hand over the slow tier.
     pub slow_hand: Hand,
     /// Decided, and waiting for the delay after CLEAR.
-    pub pending: Option<Mode>,
+    pub pending: Option<SelectMode>,
 }
 
 /// State of all instances.
@@ -166,14 +166,14 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed)
 }
 
 /// The control rule.
-fn control(p: &Params, view: &View) -> Mode {
+fn control(p: &Params, view: &View) -> SelectMode {
     let threshold = p.slow_write_threshold;
     let written = view.writes.is_some_and(|w| w > threshold);
     match (written, view.used >= view.limit) {
-        (true, true) => Mode::Switch,
-        (true, false) => Mode::PromoteInt,
-        (false, false) => Mode::Promote,
-        (false, true) => Mode::Demote,
+        (true, true) => SelectMode::Switch,
+        (true, false) => SelectMode::PromoteInt,
+        (false, false) => SelectMode::Promote,
+        (false, true) => SelectMode::Demote,
     }
 }
 
@@ -181,13 +181,13 @@ fn one(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot) -> Plan {
     let pending = s.pending.take();
     let mode = pending.unwrap_or_else(|| control(p, view));
     let why = reason(p, view, &snap.sees);
-    if mode == Mode::Demote {
+    if mode == SelectMode::Demote {
         return act_demote(p, s, view, snap, &why);
     }
     if select::none_on(snap, &view.slow) {
         return hold(format!("{why}; nothing of ours is on the slow tier"));
     }
-    if mode == Mode::Promote && view.room() == 0 {
+    if mode == SelectMode::Promote && view.room() == 0 {
         return hold(format!("{why}; no room up to the limit"));
     }
     if pending.is_none() {
@@ -200,7 +200,7 @@ fn one(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot) -> Plan {
             ..Plan::default()
         };
     }
-    if mode == Mode::Switch {
+    if mode == SelectMode::Switch {
         act_switch(p, s, view, snap, &why)
     } else {
         act_promote(p, s, view, snap, mode, &why)
@@ -218,7 +218,7 @@ fn act_demote(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot, why: &
     Plan {
         moves: chosen.cold.moves,
         requests: clears(snap, chosen.passed),
-        decisions: vec![decision(Mode::Demote.name(), why)],
+        decisions: vec![decision(SelectMode::Demote.name(), why)],
         exchange: false,
     }
 }
@@ -228,11 +228,11 @@ fn act_promote(
     s: &mut Instance,
     view: &View,
     snap: &Snapshot,
-    mode: Mode,
+    mode: SelectMode,
     why: &str,
 ) -> Plan {
     let number = view.room().min(p.round_pages);
-    let found = promote(p, view, snap, &mut s.slow_hand, number, mode == Mode::Promote);
+    let found = promote(p, view, snap, &mut s.slow_hand, number, mode == SelectMode::Promote);
     let (w, r, c) = (found.writes.pages, found.reads.pages, found.cold.pages);
     let mut moves = Runs::default();
     for part in [found.writes, found.reads, found.cold] {
@@ -277,7 +277,7 @@ fn act_switch(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot, why: &
         exchange: true,
         moves: interleave(out.moves, into.moves, room, chunk),
         requests: clears(snap, passed),
-        decisions: vec![decision(Mode::Switch.name(), why)],
+        decisions: vec![decision(SelectMode::Switch.name(), why)],
     }
 }
 

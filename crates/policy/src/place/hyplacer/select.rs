@@ -10,7 +10,7 @@ use terrace_types::{
 
 /// What a page's bits say, or the rates that stand for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
+pub enum PageClass {
     /// Written within one delay.
     Write,
     /// Referenced within one delay and not written.
@@ -23,7 +23,7 @@ pub enum Class {
 
 /// How a page counts, with what the trackers see.
 #[must_use]
-pub fn class(p: &Params, sees: &Sees, page: &PageStat) -> Class {
+pub fn class(p: &Params, sees: &Sees, page: &PageStat) -> PageClass {
     class_from(p.touched_per_s(), p, sees, page)
 }
 
@@ -38,20 +38,20 @@ fn touched_from(p: &Params, snap: &Snapshot) -> f64 {
 }
 
 /// [`class`], of a page that is touched at `least` accesses a second.
-fn class_from(least: f64, p: &Params, sees: &Sees, page: &PageStat) -> Class {
+fn class_from(least: f64, p: &Params, sees: &Sees, page: &PageStat) -> PageClass {
     let flags = page.flags;
     let (touched, written) = if sees.bits == BitSource::Exact {
         let written = flags.has(PageFlags::DIRTY);
         (written || flags.has(PageFlags::REFERENCED), written)
     } else if !flags.has(PageFlags::KNOWN) {
-        return Class::Unknown;
+        return PageClass::Unknown;
     } else {
         (page.rate() as f64 >= least, page.writes.rate() as f64 >= least)
     };
     match (touched, written && !p.write_blind) {
-        (_, true) => Class::Write,
-        (true, false) => Class::Read,
-        (false, false) => Class::Cold,
+        (_, true) => PageClass::Write,
+        (true, false) => PageClass::Read,
+        (false, false) => PageClass::Cold,
     }
 }
 
@@ -88,10 +88,12 @@ pub(super) fn promote(
     let least = touched_from(p, snap);
     *hand = lap(snap, &view.slow, *hand, |area, unit| {
         let (runs, why) = match class_from(least, p, &snap.sees, &unit.stat) {
-            Class::Write => (&mut found.writes, MoveReason::WriteIntensive),
-            Class::Read => (&mut found.reads, MoveReason::ReadIntensive),
-            Class::Cold | Class::Unknown if cold_too => (&mut found.cold, MoveReason::FillRoom),
-            Class::Cold | Class::Unknown => return ControlFlow::Continue(()),
+            PageClass::Write => (&mut found.writes, MoveReason::WriteIntensive),
+            PageClass::Read => (&mut found.reads, MoveReason::ReadIntensive),
+            PageClass::Cold | PageClass::Unknown if cold_too => {
+                (&mut found.cold, MoveReason::FillRoom)
+            }
+            PageClass::Cold | PageClass::Unknown => return ControlFlow::Continue(()),
         };
         if runs.pages + u64::from(unit.pages) <= number {
             runs.push(area.pid, area.start, unit, to, why);
@@ -123,9 +125,9 @@ pub(super) fn demote(
     let least = touched_from(p, snap);
     *hand = lap(snap, &view.fast, *hand, |area, unit| {
         let (runs, why) = match class_from(least, p, &snap.sees, &unit.stat) {
-            Class::Cold => (&mut victims.cold, MoveReason::Cold),
-            Class::Read => (&mut victims.reads, MoveReason::Cold),
-            Class::Write | Class::Unknown => {
+            PageClass::Cold => (&mut victims.cold, MoveReason::Cold),
+            PageClass::Read => (&mut victims.reads, MoveReason::Cold),
+            PageClass::Write | PageClass::Unknown => {
                 pass_over(&mut victims.passed, area, unit);
                 return ControlFlow::Continue(());
             }

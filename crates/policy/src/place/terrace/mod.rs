@@ -33,7 +33,7 @@ mod trust;
 
 pub use newcomers::Newcomers;
 pub use params::Params;
-pub use probe::{Look, Probe};
+pub use probe::{Look, RegionProbe};
 pub use recent::Recent;
 pub use trust::Trust;
 
@@ -97,7 +97,7 @@ pub struct State {
     /// Whether predictions came true.
     pub trust: Trust,
     /// Where to look closer.
-    pub probe: Probe,
+    pub probe: RegionProbe,
     /// Steps in a row without a move.
     pub settled: u32,
     /// Accesses a second that the worse tier served lately; drifts down with them. Not what they

@@ -44,14 +44,14 @@ pub enum Look {
 
 /// When and where to look closer.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Probe {
+pub struct RegionProbe {
     /// What is being looked at.
     pub look: Look,
     next: Tick,
     pause: Nanos,
 }
 
-impl Probe {
+impl RegionProbe {
     /// After a step: what to look at in the next window. `moved`: pages were moved; `worth_it`: the
     /// worse tier serves traffic worth a probe.
     pub fn advance(

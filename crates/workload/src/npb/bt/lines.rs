@@ -1,24 +1,24 @@
 //! Tridiagonal systems of blocks, one for each line of inner points.
 
-use super::physics::Block;
+use super::physics::Matrix5;
 use super::{five, put_five, Bt};
-use crate::memory::Memory;
+use crate::memory::WordMemory;
 use crate::team::get;
 
 /// A row while it is solved: what multiplies the next row's solution, and the right side.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
-    next: Block,
+pub struct SolvedRow {
+    next: Matrix5,
     right: [f64; 5],
 }
 
 impl Bt {
     /// Solves the line along `dimension` through `(a, b)` in the other two, in their order. Beyond
     /// both ends of the inner points the solution is zero.
-    pub(super) fn solve<M: Memory + ?Sized>(
+    pub(super) fn solve<M: WordMemory + ?Sized>(
         &self,
         memory: &M,
-        rows: &mut Vec<Row>,
+        rows: &mut Vec<SolvedRow>,
         dimension: usize,
         a: usize,
         b: usize,
@@ -41,13 +41,13 @@ impl Bt {
             )
         };
         rows.clear();
-        let mut before: Option<Block> = None;
+        let mut before: Option<Matrix5> = None;
         let mut here = blocks(0);
         for i in 0..count {
             let after = if i + 1 < count { blocks(i + 1) } else { [[[0.0; 5]; 5]; 3] };
             let mut own = here[1];
             let mut row =
-                Row { next: after[2], right: five(memory, self.right(first + i * stride)) };
+                SolvedRow { next: after[2], right: five(memory, self.right(first + i * stride)) };
             if let (Some(lower), Some(last)) = (before, rows.last()) {
                 subtract(&mut own, &mut row.right, &lower, last);
             }
@@ -67,7 +67,7 @@ impl Bt {
 }
 
 /// Takes `lower` times the row above from a row.
-fn subtract(own: &mut Block, right: &mut [f64; 5], lower: &Block, above: &Row) {
+fn subtract(own: &mut Matrix5, right: &mut [f64; 5], lower: &Matrix5, above: &SolvedRow) {
     for i in 0..5 {
         for (l, (next, value)) in lower[i].iter().zip(above.next.iter().zip(&above.right)) {
             for j in 0..5 {
@@ -79,7 +79,7 @@ fn subtract(own: &mut Block, right: &mut [f64; 5], lower: &Block, above: &Row) {
 }
 
 /// Multiplies the row by the inverse of `own`, by elimination; the diagonal leads in this problem.
-fn eliminate(mut own: Block, row: &mut Row) {
+fn eliminate(mut own: Matrix5, row: &mut SolvedRow) {
     for p in 0..5 {
         let pivot = 1.0 / own[p][p];
         own[p].iter_mut().chain(&mut row.next[p]).for_each(|value| *value *= pivot);

@@ -12,10 +12,10 @@ mod physics;
 
 use super::{compare, finite, iterations, must_verify};
 use crate::algorithm::Wrong;
-use crate::memory::Memory;
+use crate::memory::WordMemory;
 use crate::random::mix;
-use crate::spec::Spec;
-use crate::team::{digest, get, set, Kernel, Met};
+use crate::spec::WorkloadSpec;
+use crate::team::{digest, get, set, Met, NumericalKernel};
 use physics::{exact, Scales};
 
 /// Time steps of the classes by the sides of their grids: S, W and A, B, C, D, E (NPB 3.4's problem
@@ -65,7 +65,7 @@ pub struct Bt {
 
 /// Stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum BtStage {
     /// Velocities and the like of all points.
     Derive,
     /// The right side.
@@ -78,15 +78,15 @@ pub enum Stage {
 
 /// What each thread has: steps done, and a line's blocks.
 #[derive(Debug, Default)]
-pub struct Own {
+pub struct BtThread {
     steps: u64,
-    line: Vec<lines::Row>,
+    line: Vec<lines::SolvedRow>,
 }
 
 impl Bt {
     /// The workload as specified; all arrays together have its size.
     #[must_use]
-    pub fn new(spec: &Spec) -> Self {
+    pub fn new(spec: &WorkloadSpec) -> Self {
         let words = spec.size.bytes(spec.fast).0 / 8;
         let nearest = (words as f64 / WORDS as f64).cbrt().round() as usize;
         let side = if spec.class_s { CLASS_S.0 } else { nearest.max(6) };
@@ -141,7 +141,7 @@ impl Bt {
         [x, y, z].map(|i| i as f64 / (self.side - 1) as f64)
     }
 
-    fn derive<M: Memory + ?Sized>(&self, memory: &M, point: usize) {
+    fn derive<M: WordMemory + ?Sized>(&self, memory: &M, point: usize) {
         let u = five(memory, self.u(point));
         let inverse = 1.0 / u[0];
         let kinetic = 0.5 * (u[1] * u[1] + u[2] * u[2] + u[3] * u[3]) * inverse;
@@ -155,7 +155,7 @@ impl Bt {
 
     /// The right side of an inner point: forcing, fluxes, viscosity and dissipation of fourth
     /// order, times the step.
-    fn right_side<M: Memory + ?Sized>(&self, memory: &M, at: [usize; 3]) {
+    fn right_side<M: WordMemory + ?Sized>(&self, memory: &M, at: [usize; 3]) {
         let point = self.index(at);
         let mut sum = five(memory, self.force(point));
         let here = self.state(memory, point);
@@ -184,9 +184,9 @@ impl Bt {
         put_five(memory, self.right(point), sum.map(|s| s * self.dt));
     }
 
-    fn state<M: Memory + ?Sized>(&self, memory: &M, point: usize) -> physics::State {
+    fn state<M: WordMemory + ?Sized>(&self, memory: &M, point: usize) -> physics::PointState {
         let derived = |which: usize| get(memory, self.derived(which, point));
-        physics::State {
+        physics::PointState {
             u: five(memory, self.u(point)),
             velocity: [derived(0), derived(1), derived(2)],
             specific: derived(3),
@@ -223,7 +223,7 @@ impl Bt {
     }
 
     /// Norms of the residual and of the error, by component.
-    fn norms<M: Memory + ?Sized>(&self, memory: &M) -> [[f64; 5]; 2] {
+    fn norms<M: WordMemory + ?Sized>(&self, memory: &M) -> [[f64; 5]; 2] {
         let mut sums = [[0.0f64; 5]; 2];
         for at in self.all() {
             let point = self.index(at);
@@ -239,7 +239,7 @@ impl Bt {
         [sums[0].map(|s| (s / inner).sqrt() / self.dt), sums[1].map(|s| (s / inner).sqrt())]
     }
 
-    fn digest_of_forcing<M: Memory + ?Sized>(&self, memory: &M) -> u64 {
+    fn digest_of_forcing<M: WordMemory + ?Sized>(&self, memory: &M) -> u64 {
         (self.force(0)..self.force(self.points())).fold(0, |sum, word| mix(sum ^ memory.load(word)))
     }
 }
@@ -259,32 +259,32 @@ const fn dissipation(place: usize, side: usize) -> [f64; 5] {
     }
 }
 
-fn five<M: Memory + ?Sized>(memory: &M, word: usize) -> [f64; 5] {
+fn five<M: WordMemory + ?Sized>(memory: &M, word: usize) -> [f64; 5] {
     std::array::from_fn(|m| get(memory, word + m))
 }
 
-fn put_five<M: Memory + ?Sized>(memory: &M, word: usize, values: [f64; 5]) {
+fn put_five<M: WordMemory + ?Sized>(memory: &M, word: usize, values: [f64; 5]) {
     values.iter().enumerate().for_each(|(m, value)| set(memory, word + m, *value));
 }
 
-impl Kernel for Bt {
-    type Stage = Stage;
-    type Own = Own;
+impl NumericalKernel for Bt {
+    type Stage = BtStage;
+    type Own = BtThread;
 
     fn words(&self) -> usize {
         WORDS * self.points()
     }
 
     /// The forcing is what the exact solution leaves as its right side without one, negated.
-    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
+    fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {
         for at in self.all() {
             let point = self.index(at);
             put_five(memory, self.u(point), exact(self.place(at[0], at[1], at[2])));
             put_five(memory, self.right(point), [0.0; 5]);
             put_five(memory, self.force(point), [0.0; 5]);
         }
-        let mut own = Own::default();
-        for stage in [Stage::Derive, Stage::RightSide] {
+        let mut own = BtThread::default();
+        for stage in [BtStage::Derive, BtStage::RightSide] {
             (0..self.units(stage)).for_each(|unit| {
                 self.work(memory, &mut own, stage, unit, &mut [0.0; 2]);
             });
@@ -298,35 +298,35 @@ impl Kernel for Bt {
         self.forcing = self.digest_of_forcing(memory);
     }
 
-    fn begin(&self) -> (Stage, Own) {
-        (Stage::Derive, Own::default())
+    fn begin(&self) -> (BtStage, BtThread) {
+        (BtStage::Derive, BtThread::default())
     }
 
     /// A unit is a line of points; of inner ones, but where numbers are derived.
-    fn units(&self, stage: Stage) -> usize {
+    fn units(&self, stage: BtStage) -> usize {
         match stage {
-            Stage::Derive => self.side * self.side,
+            BtStage::Derive => self.side * self.side,
             _ => (self.side - 2) * (self.side - 2),
         }
     }
 
-    fn work<M: Memory + ?Sized>(
+    fn work<M: WordMemory + ?Sized>(
         &self,
         memory: &M,
-        own: &mut Own,
-        stage: Stage,
+        own: &mut BtThread,
+        stage: BtStage,
         unit: usize,
         _: &mut [f64; 2],
     ) -> u64 {
         let inner = self.side - 2;
         let (a, b) = (unit % inner + 1, unit / inner + 1);
         match stage {
-            Stage::Derive => {
+            BtStage::Derive => {
                 (unit * self.side..(unit + 1) * self.side).for_each(|p| self.derive(memory, p))
             }
-            Stage::RightSide => (1..=inner).for_each(|x| self.right_side(memory, [x, a, b])),
-            Stage::Solve(dimension) => self.solve(memory, &mut own.line, dimension, a, b),
-            Stage::Add => {
+            BtStage::RightSide => (1..=inner).for_each(|x| self.right_side(memory, [x, a, b])),
+            BtStage::Solve(dimension) => self.solve(memory, &mut own.line, dimension, a, b),
+            BtStage::Add => {
                 for point in (1..=inner).map(|x| self.index([x, a, b])) {
                     let (u, more) = (five(memory, self.u(point)), five(memory, self.right(point)));
                     put_five(memory, self.u(point), std::array::from_fn(|m| u[m] + more[m]));
@@ -336,22 +336,22 @@ impl Kernel for Bt {
         self.side as u64
     }
 
-    fn next(&self, own: &mut Own, stage: Stage, met: Met) -> Option<Stage> {
+    fn next(&self, own: &mut BtThread, stage: BtStage, met: Met) -> Option<BtStage> {
         Some(match stage {
-            Stage::Derive => Stage::RightSide,
+            BtStage::Derive => BtStage::RightSide,
             // The right side of the last step's result is what is checked.
-            Stage::RightSide if met.over || own.steps == self.steps => return None,
-            Stage::RightSide => Stage::Solve(0),
-            Stage::Solve(2) => Stage::Add,
-            Stage::Solve(dimension) => Stage::Solve(dimension + 1),
-            Stage::Add => {
+            BtStage::RightSide if met.over || own.steps == self.steps => return None,
+            BtStage::RightSide => BtStage::Solve(0),
+            BtStage::Solve(2) => BtStage::Add,
+            BtStage::Solve(dimension) => BtStage::Solve(dimension + 1),
+            BtStage::Add => {
                 own.steps += 1;
-                Stage::Derive
+                BtStage::Derive
             }
         })
     }
 
-    fn finish<M: Memory + ?Sized>(&self, memory: &M, _: &Own) -> Result<u64, Wrong> {
+    fn finish<M: WordMemory + ?Sized>(&self, memory: &M, _: &BtThread) -> Result<u64, Wrong> {
         if self.digest_of_forcing(memory) != self.forcing {
             return Err(Wrong {
                 workload: "npb-bt",

@@ -31,11 +31,11 @@ pub fn exact(at: [f64; 3]) -> [f64; 5] {
 }
 
 /// Five by five.
-pub type Block = [[f64; 5]; 5];
+pub type Matrix5 = [[f64; 5]; 5];
 
 /// A point: its five components and what is derived from them.
 #[derive(Debug)]
-pub struct State {
+pub struct PointState {
     pub u: [f64; 5],
     pub velocity: [f64; 3],
     /// Kinetic energy over density.
@@ -64,8 +64,8 @@ impl Scales {
     }
 
     /// Adds what flows along dimension `d` between three neighbours.
-    pub fn fluxes(&self, d: usize, [low, here, high]: [&State; 3], sum: &mut [f64; 5]) {
-        let second = |f: &dyn Fn(&State) -> f64| f(high) - 2.0 * f(here) + f(low);
+    pub fn fluxes(&self, d: usize, [low, here, high]: [&PointState; 3], sum: &mut [f64; 5]) {
+        let second = |f: &dyn Fn(&PointState) -> f64| f(high) - 2.0 * f(here) + f(low);
         let viscosity = C3 * C4 * self.second;
         let diffusion = DIFFUSION[d] * self.second;
         for (m, s) in sum.iter_mut().enumerate() {
@@ -74,12 +74,12 @@ impl Scales {
         sum[0] -= self.first * (high.u[1 + d] - low.u[1 + d]);
         for c in 0..3 {
             let weight = if c == d { FOUR_THIRDS } else { 1.0 };
-            let pressure = |p: &State| if c == d { C2 * (p.u[4] - p.kinetic) } else { 0.0 };
-            let flux = |p: &State| p.u[1 + c] * p.velocity[d] + pressure(p);
+            let pressure = |p: &PointState| if c == d { C2 * (p.u[4] - p.kinetic) } else { 0.0 };
+            let flux = |p: &PointState| p.u[1 + c] * p.velocity[d] + pressure(p);
             sum[1 + c] += viscosity * weight * second(&|p| p.velocity[c])
                 - self.first * (flux(high) - flux(low));
         }
-        let flux = |p: &State| (C1 * p.u[4] - C2 * p.kinetic) * p.velocity[d];
+        let flux = |p: &PointState| (C1 * p.u[4] - C2 * p.kinetic) * p.velocity[d];
         sum[4] += viscosity * (1.0 - C1 * C5) * second(&|p| p.specific)
             + viscosity / 6.0 * second(&|p| p.velocity[d] * p.velocity[d])
             + viscosity * C1 * C5 * second(&|p| p.u[4] * p.inverse)
@@ -95,7 +95,7 @@ impl Scales {
         specific: f64,
         kinetic: f64,
         inverse: f64,
-    ) -> [Block; 3] {
+    ) -> [Matrix5; 3] {
         let (flux, viscous) = jacobians(d, u, specific, kinetic, inverse);
         let (first, second) = (self.dt * self.first, self.dt * self.second);
         let mut blocks = [[[0.0; 5]; 5]; 3];
@@ -113,7 +113,13 @@ impl Scales {
 }
 
 /// Derivatives of the flux along `d`, and of what viscosity acts on.
-fn jacobians(d: usize, u: [f64; 5], specific: f64, kinetic: f64, inverse: f64) -> (Block, Block) {
+fn jacobians(
+    d: usize,
+    u: [f64; 5],
+    specific: f64,
+    kinetic: f64,
+    inverse: f64,
+) -> (Matrix5, Matrix5) {
     let square = inverse * inverse;
     let (mut flux, mut viscous) = ([[0.0; 5]; 5], [[0.0; 5]; 5]);
     let along = u[1 + d];
@@ -156,11 +162,11 @@ fn jacobians(d: usize, u: [f64; 5], specific: f64, kinetic: f64, inverse: f64) -
 mod tests {
     use super::*;
 
-    fn state(u: [f64; 5]) -> State {
+    fn state(u: [f64; 5]) -> PointState {
         let inverse = 1.0 / u[0];
         let kinetic = 0.5 * (u[1] * u[1] + u[2] * u[2] + u[3] * u[3]) * inverse;
         let velocity = [u[1] * inverse, u[2] * inverse, u[3] * inverse];
-        State { u, velocity, specific: kinetic * inverse, kinetic, inverse }
+        PointState { u, velocity, specific: kinetic * inverse, kinetic, inverse }
     }
 
     /// The right side's derivative by the upper neighbour, by differences, is the block that goes
