@@ -7,10 +7,10 @@
 //!
 //! ```no_run
 //! use std::sync::atomic::Ordering::Relaxed;
-//! use terrace_far::{store::Compressed, Map};
+//! use terrace_far::{store::Compressed, FarMap};
 //! use terrace_types::Bytes;
 //!
-//! let map = Map::new(Bytes::gib(8), Bytes::gib(2), Box::new(Compressed::new(Bytes::gib(4))))?;
+//! let map = FarMap::new(Bytes::gib(8), Bytes::gib(2), Box::new(Compressed::new(Bytes::gib(4))))?;
 //! map.words()[1 << 20].store(42, Relaxed);
 //! # Ok::<(), terrace_far::FarError>(())
 //! ```

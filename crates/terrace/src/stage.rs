@@ -3,14 +3,14 @@
 //!
 //! ```no_run
 //! use terrace_terrace::machine::preset;
-//! use terrace_terrace::stage::{costs, stage_update, Options, Threads};
+//! use terrace_terrace::stage::{costs, stage_update, StagingOptions, Threads};
 //! use terrace_terrace::types::NodeId;
 //!
 //! # fn stencil(_: &mut [f64]) {}
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # const BLOCK: usize = 1 << 18;
 //! let (mut data, machine) = (vec![1.0; 1 << 24], preset("lab-cxl").ok_or("no such preset")?);
-//! let mut options = Options::new(NodeId(0), Threads::Auto(12)); // buffers on node 0, twelve threads
+//! let mut options = StagingOptions::new(NodeId(0), Threads::Auto(12)); // buffers on node 0, twelve threads
 //! options.slow = Some(NodeId(1)); // the data lies on node 1
 //! options.passes = 10.0; // the kernel goes over a block ten times
 //! options.costs = costs(&machine, NodeId(0), NodeId(1), NodeId(0)); // from a machine file

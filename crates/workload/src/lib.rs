@@ -6,8 +6,8 @@
 //! at the end checks what it computed. Time is an argument of each step, never asked for.
 //!
 //! ```
-//! use terrace_workload::{run_serially, Heap, Spec};
-//! let spec = Spec::parse("skew,accesses=10k,fast=1MiB,seed=7")?;
+//! use terrace_workload::{run_serially, Heap, WorkloadSpec};
+//! let spec = WorkloadSpec::parse("skew,accesses=10k,fast=1MiB,seed=7")?;
 //! let first = run_serially(&spec, Heap::new)?;
 //! assert_eq!(first.checksum, run_serially(&spec, Heap::new)?.checksum);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -3,8 +3,8 @@
 //! be moved to another memory as a whole.
 //!
 //! ```
-//! use terrace_alloc::arena::{self, Arena, Spec};
-//! let arena = Arena::create(&Spec::default())?;
+//! use terrace_alloc::arena::{self, Arena, ArenaSpec};
+//! let arena = Arena::create(&ArenaSpec::default())?;
 //! let block = arena.alloc(100)?;
 //! assert_eq!(arena::lookup(block.as_ptr()), Some(arena));
 //! // SAFETY: allocated above and not used any more.
