@@ -543,9 +543,8 @@ impl FarArea {
     /// `mm/userfaultfd.c` keeps the first one's `-EAGAIN`), and then finds them in its own way. The
     /// first happens when a page's accessed bit changes just then, or it is being migrated.
     fn moved_untold(&self, part: &Range<usize>, slot: &ChunkFrame, to: usize) -> usize {
-        let runs = |at: *mut u8| {
-            ReservedMemory { start: at as usize, len: part.len() }.present(0..part.len())
-        };
+        let len = part.len();
+        let runs = |at: *mut u8| ReservedMemory { start: at as usize, len }.present(0..len);
         let (Ok(here), Ok(there)) =
             (runs(self.map.base.as_ptr().wrapping_add(part.start)), runs(slot.at(to)))
         else {
