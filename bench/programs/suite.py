@@ -27,8 +27,6 @@ WORK = ROOT / "target" / "bench" / "programs"
 SUITE = tomllib.loads((HERE / "programs.toml").read_text())
 # glibc then asks for huge pages in what it allocates (madvise), for programs that are not changed.
 HUGE = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
-# Figures of guest time that a person must know to read a table.
-LEAST_SECONDS = 0.5
 
 
 def lab_folder():
