@@ -69,6 +69,9 @@ pub enum Command {
     /// Which GPU memory for which array of a kernel.
     #[command(subcommand)]
     Gpu(crate::gpu::GpuCommand),
+    /// Threads that migrate to the data, and a compiler that saves their migrations.
+    #[command(subcommand)]
+    Migratory(crate::migratory::MigratoryCommand),
     /// Programs for RISC-V, on any host.
     #[command(subcommand)]
     Riscv(crate::riscv::RiscvCommand),

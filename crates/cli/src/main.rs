@@ -6,6 +6,7 @@ mod device;
 mod gpu;
 mod lab;
 mod manage;
+mod migratory;
 mod output;
 mod probe;
 mod record;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Device(device::DeviceCommand::Hbm(a)) => device::hbm(&a),
         Command::Gpu(gpu::GpuCommand::Advise(a)) => gpu::advise_kernel(&a),
         Command::Gpu(gpu::GpuCommand::Profile(a)) => gpu::profile(&a),
+        Command::Migratory(migratory::MigratoryCommand::Run(a)) => migratory::run(&a),
         Command::Riscv(riscv::RiscvCommand::Run(a)) => riscv::run(&a),
         Command::Lab(LabCommand::Setup(a)) => lab::setup(&a),
         Command::Lab(LabCommand::Run(a)) => lab::run(&a),

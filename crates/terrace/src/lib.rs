@@ -11,6 +11,7 @@ mod journal_file;
 pub mod lab_files;
 pub mod latest;
 pub mod manage;
+pub mod migratory;
 pub mod names;
 pub mod output;
 pub mod parts;
@@ -31,6 +32,7 @@ pub use terrace_far as far;
 pub use terrace_gpu as gpu;
 pub use terrace_lab as lab;
 pub use terrace_machine as machine;
+pub use terrace_migratory as migratory_machine;
 pub use terrace_policy as policy;
 pub use terrace_pool as pool;
 pub use terrace_report as report;
@@ -39,6 +41,7 @@ pub use terrace_sys::{outlive_file_size_limit, Interrupt};
 pub use terrace_topology as topology;
 pub use terrace_trace as trace;
 pub use terrace_types as types;
+pub use terrace_vertex as vertex;
 pub use terrace_workload as workload;
 
 /// Bytes of a base page on this machine.

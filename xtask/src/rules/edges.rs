@@ -12,6 +12,8 @@ const LAW: &[(&str, &[&str])] = &[
     ("cache", &["types"]),
     ("device", &["types", "machine"]),
     ("fabric", &["types"]),
+    ("migratory", &["types", "fabric"]),
+    ("vertex", &["types", "trace", "migratory"]),
     ("riscv", &["types", "trace"]),
     ("xbgas", &["types", "machine", "model", "fabric", "riscv", "sys"]),
     ("model", &["types", "machine", "cache"]),
@@ -37,7 +39,7 @@ const LAW: &[(&str, &[&str])] = &[
         &[
             "types", "machine", "trace", "cache", "model", "policy", "engine", "workload", "sim",
             "sys", "topology", "track", "migrate", "probe", "alloc", "far", "gpu", "report", "lab",
-            "pool", "device", "riscv",
+            "pool", "device", "riscv", "migratory", "vertex",
         ],
     ),
     ("cli", &["terrace"]),
@@ -58,7 +60,7 @@ const LAW: &[(&str, &[&str])] = &[
         "fuzz",
         &[
             "types", "machine", "topology", "engine", "trace", "report", "workload", "alloc",
-            "gpu", "device",
+            "gpu", "device", "vertex",
         ],
     ),
 ];

@@ -1,0 +1,94 @@
+//! `terrace migratory`: vertex programs on machines of migratory threads.
+
+use crate::output::{print, print_json, Ending, Failure, Live};
+use clap::{Args, Subcommand};
+use terrace_terrace::migratory::{run_program, MigratoryProblem, MigratoryQuestion};
+use terrace_terrace::vertex::VertexError;
+
+/// `terrace migratory`.
+#[derive(Debug, Subcommand)]
+pub enum MigratoryCommand {
+    /// Run a vertex program, before and after transformations.
+    #[command(
+        after_help = "Example: terrace migratory run triangles --graph rmat:scale=10,edges=16 --pass remote"
+    )]
+    Run(MigratoryArgs),
+}
+
+/// `terrace migratory run`.
+#[derive(Debug, Args)]
+pub struct MigratoryArgs {
+    /// A program's file, or one of conductance, bellman-ford-pull, bellman-ford-push, triangles,
+    /// pagerank, bfs, teenage-followers, components.
+    pub program: String,
+    /// rmat, uniform or grid with :scale=N[,edges=N][,order=natural|random|degree][,directed=yes].
+    #[arg(long, value_name = "GRAPH")]
+    pub graph: String,
+    /// emu-chick, emu-chick-8, emu-full-speed or pathfinder, with ,KEY=VALUE to replace figures.
+    #[arg(long, value_name = "MACHINE", default_value = "emu-chick")]
+    pub machine: String,
+    /// Where data lies: striped, pointers or edges-striped.
+    #[arg(long, default_value = "striped")]
+    pub layout: String,
+    /// Passes in order: fusion, flip, remote, hoist, replicate, spawn-at-data.
+    #[arg(long, value_name = "PASSES", value_delimiter = ',')]
+    pub pass: Vec<String>,
+    /// Value of a parameter of the program; may be given again.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
+    /// Host threads that simulate; the result does not depend on them.
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub threads: u32,
+    /// Simulated instructions at most.
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000_000_000)]
+    pub instructions: u64,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parameter(text: &str) -> Result<(String, i64), Failure> {
+    let parsed = text.split_once('=').and_then(|(name, value)| {
+        let value = value.parse().ok()?;
+        Some((name.to_owned(), value))
+    });
+    parsed.ok_or_else(|| Failure::usage(format!("--set {text}: give NAME=VALUE, a whole number")))
+}
+
+/// `terrace migratory run`.
+pub fn run(args: &MigratoryArgs) -> Ending {
+    let question = MigratoryQuestion {
+        program: args.program.clone(),
+        graph: args.graph.clone(),
+        machine: args.machine.clone(),
+        layout: args.layout.clone(),
+        passes: args.pass.clone(),
+        parameters: args.set.iter().map(|text| parameter(text)).collect::<Result<_, _>>()?,
+        host_threads: args.threads,
+        instructions: args.instructions,
+    };
+    let mut live = Live::new(args.json);
+    let answer = run_program(&question, |what| live.show(what));
+    live.clear();
+    let answer = answer.map_err(failure)?;
+    if args.json {
+        print_json(&answer)
+    } else {
+        print(&answer.text())
+    }
+}
+
+fn failure(problem: MigratoryProblem) -> Failure {
+    use terrace_terrace::migratory_machine::MigratoryError;
+    match problem {
+        MigratoryProblem::Different { .. }
+        | MigratoryProblem::Program { error: VertexError::Unbounded { .. }, .. }
+        | MigratoryProblem::Machine(
+            MigratoryError::Unfinished { .. }
+            | MigratoryError::Fault { .. }
+            | MigratoryError::Deadlock { .. },
+        ) => Failure::failed(problem),
+        MigratoryProblem::Machine(MigratoryError::MemoryFull { .. }) => Failure::lacking(problem),
+        _ => Failure::usage(problem),
+    }
+}

@@ -1,0 +1,27 @@
+//! A small language for graph algorithms, and a compiler of it for migratory threads.
+//!
+//! - [`syntax`]: the syntax tree; [`parse`] makes it from text, [`format`] text from it.
+//! - [`check`]: names, and races between the threads of a parallel loop.
+//! - [`graph`]: graphs; [`generate`] draws them, [`graph_file`] reads them.
+//! - [`native`]: runs a program on host threads: the oracle. It can also report every access.
+//! - [`compile`]: code for [`terrace_migratory`], with the data laid out by [`layout`].
+//! - [`passes`]: transformations that keep the result and save migrations.
+//! - [`programs`]: the programs that come with it.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod check;
+pub mod compile;
+mod error;
+pub mod format;
+pub mod generate;
+pub mod graph;
+pub mod layout;
+mod lex;
+pub mod native;
+pub mod parse;
+pub mod passes;
+pub mod programs;
+pub mod syntax;
+
+pub use error::VertexError;
