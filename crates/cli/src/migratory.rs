@@ -1,6 +1,6 @@
 //! `terrace migratory`: vertex programs on machines of migratory threads.
 
-use crate::output::{print, print_json, Ending, Failure, Live};
+use crate::output::{print, print_json, CommandFailure, Ending, StatusLine};
 use clap::{Args, Subcommand};
 use terrace_terrace::migratory::{run_program, MigratoryProblem, MigratoryQuestion};
 use terrace_terrace::vertex::VertexError;
@@ -47,12 +47,14 @@ pub struct MigratoryArgs {
     pub json: bool,
 }
 
-fn parameter(text: &str) -> Result<(String, i64), Failure> {
+fn parameter(text: &str) -> Result<(String, i64), CommandFailure> {
     let parsed = text.split_once('=').and_then(|(name, value)| {
         let value = value.parse().ok()?;
         Some((name.to_owned(), value))
     });
-    parsed.ok_or_else(|| Failure::usage(format!("--set {text}: give NAME=VALUE, a whole number")))
+    parsed.ok_or_else(|| {
+        CommandFailure::usage(format!("--set {text}: give NAME=VALUE, a whole number"))
+    })
 }
 
 /// `terrace migratory run`.
@@ -67,7 +69,7 @@ pub fn run(args: &MigratoryArgs) -> Ending {
         host_threads: args.threads,
         instructions: args.instructions,
     };
-    let mut live = Live::new(args.json);
+    let mut live = StatusLine::new(args.json);
     let answer = run_program(&question, |what| live.show(what));
     live.clear();
     let answer = answer.map_err(failure)?;
@@ -78,7 +80,7 @@ pub fn run(args: &MigratoryArgs) -> Ending {
     }
 }
 
-fn failure(problem: MigratoryProblem) -> Failure {
+fn failure(problem: MigratoryProblem) -> CommandFailure {
     use terrace_terrace::migratory_machine::MigratoryError;
     match problem {
         MigratoryProblem::Different { .. }
@@ -87,8 +89,10 @@ fn failure(problem: MigratoryProblem) -> Failure {
             MigratoryError::Unfinished { .. }
             | MigratoryError::Fault { .. }
             | MigratoryError::Deadlock { .. },
-        ) => Failure::failed(problem),
-        MigratoryProblem::Machine(MigratoryError::MemoryFull { .. }) => Failure::lacking(problem),
-        _ => Failure::usage(problem),
+        ) => CommandFailure::failed(problem),
+        MigratoryProblem::Machine(MigratoryError::MemoryFull { .. }) => {
+            CommandFailure::lacking(problem)
+        }
+        _ => CommandFailure::usage(problem),
     }
 }
