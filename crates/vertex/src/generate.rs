@@ -132,7 +132,7 @@ impl GraphRecipe {
         let vertices = 1u64 << self.scale;
         let name = format!("scale {}", self.scale);
         let mut edges = match self.kind {
-            GraphKind::Rmat => self.draw_edges(|random, scale| draw_rmat(random, scale)),
+            GraphKind::Rmat => self.draw_edges(draw_rmat),
             GraphKind::Uniform => self.draw_edges(|random, scale| {
                 let mask = (1u32 << scale) - 1;
                 (random.next() & mask, random.next() & mask)
@@ -264,7 +264,7 @@ impl MersenneTwister {
         if unit < 1.0 {
             unit
         } else {
-            1.0f32.next_down()
+            1.0 - f32::EPSILON / 2.0
         }
     }
 

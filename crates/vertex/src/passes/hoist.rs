@@ -49,7 +49,7 @@ fn hoist_block(
                 let value = Expression::Property { of, property };
                 before.push(Statement { line, kind: StatementKind::Let { name: local, value } });
             }
-            let inner = [known, &[vertex.clone()]].concat();
+            let inner = [known, std::slice::from_ref(vertex)].concat();
             hoist_block(body, &inner, written, used, notes);
         } else {
             for inner in statement.blocks_mut() {
