@@ -1,8 +1,8 @@
-/* libterrace: memory by attributes on machines with more than one kind of it.
+/* libterrace: memory by attributes on machines with more than one kind of memory.
  * Made by cbindgen from crates/capi/src; do not edit. SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Handles come first and are opaque. Functions that can fail return 0 or a negative TERRACE_E_*;
- * terrace_last_error() has the thread's last error in full. */
+ * Handles are opaque and are the first argument. Functions that can fail return 0 or a negative
+ * TERRACE_E_*; terrace_last_error() returns the thread's last error in full. */
 
 #ifndef TERRACE_H
 #define TERRACE_H
@@ -16,7 +16,7 @@
 #define TERRACE_OK 0
 
 /*
- An argument means nothing: a null pointer, an unknown constant, a split that divides nothing.
+ An argument is invalid: a null pointer, an unknown constant, a split without parts.
  */
 #define TERRACE_E_INVALID -1
 
@@ -26,12 +26,12 @@
 #define TERRACE_E_NO_CLASS -2
 
 /*
- Local memory was asked for by a thread that is not bound, or of a class that is elsewhere.
+ Local memory was requested by a thread that is not bound, or from a class without local nodes.
  */
 #define TERRACE_E_NOT_LOCAL -3
 
 /*
- No room where the memory may lie.
+ The permitted nodes have too little free memory.
  */
 #define TERRACE_E_NO_ROOM -4
 
@@ -41,7 +41,7 @@
 #define TERRACE_E_NOT_OURS -5
 
 /*
- More than can be addressed.
+ The size exceeds the address space.
  */
 #define TERRACE_E_TOO_LARGE -6
 
@@ -81,8 +81,8 @@
 #define TERRACE_CLASS_SLOWEST -1
 
 /*
- CUDA managed memory, one address for CPUs and GPUs; its indices are GPUs. Not in the ranking: it
- is asked for by name.
+ CUDA managed memory, one address for CPUs and GPUs; its indices are GPUs. It is not in the
+ ranking; ask for it by this name.
  */
 #define TERRACE_CLASS_CUDA_MANAGED 16384
 
@@ -102,37 +102,37 @@
 #define TERRACE_SPLIT_OS 0
 
 /*
- As much as there is room for in the first class, then the next.
+ The first class while it has free memory, then the next.
  */
 #define TERRACE_SPLIT_SPILL_OVER 1
 
 /*
- Contiguous parts of equal size, one a node.
+ Contiguous parts of equal size, one per node.
  */
 #define TERRACE_SPLIT_EQUAL 2
 
 /*
- Bound when allocated.
+ Memory is bound when it is allocated.
  */
 #define TERRACE_BIND_IMMEDIATE 0
 
 /*
- Bound when committed.
+ Memory is bound by the next commit.
  */
 #define TERRACE_BIND_ON_COMMIT 1
 
 /*
- What cannot be as asked is an error; what is accepted is reserved.
+ A request that cannot be met is an error; accepted memory is reserved.
  */
 #define TERRACE_MISMATCH_ERROR 0
 
 /*
- Other memory will do.
+ Other memory is accepted.
  */
 #define TERRACE_MISMATCH_FALLBACK 1
 
 /*
- Huge pages for 2 MiB and more; for 8 MiB a node and more where several nodes serve a class.
+ Huge pages from 2 MiB on; from 8 MiB per node on where several nodes serve a class.
  */
 #define TERRACE_PAGES_AUTO 0
 
@@ -147,27 +147,27 @@
 #define TERRACE_PAGES_HUGE 2
 
 /*
- Lifetime not told.
+ Unknown lifetime.
  */
 #define TERRACE_LIFETIME_UNKNOWN 0
 
 /*
- Freed soon.
+ The memory is freed soon.
  */
 #define TERRACE_LIFETIME_SHORT 1
 
 /*
- Kept until the end.
+ The memory is kept until the program ends.
  */
 #define TERRACE_LIFETIME_LONG 2
 
 /*
- Weighs allocations since the last commit.
+ Places the allocations since the last commit.
  */
 #define TERRACE_COMMIT_EPOCH 0
 
 /*
- Weighs all allocations that are bound on commit.
+ Places all allocations that are bound on commit.
  */
 #define TERRACE_COMMIT_ALL 1
 
@@ -182,7 +182,7 @@
 #define TERRACE_E_BUSY -12
 
 /*
- The move left pages behind; with TERRACE_MOVE_STRICT what moved was brought back.
+ The move left pages behind. With TERRACE_MOVE_STRICT the moved pages were moved back.
  */
 #define TERRACE_E_INCOMPLETE -13
 
@@ -192,13 +192,13 @@
 #define TERRACE_E_CANCELLED -14
 
 /*
- Not ended yet.
+ The move has not ended yet.
  */
 #define TERRACE_E_AGAIN -15
 
 /*
- These nodes while they have room, then the nearest. No nodes: wherever the touching thread's
- policy says.
+ These nodes while they have free memory, then the nearest. Without nodes, the policy of the
+ thread that touches a page decides.
  */
 #define TERRACE_DEVICES_PREFER 0
 
@@ -223,23 +223,22 @@
 #define TERRACE_ARENA_HUGE 1
 
 /*
- Every page that can be moved is.
+ Move every page that can be moved.
  */
 #define TERRACE_MOVE_PARTIAL 0
 
 /*
- All pages or none.
+ Move all pages or none.
  */
 #define TERRACE_MOVE_STRICT 1
 
 /*
- A file that is no shared arena, or of another version.
+ The file is no shared arena, or one of another version.
  */
 #define TERRACE_E_NOT_SHARED -16
 
 /*
- A process ended while it put a shared arena right after another's death: it is to be created
- anew.
+ A process ended while it repaired a shared arena after another's death. Create the arena again.
  */
 #define TERRACE_E_LOST -17
 
@@ -249,85 +248,85 @@
 #define TERRACE_NO_OFFSET UINT64_MAX
 
 /*
- The kernel gave a value other than 0 for a block, or what gives the blocks one below 0;
- `failed_block` of the report is the block's number.
+ The kernel returned a value other than 0 for a block, or the function that gives blocks one
+ below 0. `failed_block` of the report is the block's number.
  */
 #define TERRACE_E_STAGE -18
 
 /*
- A model divides the threads and decides whether to stage at all; adapted while running.
+ A model divides the threads and decides whether to stage at all. It adapts during the run.
  */
 #define TERRACE_STAGE_AUTO 0
 
 /*
- As told, whether staging pays or not.
+ The given division, whether staging pays or not.
  */
 #define TERRACE_STAGE_FIXED 1
 
 /*
- All threads run the kernel where the data lies.
+ All threads run the kernel in place.
  */
 #define TERRACE_STAGE_IN_PLACE 2
 
 /*
- The store of far memory cannot be made, or failed for a part; what it did not take stays in
+ The store of far memory cannot be made, or failed for a part. Data that it did not take stays in
  memory.
  */
 #define TERRACE_E_STORE -19
 
 /*
- It will be needed: fetch it, as far as there is room without evicting anything.
+ The range will be needed: fetch it, as far as possible without evicting anything.
  */
 #define TERRACE_FAR_WILL_NEED 0
 
 /*
- It is not needed for a while: out of memory with it.
+ The range is not needed for a while: evict it.
  */
 #define TERRACE_FAR_COLD 1
 
 /*
- Its content is of no use any more: zeros from now on.
+ The content is not needed any more: the range reads as zeros from now on.
  */
 #define TERRACE_FAR_DISCARD 2
 
 /*
- An arena. The handle of a destroyed arena is answered with TERRACE_E_DESTROYED, always.
+ An arena. Calls with the handle of a destroyed arena return TERRACE_E_DESTROYED.
  */
 typedef struct terrace_arena terrace_arena;
 
 /*
- What an allocation asks for. Not to be changed by two threads at once.
+ The attributes of an allocation. Two threads must not change them at once.
  */
 typedef struct terrace_attr terrace_attr;
 
 /*
- A range of far memory. Any thread may use it, and its memory.
+ A range of far memory. Any thread may use it and its memory.
  */
 typedef struct terrace_far terrace_far;
 
 /*
- Memory of this machine by class. All functions on it may be called by several threads at once.
+ The memory of this machine by class. Several threads may call all functions on it at once.
  */
 typedef struct terrace_memory terrace_memory;
 
 /*
- A move under way. Used by one thread at a time.
+ A move under way. Only one thread at a time may use it.
  */
 typedef struct terrace_move terrace_move;
 
 /*
- What a commit did. Reading it by several threads is fine.
+ The outcome of a commit. Several threads may read it at once.
  */
 typedef struct terrace_report terrace_report;
 
 /*
- An arena that other processes have too, as this process has it. All functions on it may be
- called by several threads at once.
+ This process's view of an arena that other processes share. Several threads may call all
+ functions on it at once.
  */
 typedef struct terrace_shared terrace_shared;
 
 /*
- How to stage. Changed by one thread at a time; used by any number.
+ Options for staging. Only one thread at a time may change them; any number may use them.
  */
 typedef struct terrace_stage terrace_stage;
 
@@ -336,7 +335,7 @@ typedef struct terrace_stage terrace_stage;
  */
 typedef struct {
   /*
-   Name it was given; may be empty.
+   Its name; may be empty.
    */
   const char *name;
   /*
@@ -348,19 +347,19 @@ typedef struct {
    */
   uint64_t size_bytes;
   /*
-   The class preferred.
+   The preferred class.
    */
   int wanted_class;
   /*
-   1: strict, and without room; nothing was bound.
+   1 if it is strict and did not fit; nothing was bound then.
    */
   int refused;
   /*
-   Bytes that were touched before and were moved.
+   Touched bytes that were moved.
    */
   uint64_t moved_bytes;
   /*
-   Bytes that should have moved and that the kernel left.
+   Bytes that should have moved and that the kernel did not move.
    */
   uint64_t stayed_bytes;
   /*
@@ -368,21 +367,21 @@ typedef struct {
    */
   uint64_t populated_bytes;
   /*
-   What binding, moving and populating took.
+   Time of binding, moving and populating.
    */
   uint64_t cost_ns;
   /*
-   Why it is so.
+   The reason for this placement.
    */
   const char *why;
 } terrace_row;
 
 /*
- How a GPU is used: what terrace_memory_gpu tells.
+ The use of a GPU, as terrace_memory_gpu reports it.
  */
 typedef struct {
   /*
-   What the driver calls it.
+   The driver's name of it.
    */
   char name[96];
   /*
@@ -390,55 +389,55 @@ typedef struct {
    */
   int number;
   /*
-   The node it is attached to; -1 where firmware does not say.
+   The node it is attached to; -1 if firmware does not say.
    */
   int node;
   /*
-   Memory it has.
+   Its memory in all.
    */
   uint64_t total_bytes;
   /*
-   Of that free, all processes counted.
+   Its free memory, with all processes counted.
    */
   uint64_t free_bytes;
   /*
-   Bytes of this handle that are at home there.
+   Bytes of this handle whose home it is.
    */
   uint64_t bound_bytes;
   /*
-   Allocations that these are of.
+   Number of allocations with these bytes.
    */
   uint64_t blocks;
   /*
-   Bit N: the GPU of number N can access its memory. Of the first 64.
+   Bit N is set if GPU N of the first 64 can access its memory.
    */
   uint64_t peers;
 } terrace_gpu;
 
 /*
- What became of an arena's pages (base pages).
+ The outcome of a move, in base pages.
  */
 typedef struct {
   /*
-   Pages with memory that the arena had.
+   Pages of the arena that had memory.
    */
   uint64_t pages;
   /*
-   On the right nodes before.
+   Pages that were on the right nodes before.
    */
   uint64_t already;
   /*
-   Moved now.
+   Pages that were moved.
    */
   uint64_t moved;
   /*
-   Still elsewhere.
+   Pages that are still elsewhere.
    */
   uint64_t stayed;
 } terrace_moved;
 
 /*
- What a shared arena holds.
+ Figures of a shared arena.
  */
 typedef struct {
   /*
@@ -458,39 +457,39 @@ typedef struct {
    */
   uint64_t backed_bytes;
   /*
-   How often a process died inside the arena.
+   Number of times that a process died inside the arena.
    */
   uint64_t recovered;
 } terrace_shared_figures;
 
 /*
- A block: `bytes` from `offset` of the data.
+ A block: `bytes` bytes from `offset` of the data.
  */
 typedef struct {
   /*
-   Where it begins.
+   Its first byte.
    */
   size_t offset;
   /*
-   How long it is; 0 is a block too.
+   Its length; 0 is permitted.
    */
   size_t bytes;
 } terrace_block;
 
 /*
- Works on block number `block`, whose `bytes` bytes are at `at` for the time of the call: in the
- data itself or in a copy that begins at a page. Called by several threads at once, each with
- another block. 0 goes on, anything else ends the run. It does not unwind: a C++ exception may
- not leave it.
+ Works on block number `block`. Its `bytes` bytes are at `at` during the call: in the data
+ itself, or in a copy that begins at a page. Several threads call it at once, each with another
+ block. It returns 0 to continue; anything else ends the run. It must not unwind: a C++ exception
+ may not leave it.
  */
 typedef int (*terrace_stage_kernel)(size_t block, void *at, size_t bytes, void *user);
 
 /*
- What was done.
+ The outcome of a run.
  */
 typedef struct {
   /*
-   1: blocks went through fast memory; 0: the kernel ran in place, and `why` says why.
+   1 if blocks went through fast memory; 0 if the kernel ran in place, for the reason in `why`.
    */
   int staged;
   /*
@@ -498,7 +497,7 @@ typedef struct {
    */
   uint32_t threads;
   /*
-   Threads that copied, at the end.
+   Copying threads at the end of the run.
    */
   uint32_t migrators;
   /*
@@ -514,15 +513,15 @@ typedef struct {
    */
   uint64_t returned_bytes;
   /*
-   Times that a thread waited because no block was ready.
+   Number of times that a thread waited for a block.
    */
   uint64_t stalls;
   /*
-   How long, all threads together.
+   Time that threads waited for blocks, summed over threads.
    */
   uint64_t stalled_ns;
   /*
-   From begin to end.
+   Time of the whole run.
    */
   uint64_t took_ns;
   /*
@@ -530,43 +529,42 @@ typedef struct {
    */
   size_t failed_block;
   /*
-   With TERRACE_E_STAGE: 1: that block is as it was; 0: it was worked on in place and may be
-   half done.
+   With TERRACE_E_STAGE, 1 if that block is unchanged; 0 if the kernel worked in place, so that
+   the block may be half done.
    */
   int intact;
   /*
-   Why it ran in place; empty where it did not. Cut where it is longer.
+   The reason for running in place; empty if blocks were staged. Longer texts are cut.
    */
   char why[160];
   /*
-   Bytes that were worked on where they lay though they should have come: with
-   `terrace_stage_keep_addresses`, pages that the kernel did not move and those that a block
-   shares with others.
+   Bytes that should have moved and did not. With `terrace_stage_keep_addresses` these are
+   pages that the kernel refused to move and pages that a block shares with others.
    */
   uint64_t stayed_bytes;
 } terrace_staged;
 
 /*
- Gives the next block: 1, and `block` is filled; 0: there are no more; below 0 ends the run with
- TERRACE_E_STAGE. Called by one thread at a time, not always the same, while kernels run; not
- called again after its end. It does not unwind.
+ Gives the next block. It fills `block` and returns 1, or returns 0 if there are no more. A value
+ below 0 ends the run with TERRACE_E_STAGE. One thread at a time calls it, not always the same
+ one, while kernels run. It is not called again after its end. It must not unwind.
  */
 typedef int (*terrace_stage_next)(terrace_block *block, void *user);
 
 /*
- What a range of far memory did so far.
+ Counts of a range of far memory since it was made.
  */
 typedef struct {
   /*
-   Faults told by the kernel.
+   Faults reported by the kernel.
    */
   uint64_t faults;
   /*
-   Of them, those that waited for the store.
+   Faults that waited for the store.
    */
   uint64_t misses;
   /*
-   Of them, those that found their page fetched ahead, or on its way.
+   Faults whose page had been fetched ahead, or was on its way.
    */
   uint64_t hits;
   /*
@@ -582,7 +580,7 @@ typedef struct {
    */
   uint64_t ahead_bytes;
   /*
-   Of them, bytes thrown away untouched.
+   Bytes of these that were evicted untouched.
    */
   uint64_t wasted_bytes;
   /*
@@ -594,11 +592,11 @@ typedef struct {
    */
   uint64_t resident_bytes;
   /*
-   Bytes that cannot be read back; who touches them gets SIGBUS.
+   Bytes that cannot be read back; touching them raises SIGBUS.
    */
   uint64_t lost_bytes;
   /*
-   Memory in which the store keeps data, beside `resident_bytes`.
+   Memory of the store's data, in addition to `resident_bytes`.
    */
   uint64_t store_bytes;
 } terrace_far_counts;
@@ -608,23 +606,23 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- What a code means, in a few words; never null. The text lives as long as the program.
+ Returns the meaning of a code in a few words; never null. The text lives as long as the program.
  */
 const char *terrace_strerror(int code);
 
 /*
- The calling thread's last error in full: what, on which target, why and what to try. Empty
- before the first. The text lives until the thread's next error.
+ Returns the calling thread's last error in full: what failed, on which object, why and what to
+ try. It is empty before the first error. The text lives until the thread's next error.
  */
 const char *terrace_last_error(void);
 
 /*
- Version of the library, as in `0.1.0`.
+ Returns the version of the library, as in `0.1.0`.
  */
 const char *terrace_version(void);
 
 /*
- New attributes: the fastest class, all its nodes, fallback, bound at once, priority 1.
+ Creates attributes: the fastest class, all its nodes, fallback, bound at once, priority 1.
 
  # Safety
  `out` points to a writable pointer.
@@ -632,19 +630,19 @@ const char *terrace_version(void);
 int terrace_attr_create(terrace_attr **out);
 
 /*
- Gives attributes back; null is fine. Allocations made with them stay.
+ Destroys attributes. Null is accepted. Allocations made with them stay.
 
  # Safety
- `attr` is null or of `terrace_attr_create`, and is not used afterwards.
+ `attr` is null or comes from `terrace_attr_create`, and is not used afterwards.
  */
 void terrace_attr_destroy(terrace_attr *attr);
 
 /*
- Adds a class and one index of it (or TERRACE_INDEX_ALL, TERRACE_INDEX_LOCAL); the first one
- named is preferred.
+ Adds a class and one index of it (or TERRACE_INDEX_ALL, TERRACE_INDEX_LOCAL). The first one
+ added is preferred.
 
  # Safety
- `attr` is of `terrace_attr_create`.
+ `attr` comes from `terrace_attr_create`.
  */
 int terrace_attr_add_class(terrace_attr *attr, int class_id, int index);
 
@@ -652,15 +650,15 @@ int terrace_attr_add_class(terrace_attr *attr, int class_id, int index);
  Sets the split: one of TERRACE_SPLIT_*.
 
  # Safety
- `attr` is of `terrace_attr_create`.
+ `attr` comes from `terrace_attr_create`.
  */
 int terrace_attr_set_split(terrace_attr *attr, int split);
 
 /*
- Splits into runs of `pages` base pages, one node after the other in turn.
+ Splits into runs of `pages` base pages over the nodes in turn.
 
  # Safety
- `attr` is of `terrace_attr_create`.
+ `attr` comes from `terrace_attr_create`.
  */
 int terrace_attr_set_chunk(terrace_attr *attr, uint64_t pages);
 
@@ -668,7 +666,7 @@ int terrace_attr_set_chunk(terrace_attr *attr, uint64_t pages);
  Splits into contiguous parts in these proportions, one for each class added.
 
  # Safety
- `attr` is of `terrace_attr_create`; `weights` points to `count` numbers.
+ `attr` comes from `terrace_attr_create`; `weights` points to `count` numbers.
  */
 int terrace_attr_set_weights(terrace_attr *attr, const uint32_t *weights, size_t count);
 
@@ -676,7 +674,7 @@ int terrace_attr_set_weights(terrace_attr *attr, const uint32_t *weights, size_t
  Sets when memory is bound: TERRACE_BIND_IMMEDIATE or TERRACE_BIND_ON_COMMIT.
 
  # Safety
- `attr` is of `terrace_attr_create`.
+ `attr` comes from `terrace_attr_create`.
  */
 int terrace_attr_set_binding(terrace_attr *attr, int binding);
 
@@ -684,24 +682,24 @@ int terrace_attr_set_binding(terrace_attr *attr, int binding);
  Sets what happens on a mismatch: TERRACE_MISMATCH_ERROR or TERRACE_MISMATCH_FALLBACK.
 
  # Safety
- `attr` is of `terrace_attr_create`.
+ `attr` comes from `terrace_attr_create`.
  */
 int terrace_attr_set_mismatch(terrace_attr *attr, int mismatch);
 
 /*
- Sets the weight in a commit; 1 unless set.
+ Sets the weight in a commit. The default is 1.
 
  # Safety
- `attr` is of `terrace_attr_create`.
+ `attr` comes from `terrace_attr_create`.
  */
 int terrace_attr_set_priority(terrace_attr *attr, uint32_t priority);
 
 /*
- Sets expected reads and writes of each byte, in any unit that is the same for all allocations; 1
- and 1 unless set.
+ Sets the expected reads and writes of each byte, in one unit for all allocations. The default is
+ 1 and 1.
 
  # Safety
- `attr` is of `terrace_attr_create`.
+ `attr` comes from `terrace_attr_create`.
  */
 int terrace_attr_set_intensity(terrace_attr *attr, double reads, double writes);
 
@@ -709,7 +707,7 @@ int terrace_attr_set_intensity(terrace_attr *attr, double reads, double writes);
  Sets the pages behind the memory: one of TERRACE_PAGES_*.
 
  # Safety
- `attr` is of `terrace_attr_create`.
+ `attr` comes from `terrace_attr_create`.
  */
 int terrace_attr_set_pages(terrace_attr *attr, int pages);
 
@@ -717,41 +715,41 @@ int terrace_attr_set_pages(terrace_attr *attr, int pages);
  Sets how long the memory is kept: one of TERRACE_LIFETIME_*.
 
  # Safety
- `attr` is of `terrace_attr_create`.
+ `attr` comes from `terrace_attr_create`.
  */
 int terrace_attr_set_lifetime(terrace_attr *attr, int lifetime);
 
 /*
- Whether the memory lies in one class whole (1) or may be divided (0); unless set, what is below
- 2 MiB lies whole.
+ Sets whether the memory lies in one class as a whole (1) or may be divided (0). By default it is
+ whole below 2 MiB.
 
  # Safety
- `attr` is of `terrace_attr_create`.
+ `attr` comes from `terrace_attr_create`.
  */
 int terrace_attr_set_whole(terrace_attr *attr, int whole);
 
 /*
- CUDA managed memory: whether pages are brought to their GPU when they are bound (1) or by
- whoever touches them first (0, unless set). Other memory takes no notice.
+ For CUDA managed memory, sets whether pages move to their GPU when they are bound (1) or at the
+ first touch (0, the default). It has no effect on other memory.
 
  # Safety
- `attr` is of `terrace_attr_create`.
+ `attr` comes from `terrace_attr_create`.
  */
 int terrace_attr_set_prefetch(terrace_attr *attr, int prefetch);
 
 /*
- Sets what reports call the allocation; the text is copied.
+ Sets the name of the allocation in reports. The text is copied.
 
  # Safety
- `attr` is of `terrace_attr_create`; `name` is null or a C string.
+ `attr` comes from `terrace_attr_create`; `name` is null or a C string.
  */
 int terrace_attr_set_name(terrace_attr *attr, const char *name);
 
 /*
- Number of rows; 0 for null.
+ Returns the number of rows; 0 for null.
 
  # Safety
- `report` is null or of a function that returns one, and not destroyed.
+ `report` is null or comes from a function that returns one, and is not destroyed.
  */
 size_t terrace_report_count(const terrace_report *report);
 
@@ -764,7 +762,7 @@ size_t terrace_report_count(const terrace_report *report);
 int terrace_report_row(const terrace_report *report, size_t at, terrace_row *out);
 
 /*
- Bytes of row `at` in a class; 0 for what there is not.
+ Returns the bytes of row `at` in a class; 0 if there is no such row or class.
 
  # Safety
  As for `terrace_report_count`.
@@ -772,8 +770,8 @@ int terrace_report_row(const terrace_report *report, size_t at, terrace_row *out
 uint64_t terrace_report_got(const terrace_report *report, size_t at, int class_id);
 
 /*
- The objective that was reached, and the bound that no placement exceeds; either pointer may be
- null.
+ Reads the objective that was reached, and the bound that no placement exceeds. Either pointer
+ may be null.
 
  # Safety
  As for `terrace_report_count`; the pointers are null or writable.
@@ -781,17 +779,17 @@ uint64_t terrace_report_got(const terrace_report *report, size_t at, int class_i
 int terrace_report_value(const terrace_report *report, double *value, double *bound);
 
 /*
- Gives a report back; null is fine.
+ Destroys a report. Null is accepted.
 
  # Safety
- `report` is null or of a function that returns one, and is not used afterwards, nor are its
- texts.
+ `report` is null or comes from a function that returns one, and the caller uses neither it nor
+ its texts afterwards.
  */
 void terrace_report_destroy(terrace_report *report);
 
 /*
- Reads the machine (or what TERRACE_MACHINE, TERRACE_CLASSES and TERRACE_RANK_BY say) and makes a
- handle.
+ Reads the machine and makes a handle. The variables TERRACE_MACHINE, TERRACE_CLASSES and
+ TERRACE_RANK_BY can replace what it reads.
 
  # Safety
  `out` points to a writable pointer.
@@ -799,47 +797,48 @@ void terrace_report_destroy(terrace_report *report);
 int terrace_memory_create(terrace_memory **out);
 
 /*
- Gives the handle and all memory allocated through it back; null is fine.
+ Destroys the handle and frees all memory allocated through it. Null is accepted.
 
  # Safety
- `memory` is null or of `terrace_memory_create`; neither it nor memory of it is used afterwards.
+ `memory` is null or comes from `terrace_memory_create`; the caller uses neither it nor its
+ memory afterwards.
  */
 void terrace_memory_destroy(terrace_memory *memory);
 
 /*
- Number of classes in the ranking of this machine; a negative code on error.
+ Returns the number of classes in the ranking of this machine; a negative code on error.
 
  # Safety
- `memory` is of `terrace_memory_create`.
+ `memory` comes from `terrace_memory_create`.
  */
 int terrace_memory_class_count(const terrace_memory *memory);
 
 /*
- Number of nodes of a class (its indices count up to it), of TERRACE_CLASS_CUDA_MANAGED the
- number of GPUs; a negative code on error. Where there is no CUDA, `terrace_last_error` says why.
+ Returns the number of nodes of a class, which bounds its indices; for TERRACE_CLASS_CUDA_MANAGED
+ the number of GPUs; a negative code on error. Without CUDA, `terrace_last_error` says why.
 
  # Safety
- `memory` is of `terrace_memory_create`.
+ `memory` comes from `terrace_memory_create`.
  */
 int terrace_memory_class_nodes(const terrace_memory *memory, int class_id);
 
 /*
- How the GPU with this index of TERRACE_CLASS_CUDA_MANAGED is used. The driver sets itself up
- there for it, which takes some hundred megabytes of its memory.
+ Reports the use of the GPU with this index of TERRACE_CLASS_CUDA_MANAGED. The driver initialises
+ the GPU for this, which takes some hundred megabytes of its memory.
 
  # Safety
- `memory` is of `terrace_memory_create`; `out` points to a writable structure.
+ `memory` comes from `terrace_memory_create`; `out` points to a writable structure.
  */
 int terrace_memory_gpu(const terrace_memory *memory, int index, terrace_gpu *out);
 
 /*
- Allocates `size` bytes as `attr` asks (null: the defaults). They are zeroed, at a page's
- address, at a huge page's for 2 MiB and more. CUDA managed memory is not cleared: its driver
- promises no zeros. On error `*out` is null.
+ Allocates `size` zeroed bytes by the attributes `attr` (null: the defaults). They begin at a
+ page, and from 2 MiB on at a huge page. CUDA managed memory is not cleared: its driver promises
+ no zeros. On error `*out` is null.
 
  # Safety
- `memory` is of `terrace_memory_create`, `attr` null or of `terrace_attr_create`; `out` points to
- a writable pointer.
+ `memory` comes from `terrace_memory_create`, `attr` is null or comes from `terrace_attr_create`;
+ `out` points to a writable pointer.
  */
 int terrace_memory_alloc(const terrace_memory *memory,
                          size_t size,
@@ -847,26 +846,27 @@ int terrace_memory_alloc(const terrace_memory *memory,
                          void **out);
 
 /*
- Gives memory back; null is fine.
+ Frees memory. Null is accepted.
 
  # Safety
- `memory` is of `terrace_memory_create`. What was allocated at `address` is not used afterwards.
+ `memory` comes from `terrace_memory_create`. The caller does not use the memory at `address`
+ afterwards.
  */
 int terrace_memory_free(const terrace_memory *memory, void *address);
 
 /*
- Weighs allocations that are bound on commit and places them: TERRACE_COMMIT_EPOCH or
- TERRACE_COMMIT_ALL. With `report` not null, `*report` says what each got; give it back with
- `terrace_report_destroy`. Where strict allocations were refused the rest is placed, the report
- is made, and TERRACE_E_NO_ROOM is returned.
+ Places the allocations that are bound on commit: TERRACE_COMMIT_EPOCH or TERRACE_COMMIT_ALL. If
+ `report` is not null, `*report` says what each got; destroy it with `terrace_report_destroy`. If
+ strict allocations are refused, the others are placed, the report is made, and the call returns
+ TERRACE_E_NO_ROOM.
 
  # Safety
- `memory` is of `terrace_memory_create`; `report` is null or points to a writable pointer.
+ `memory` comes from `terrace_memory_create`; `report` is null or points to a writable pointer.
  */
 int terrace_memory_commit(const terrace_memory *memory, int scope, terrace_report **report);
 
 /*
- Says where the bytes of one allocation are, as a report of one row.
+ Reports where the bytes of one allocation are, as a report of one row.
 
  # Safety
  As for `terrace_memory_commit`.
@@ -876,16 +876,17 @@ int terrace_memory_describe(const terrace_memory *memory,
                             terrace_report **report);
 
 /*
- The address of the allocation that holds `address`; null where there is none.
+ Returns the address of the allocation that contains `address`; null if there is none.
 
  # Safety
- `memory` is of `terrace_memory_create`.
+ `memory` comes from `terrace_memory_create`.
  */
 void *terrace_memory_lookup(const terrace_memory *memory, const void *address);
 
 /*
- Makes an arena of at most `limit` bytes (0: as much as there is) on `count` nodes, used as `how`
- says (TERRACE_DEVICES_*), with TERRACE_ARENA_* in `flags`. `name` may be null.
+ Creates an arena of at most `limit` bytes (0: as much memory as there is) on `count` nodes.
+ `how` is one of TERRACE_DEVICES_* and says how the nodes are used; `flags` takes
+ TERRACE_ARENA_*. `name` may be null.
 
  # Safety
  `nodes` points to `count` numbers (null with 0); `name` is null or a C string; `out` points to a
@@ -900,64 +901,67 @@ int terrace_arena_create(uint64_t limit,
                          terrace_arena **out);
 
 /*
- Ends an arena: all its blocks are gone. A move under way is cancelled and waited for.
+ Destroys an arena with all its blocks. A move under way is cancelled, and the call waits for it.
 
  # Safety
- No block of it is used any more, and no other thread allocates from it or frees into it
+ The caller uses no block of it any more, and no other thread allocates from it or frees into it
  meanwhile.
  */
 int terrace_arena_destroy(terrace_arena *arena);
 
 /*
- A block of at least `size` bytes, aligned to 16, content undefined; null on error (see
- `terrace_last_error`).
+ Returns a block of at least `size` bytes, aligned to 16, with undefined content; null on error
+ (see `terrace_last_error`).
 
  # Safety
- `arena` is of `terrace_arena_create`.
+ `arena` comes from `terrace_arena_create`.
  */
 void *terrace_arena_alloc(terrace_arena *arena, size_t size);
 
 /*
- A block of at least `size` bytes at a multiple of `align`, a power of two; null on error.
+ Returns a block of at least `size` bytes at a multiple of `align`, a power of two; null on
+ error.
 
  # Safety
- `arena` is of `terrace_arena_create`.
+ `arena` comes from `terrace_arena_create`.
  */
 void *terrace_arena_aligned(terrace_arena *arena, size_t align, size_t size);
 
 /*
- A zeroed block of `count` times `size` bytes; null on error, also when the product overflows.
+ Returns a zeroed block of `count` times `size` bytes; null on error, also when the product
+ overflows.
 
  # Safety
- `arena` is of `terrace_arena_create`.
+ `arena` comes from `terrace_arena_create`.
  */
 void *terrace_arena_calloc(terrace_arena *arena, size_t count, size_t size);
 
 /*
- Gives a block another size, in its own arena; null on error, and the block is as it was. With a
- null `block`, a new one of `arena`.
+ Resizes a block within its own arena. Returns null on error and leaves the block as it was. With
+ a null `block`, allocates one from `arena`.
 
  # Safety
- `block` is null or a block that the caller alone uses; it is gone when another pointer is
+ `block` is null or a block that only the caller uses. It is freed when another pointer is
  returned.
  */
 void *terrace_arena_realloc(terrace_arena *arena, void *block, size_t size);
 
 /*
- Frees a block of any arena, by its pointer alone; null is fine.
+ Frees a block of any arena by its pointer. Null is accepted.
 
  # Safety
- `block` is not used any more.
+ The caller does not use `block` any more.
  */
 int terrace_arena_free(void *block);
 
 /*
- The arena that an address lies in, whether a block is there or not; null: in none.
+ Returns the arena that an address lies in, whether a block is there or not; null if there is
+ none.
  */
 terrace_arena *terrace_arena_lookup(const void *address);
 
 /*
- Writes the handles of at most `most` arenas to `out`, and returns how many there are.
+ Writes the handles of at most `most` arenas to `out` and returns the number of arenas.
 
  # Safety
  `out` points to `most` writable pointers (null with 0).
@@ -965,8 +969,8 @@ terrace_arena *terrace_arena_lookup(const void *address);
 size_t terrace_arena_list(terrace_arena **out, size_t most);
 
 /*
- Moves the whole arena to other nodes; allocating and freeing go on meanwhile. `moved` may be
- null.
+ Moves the whole arena to other nodes. Other threads may allocate and free meanwhile. `moved` may
+ be null.
 
  # Safety
  As for `terrace_arena_create`; `moved` is null or writable.
@@ -979,8 +983,7 @@ int terrace_arena_set_device(terrace_arena *arena,
                              terrace_moved *moved);
 
 /*
- As `terrace_arena_set_device`, by a thread of its own. `*out` is to be ended with
- `terrace_move_wait`.
+ Like `terrace_arena_set_device`, in a thread of its own. End `*out` with `terrace_move_wait`.
 
  # Safety
  As for `terrace_arena_create`.
@@ -993,37 +996,37 @@ int terrace_arena_set_device_async(terrace_arena *arena,
                                    terrace_move **out);
 
 /*
- How far a move is: base pages looked at and in all (0 until counted). TERRACE_OK when it has
- ended, else TERRACE_E_AGAIN.
+ Reports the progress of a move: base pages processed, and in all (0 until counted). Returns
+ TERRACE_OK when it has ended, else TERRACE_E_AGAIN.
 
  # Safety
- `moving` is of `terrace_arena_set_device_async`; the pointers are null or writable.
+ `moving` comes from `terrace_arena_set_device_async`; the pointers are null or writable.
  */
 int terrace_move_poll(const terrace_move *moving, uint64_t *done, uint64_t *total);
 
 /*
- Asks a move to end after the batch that it is at.
+ Asks a move to end after its present batch.
 
  # Safety
- `moving` is of `terrace_arena_set_device_async`.
+ `moving` comes from `terrace_arena_set_device_async`.
  */
 int terrace_move_cancel(const terrace_move *moving);
 
 /*
- Waits for the end of a move, gives its handle back and says what became of it, as
+ Waits for the end of a move, frees its handle and returns the outcome, as
  `terrace_arena_set_device` does.
 
  # Safety
- `moving` is of `terrace_arena_set_device_async` and is not used afterwards; `moved` is null or
- writable.
+ `moving` comes from `terrace_arena_set_device_async` and is not used afterwards; `moved` is null
+ or writable.
  */
 int terrace_move_wait(terrace_move *moving, terrace_moved *moved);
 
 /*
- Makes an arena of `size_bytes` bytes that other processes can open: by `name` (as in `shm_open`,
- without the slash), or with a null name by its descriptor alone. Nodes and flags as for
- `terrace_arena_create`, without TERRACE_DEVICES_SPILL. Others see it whole or not at all.
- TERRACE_E_KERNEL: the name is taken, among others.
+ Creates an arena of `size_bytes` bytes that other processes can open by `name` (as in
+ `shm_open`, without the slash), or with a null name by its descriptor only. Nodes and flags are
+ as for `terrace_arena_create`, without TERRACE_DEVICES_SPILL. Other processes see it complete or
+ not at all. A name that is taken returns TERRACE_E_KERNEL.
 
  # Safety
  `name` is null or a C string; `nodes` points to `count` numbers (null with 0); `out` points to a
@@ -1038,7 +1041,7 @@ int terrace_shared_create(const char *name,
                           terrace_shared **out);
 
 /*
- Opens the shared arena of that name. Whoever may open it may write to all of it.
+ Opens the shared arena of that name. Everyone who may open it may write to all of it.
 
  # Safety
  `name` is a C string; `out` points to a writable pointer.
@@ -1046,8 +1049,7 @@ int terrace_shared_create(const char *name,
 int terrace_shared_open(const char *name, terrace_shared **out);
 
 /*
- Opens the shared arena that a descriptor of `terrace_shared_fd` is of. The descriptor stays the
- caller's.
+ Opens a shared arena by a descriptor from `terrace_shared_fd`. The caller keeps the descriptor.
 
  # Safety
  `out` points to a writable pointer.
@@ -1055,17 +1057,17 @@ int terrace_shared_open(const char *name, terrace_shared **out);
 int terrace_shared_open_fd(int fd, terrace_shared **out);
 
 /*
- Lets the arena go in this process; others keep it. Null is fine.
+ Closes the arena in this process; others keep it. Null is accepted.
 
  # Safety
- `shared` is null or of a function that gives one; neither it nor a pointer into it is used
- afterwards in this process.
+ `shared` is null or comes from a function that returns one; this process uses neither it nor a
+ pointer into it afterwards.
  */
 void terrace_shared_close(terrace_shared *shared);
 
 /*
- Takes a name away: nobody can open it any more, and its memory goes with the last process that
- has it.
+ Removes a name. Nobody can open the arena by it any more, and its memory is freed with the last
+ process that has it open.
 
  # Safety
  `name` is a C string.
@@ -1073,75 +1075,76 @@ void terrace_shared_close(terrace_shared *shared);
 int terrace_shared_remove(const char *name);
 
 /*
- Its descriptor, for `terrace_shared_open_fd` in other processes; it stays the arena's. Negative:
- an error's code.
+ Returns the arena's descriptor, for `terrace_shared_open_fd` in other processes. The arena keeps
+ it. A negative value is an error code.
 
  # Safety
- `shared` is of a function that gives one.
+ `shared` comes from a function that returns one.
  */
 int terrace_shared_fd(const terrace_shared *shared);
 
 /*
- A block of at least `size` bytes at a multiple of `align` in every process (a power of two,
- 65536 at most; blocks are aligned to 64 anyway), content undefined; null on error (see
- `terrace_last_error`).
+ Returns a block of at least `size` bytes, at a multiple of `align` in every process, with
+ undefined content; null on error (see `terrace_last_error`). `align` is a power of two up to
+ 65536; blocks are aligned to 64 at least.
 
  # Safety
- `shared` is of a function that gives one.
+ `shared` comes from a function that returns one.
  */
 void *terrace_shared_alloc(terrace_shared *shared, size_t size, size_t align);
 
 /*
- Frees a block that any process allocated; null is fine.
+ Frees a block that any process allocated. Null is accepted.
 
  # Safety
- `shared` is of a function that gives one; `block` is not used any more, in any process.
+ `shared` comes from a function that returns one; no process uses `block` any more.
  */
 int terrace_shared_free(terrace_shared *shared, void *block);
 
 /*
- What other processes know an address by; TERRACE_NO_OFFSET: it is not in this arena.
+ Returns the offset of an address, for other processes; TERRACE_NO_OFFSET if it is not in this
+ arena.
 
  # Safety
- `shared` is of a function that gives one.
+ `shared` comes from a function that returns one.
  */
 uint64_t terrace_shared_offset(const terrace_shared *shared, const void *address);
 
 /*
- Where an offset is in this process; null: beyond the arena.
+ Returns the address of an offset in this process; null if it is beyond the arena.
 
  # Safety
- `shared` is of a function that gives one.
+ `shared` comes from a function that returns one.
  */
 void *terrace_shared_pointer(const terrace_shared *shared, uint64_t offset);
 
 /*
- Keeps one offset for all to find, as the way into what is shared (TERRACE_NO_OFFSET: none).
+ Sets the root: one offset from which all processes can start (TERRACE_NO_OFFSET: none).
 
  # Safety
- `shared` is of a function that gives one.
+ `shared` comes from a function that returns one.
  */
 int terrace_shared_set_root(terrace_shared *shared, uint64_t offset);
 
 /*
- The offset that was kept last; TERRACE_NO_OFFSET: none.
+ Returns the root that was set last; TERRACE_NO_OFFSET if there is none.
 
  # Safety
- `shared` is of a function that gives one.
+ `shared` comes from a function that returns one.
  */
 uint64_t terrace_shared_root(const terrace_shared *shared);
 
 /*
- What it holds now.
+ Reads the arena's present figures.
 
  # Safety
- `shared` is of a function that gives one; `out` is writable.
+ `shared` comes from a function that returns one; `out` is writable.
  */
 int terrace_shared_stats(const terrace_shared *shared, terrace_shared_figures *out);
 
 /*
- Options for staging through memory of node `fast_node`: threads by the model, two of them; what
- the machine can do is told by `terrace_stage_set_machine`, or nothing is staged.
+ Creates options for staging through memory of node `fast_node`, with two threads divided by the
+ model. Nothing is staged unless `terrace_stage_set_machine` gives the machine's figures.
 
  # Safety
  `out` points to a writable pointer.
@@ -1149,24 +1152,25 @@ int terrace_shared_stats(const terrace_shared *shared, terrace_shared_figures *o
 int terrace_stage_create(uint32_t fast_node, terrace_stage **out);
 
 /*
- Gives the options back; null is fine.
+ Destroys the options. Null is accepted.
 
  # Safety
- `stage` is null or of `terrace_stage_create`, and not used afterwards.
+ `stage` is null or comes from `terrace_stage_create`, and is not used afterwards.
  */
 void terrace_stage_destroy(terrace_stage *stage);
 
 /*
- Threads: TERRACE_STAGE_AUTO or TERRACE_STAGE_IN_PLACE with so many `workers` in all (and 0
- migrators), or TERRACE_STAGE_FIXED with `workers` that run the kernel and `migrators` that copy.
+ Sets the threads: TERRACE_STAGE_AUTO or TERRACE_STAGE_IN_PLACE with `workers` threads in all
+ (and 0 migrators), or TERRACE_STAGE_FIXED with `workers` that run the kernel and `migrators`
+ that copy.
 
  # Safety
- `stage` is of `terrace_stage_create` and used by no other thread meanwhile.
+ `stage` comes from `terrace_stage_create` and no other thread uses it meanwhile.
  */
 int terrace_stage_set_threads(terrace_stage *stage, int kind, uint32_t workers, uint32_t migrators);
 
 /*
- CPUs that threads are kept on, in turn; none: anywhere.
+ Sets the CPUs to which threads are bound, in turn. Without CPUs, threads run anywhere.
 
  # Safety
  As for `terrace_stage_set_threads`; `cpus` points to `count` numbers.
@@ -1174,8 +1178,8 @@ int terrace_stage_set_threads(terrace_stage *stage, int kind, uint32_t workers, 
 int terrace_stage_set_cpus(terrace_stage *stage, const uint32_t *cpus, size_t count);
 
 /*
- Fast memory that buffers may take, in bytes, and their number; 0 of either: 1 GiB, as many as
- keep all threads busy.
+ Sets the fast memory for buffers, in bytes, and their number. 0 means 1 GiB, and as many as keep
+ all threads busy.
 
  # Safety
  As for `terrace_stage_set_threads`.
@@ -1183,9 +1187,9 @@ int terrace_stage_set_cpus(terrace_stage *stage, const uint32_t *cpus, size_t co
 int terrace_stage_set_buffers(terrace_stage *stage, uint64_t room_bytes, uint32_t slots);
 
 /*
- Whether addresses stay (`keep` is not 0): kernels get their blocks in the data itself, whose
- pages are moved to the fast node and home again (`move_pages`). Dearer than copies; for data
- that is full of pointers, or that others point to.
+ Sets whether addresses stay the same (`keep` is not 0). Kernels then work in the data itself,
+ whose pages move to the fast node and back (`move_pages`). This costs more than copying; use it
+ for data that is full of pointers, or that others point to.
 
  # Safety
  As for `terrace_stage_set_threads`.
@@ -1193,8 +1197,8 @@ int terrace_stage_set_buffers(terrace_stage *stage, uint64_t room_bytes, uint32_
 int terrace_stage_keep_addresses(terrace_stage *stage, int keep);
 
 /*
- What the kernel does: how often it goes over a block, and nanoseconds that a thread computes on
- a byte in one pass, were memory infinitely fast (0: not known).
+ Describes the kernel: the number of passes over a block, and the nanoseconds that a thread
+ computes per byte in one pass with infinitely fast memory (0: unknown).
 
  # Safety
  As for `terrace_stage_set_threads`.
@@ -1202,9 +1206,9 @@ int terrace_stage_keep_addresses(terrace_stage *stage, int keep);
 int terrace_stage_set_work(terrace_stage *stage, double passes, double compute_ns_per_byte);
 
 /*
- What the machine can do, for threads on CPUs of node `initiator` and data on node `slow`: by
- `from`, a machine file (terrace probe writes one) or `preset:NAME`, or by what this machine says
- of itself where `from` is null.
+ Sets the machine's figures for threads on CPUs of node `initiator` and data on node `slow`. They
+ come from `from`, which is a machine file (terrace probe writes one) or `preset:NAME`. If `from`
+ is null, they come from this machine's firmware.
 
  # Safety
  As for `terrace_stage_set_threads`; `from` is null or ends with a null byte.
@@ -1215,15 +1219,15 @@ int terrace_stage_set_machine(terrace_stage *stage,
                               uint32_t slow);
 
 /*
- Runs `kernel` on every block of `data` (`bytes` long) and keeps what it makes of them; what lies
- in no block is not touched. Blocks that overlap or leave the data are refused before anything
- runs, however many there are. `report` may be null; it is filled also with TERRACE_E_STAGE,
- where every block but `failed_block` is as it was or complete.
+ Runs `kernel` on every block of `data` (`bytes` long) and keeps the results. Data outside the
+ blocks is not touched. Blocks that overlap or leave the data are refused before anything runs,
+ however many there are. `report` may be null. It is also filled on TERRACE_E_STAGE, after which
+ every block except `failed_block` is unchanged or complete.
 
  # Safety
- `stage` is of `terrace_stage_create`. `data` is initialised memory of `bytes` bytes that nobody
- else touches meanwhile; `blocks` points to `count` blocks; `kernel` may be called from other
- threads with `user`, and writes only the `bytes` at `at`; `report` is null or writable.
+ `stage` comes from `terrace_stage_create`. `data` is initialised memory of `bytes` bytes that
+ nobody else touches meanwhile; `blocks` points to `count` blocks; `kernel` may be called from
+ other threads with `user`, and writes only the `bytes` at `at`; `report` is null or writable.
  */
 int terrace_stage_update(const terrace_stage *stage,
                          void *data,
@@ -1235,7 +1239,7 @@ int terrace_stage_update(const terrace_stage *stage,
                          terrace_staged *report);
 
 /*
- As `terrace_stage_update`, but that the kernel only reads: nothing goes back.
+ Like `terrace_stage_update`, but the kernel only reads, and nothing is copied back.
 
  # Safety
  As for `terrace_stage_update`; `kernel` writes nothing at `at`.
@@ -1250,12 +1254,12 @@ int terrace_stage_read(const terrace_stage *stage,
                        terrace_staged *report);
 
 /*
- What is known of blocks that a function gives: `ahead` of them are asked for before anything
- runs (0: 64), and are all there are or what the others are taken to be like; `expected`: how
- many there will be (0: as many as go over all of the data); `largest_bytes`: the largest, where
- that may come later (0: of those asked for ahead). One larger than a buffer is worked on where
- it lies. The function may wait for the kernel of a block that it gave `ahead` blocks before, or
- earlier.
+ Says what is known of the blocks that a function gives. `ahead` blocks are asked for before the
+ run starts (0: 64); if there are more, the others are taken to be similar. `expected` is their
+ number (0: as many as cover the data). `largest_bytes` is the size of the largest, if that may
+ come later (0: the largest of those asked for ahead). The kernel works in place on a block
+ larger than a buffer. The function may wait for the kernel of a block that it gave at least
+ `ahead` blocks before.
 
  # Safety
  As for `terrace_stage_set_threads`.
@@ -1266,9 +1270,9 @@ int terrace_stage_set_sequence(terrace_stage *stage,
                                uint64_t largest_bytes);
 
 /*
- As `terrace_stage_update`, of blocks that `next` gives when there is room for them. One that
- overlaps an earlier one or leaves the data ends the run with TERRACE_E_INVALID: blocks before it
- are as they were or complete.
+ Like `terrace_stage_update`, for blocks that `next` gives when a buffer is free. A block that
+ overlaps an earlier one or leaves the data ends the run with TERRACE_E_INVALID; the blocks
+ before it are unchanged or complete.
 
  # Safety
  As for `terrace_stage_update`; `next` may be called from other threads with `giver`.
@@ -1283,7 +1287,7 @@ int terrace_stage_update_from(const terrace_stage *stage,
                               terrace_staged *report);
 
 /*
- As `terrace_stage_update_from`, but that the kernel only reads: nothing goes back.
+ Like `terrace_stage_update_from`, but the kernel only reads, and nothing is copied back.
 
  # Safety
  As for `terrace_stage_update_from`; `kernel` writes nothing at `at`.
@@ -1298,12 +1302,13 @@ int terrace_stage_read_from(const terrace_stage *stage,
                             terrace_staged *report);
 
 /*
- Maps `bytes` of zeros of which at most `dram_bytes` are in memory, buffers included; the rest
- goes to `store`: a folder (a file without a name there, so that nothing is left however the
- process ends), `compressed` (memory), or a folder and `+compressed` (memory first). The range is
- at `terrace_far_address`. Forked children do not have it.
+ Maps `bytes` of zeros, of which at most `dram_bytes` are in memory, buffers included. The rest
+ goes to `store`: a folder, `compressed` (memory), or a folder and `+compressed` (memory first).
+ The file in the folder has no name, so nothing is left however the process ends.
+ `terrace_far_address` returns the range. Forked children do not have it.
 
- TERRACE_E_KERNEL where this user may not use userfaultfd: terrace_last_error() says what to set.
+ Returns TERRACE_E_KERNEL if this user may not use userfaultfd; terrace_last_error() says what to
+ set.
 
  # Safety
  `store` ends with a null byte; `out` points to a writable pointer.
@@ -1311,11 +1316,11 @@ int terrace_stage_read_from(const terrace_stage *stage,
 int terrace_far_map(size_t bytes, size_t dram_bytes, const char *store, terrace_far **out);
 
 /*
- Maps a file that is there: its bytes, of which at most `dram_bytes` are in memory, buffers
- included, and zeros to the end of the last page. `writable`: what is written to the memory is
- written to the file when it leaves memory, by `terrace_far_flush`, and by `terrace_far_unmap`;
- else writing is a SIGSEGV. `out_bytes`, unless null, is given the file's length, which stays as
- it is. TERRACE_FAR_DISCARD is refused.
+ Maps an existing file, of which at most `dram_bytes` are in memory, buffers included. Zeros
+ follow to the end of the last page. If `writable` is not 0, changes go to the file when a page
+ leaves memory, by `terrace_far_flush`, and by `terrace_far_unmap`; otherwise writing is a
+ SIGSEGV. `out_bytes`, unless null, receives the file's length, which does not change.
+ TERRACE_FAR_DISCARD is refused.
 
  # Safety
  `path` ends with a null byte; `out` points to a writable pointer, and `out_bytes` to a size_t or
@@ -1328,32 +1333,32 @@ int terrace_far_open(const char *path,
                      size_t *out_bytes);
 
 /*
- Gives the range back and forgets its data, unless they are a file's; null is fine.
+ Unmaps the range and discards its data, unless they belong to a file. Null is accepted.
 
  # Safety
- `far` is null or of `terrace_far_map`; neither it nor its memory is used afterwards.
+ `far` is null or comes from `terrace_far_map`; the caller uses neither it nor its memory
+ afterwards.
  */
 int terrace_far_unmap(terrace_far *far);
 
 /*
- First byte of the range, which begins at a page; null for null.
+ Returns the first byte of the range, at the start of a page; null for null.
 
  # Safety
- `far` is null or of `terrace_far_map` and not unmapped.
+ `far` is null or comes from `terrace_far_map` and is not unmapped.
  */
 void *terrace_far_address(const terrace_far *far);
 
 /*
- Writes what the store does not have to it, and waits for that. It stays in memory.
+ Writes all changes to the store and waits for that. The data stays in memory.
 
  # Safety
- `far` is of `terrace_far_map` and not unmapped.
+ `far` comes from `terrace_far_map` and is not unmapped.
  */
 int terrace_far_flush(const terrace_far *far);
 
 /*
- Fetches `bytes` from `offset`, as far as there is room without evicting anything; they are on
- their way when this returns.
+ Starts to fetch `bytes` from `offset`, as far as possible without evicting anything.
 
  # Safety
  As for `terrace_far_flush`.
@@ -1361,8 +1366,8 @@ int terrace_far_flush(const terrace_far *far);
 int terrace_far_prefetch(const terrace_far *far, size_t offset, size_t bytes);
 
 /*
- Brings `bytes` from `offset` into memory and keeps them there (`on` not 0), or keeps them no
- longer (0). At most half of the memory can be pinned: TERRACE_E_NO_ROOM.
+ Brings `bytes` from `offset` into memory and keeps them there (`on` not 0), or releases them
+ (0). Pinning more than half of the memory returns TERRACE_E_NO_ROOM.
 
  # Safety
  As for `terrace_far_flush`.
@@ -1370,8 +1375,8 @@ int terrace_far_prefetch(const terrace_far *far, size_t offset, size_t bytes);
 int terrace_far_pin(const terrace_far *far, size_t offset, size_t bytes, int on);
 
 /*
- Says what is to become of `bytes` from `offset`: TERRACE_FAR_WILL_NEED, TERRACE_FAR_COLD or
- TERRACE_FAR_DISCARD; of whole pages for the latter two.
+ Advises about `bytes` from `offset`: TERRACE_FAR_WILL_NEED, TERRACE_FAR_COLD or
+ TERRACE_FAR_DISCARD. The latter two apply to whole pages only.
 
  # Safety
  As for `terrace_far_flush`.
@@ -1379,7 +1384,7 @@ int terrace_far_pin(const terrace_far *far, size_t offset, size_t bytes, int on)
 int terrace_far_advise(const terrace_far *far, size_t offset, size_t bytes, int advice);
 
 /*
- Changes the memory that the range may use, in bytes, while it is used.
+ Changes the memory that the range may use, in bytes. The program may use the range meanwhile.
 
  # Safety
  As for `terrace_far_flush`.
@@ -1387,7 +1392,7 @@ int terrace_far_advise(const terrace_far *far, size_t offset, size_t bytes, int 
 int terrace_far_set_dram(const terrace_far *far, size_t dram_bytes);
 
 /*
- What happened so far.
+ Reads the counts since the range was made.
 
  # Safety
  As for `terrace_far_flush`; `out` is writable.

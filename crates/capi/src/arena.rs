@@ -16,15 +16,15 @@ use terrace_alloc::types::{Bytes, NodeId};
 pub const TERRACE_E_DESTROYED: c_int = -11;
 /// The arena is moving already, or the thread is inside the allocator already (a signal handler).
 pub const TERRACE_E_BUSY: c_int = -12;
-/// The move left pages behind; with TERRACE_MOVE_STRICT what moved was brought back.
+/// The move left pages behind. With TERRACE_MOVE_STRICT the moved pages were moved back.
 pub const TERRACE_E_INCOMPLETE: c_int = -13;
 /// The move was cancelled.
 pub const TERRACE_E_CANCELLED: c_int = -14;
-/// Not ended yet.
+/// The move has not ended yet.
 pub const TERRACE_E_AGAIN: c_int = -15;
 
-/// These nodes while they have room, then the nearest. No nodes: wherever the touching thread's
-/// policy says.
+/// These nodes while they have free memory, then the nearest. Without nodes, the policy of the
+/// thread that touches a page decides.
 pub const TERRACE_DEVICES_PREFER: c_int = 0;
 /// These nodes and no others: a page touched when they are full gets the process killed.
 pub const TERRACE_DEVICES_ONLY: c_int = 1;
@@ -34,37 +34,37 @@ pub const TERRACE_DEVICES_INTERLEAVE: c_int = 2;
 pub const TERRACE_DEVICES_SPILL: c_int = 3;
 /// Flag: ask for huge pages.
 pub const TERRACE_ARENA_HUGE: u32 = 1;
-/// Every page that can be moved is.
+/// Move every page that can be moved.
 pub const TERRACE_MOVE_PARTIAL: c_int = 0;
-/// All pages or none.
+/// Move all pages or none.
 pub const TERRACE_MOVE_STRICT: c_int = 1;
 
-/// An arena. The handle of a destroyed arena is answered with TERRACE_E_DESTROYED, always.
+/// An arena. Calls with the handle of a destroyed arena return TERRACE_E_DESTROYED.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_arena {
     arena: Arena,
 }
 
-/// A move under way. Used by one thread at a time.
+/// A move under way. Only one thread at a time may use it.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_move {
     moving: Moving,
 }
 
-/// What became of an arena's pages (base pages).
+/// The outcome of a move, in base pages.
 #[repr(C)]
 #[derive(Debug, Default)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_moved {
-    /// Pages with memory that the arena had.
+    /// Pages of the arena that had memory.
     pub pages: u64,
-    /// On the right nodes before.
+    /// Pages that were on the right nodes before.
     pub already: u64,
-    /// Moved now.
+    /// Pages that were moved.
     pub moved: u64,
-    /// Still elsewhere.
+    /// Pages that are still elsewhere.
     pub stayed: u64,
 }
 
@@ -80,7 +80,7 @@ fn handle(arena: Arena) -> *mut terrace_arena {
 }
 
 /// # Safety
-/// `arena` is null or of a function that returns one.
+/// `arena` is null or comes from a function that returns one.
 unsafe fn of(arena: *const terrace_arena) -> Option<Arena> {
     // SAFETY: null, or a handle: they are never given back.
     unsafe { arena.as_ref() }.map(|a| a.arena)
@@ -182,8 +182,9 @@ fn strictness(strict: c_int) -> Result<Strictness, c_int> {
     }
 }
 
-/// Makes an arena of at most `limit` bytes (0: as much as there is) on `count` nodes, used as `how`
-/// says (TERRACE_DEVICES_*), with TERRACE_ARENA_* in `flags`. `name` may be null.
+/// Creates an arena of at most `limit` bytes (0: as much memory as there is) on `count` nodes.
+/// `how` is one of TERRACE_DEVICES_* and says how the nodes are used; `flags` takes
+/// TERRACE_ARENA_*. `name` may be null.
 ///
 /// # Safety
 /// `nodes` points to `count` numbers (null with 0); `name` is null or a C string; `out` points to a
@@ -234,10 +235,10 @@ pub unsafe extern "C" fn terrace_arena_create(
     })
 }
 
-/// Ends an arena: all its blocks are gone. A move under way is cancelled and waited for.
+/// Destroys an arena with all its blocks. A move under way is cancelled, and the call waits for it.
 ///
 /// # Safety
-/// No block of it is used any more, and no other thread allocates from it or frees into it
+/// The caller uses no block of it any more, and no other thread allocates from it or frees into it
 /// meanwhile.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_arena_destroy(arena: *mut terrace_arena) -> c_int {
@@ -277,11 +278,11 @@ unsafe fn allocate(
     }
 }
 
-/// A block of at least `size` bytes, aligned to 16, content undefined; null on error (see
-/// `terrace_last_error`).
+/// Returns a block of at least `size` bytes, aligned to 16, with undefined content; null on error
+/// (see `terrace_last_error`).
 ///
 /// # Safety
-/// `arena` is of `terrace_arena_create`.
+/// `arena` comes from `terrace_arena_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_arena_alloc(
     arena: *mut terrace_arena,
@@ -291,10 +292,11 @@ pub unsafe extern "C" fn terrace_arena_alloc(
     unsafe { allocate(arena, |a| a.alloc(size)) }
 }
 
-/// A block of at least `size` bytes at a multiple of `align`, a power of two; null on error.
+/// Returns a block of at least `size` bytes at a multiple of `align`, a power of two; null on
+/// error.
 ///
 /// # Safety
-/// `arena` is of `terrace_arena_create`.
+/// `arena` comes from `terrace_arena_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_arena_aligned(
     arena: *mut terrace_arena,
@@ -305,10 +307,11 @@ pub unsafe extern "C" fn terrace_arena_aligned(
     unsafe { allocate(arena, |a| a.alloc_aligned(size, align)) }
 }
 
-/// A zeroed block of `count` times `size` bytes; null on error, also when the product overflows.
+/// Returns a zeroed block of `count` times `size` bytes; null on error, also when the product
+/// overflows.
 ///
 /// # Safety
-/// `arena` is of `terrace_arena_create`.
+/// `arena` comes from `terrace_arena_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_arena_calloc(
     arena: *mut terrace_arena,
@@ -319,11 +322,11 @@ pub unsafe extern "C" fn terrace_arena_calloc(
     unsafe { allocate(arena, |a| a.calloc(count, size)) }
 }
 
-/// Gives a block another size, in its own arena; null on error, and the block is as it was. With a
-/// null `block`, a new one of `arena`.
+/// Resizes a block within its own arena. Returns null on error and leaves the block as it was. With
+/// a null `block`, allocates one from `arena`.
 ///
 /// # Safety
-/// `block` is null or a block that the caller alone uses; it is gone when another pointer is
+/// `block` is null or a block that only the caller uses. It is freed when another pointer is
 /// returned.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_arena_realloc(
@@ -348,10 +351,10 @@ pub unsafe extern "C" fn terrace_arena_realloc(
     }
 }
 
-/// Frees a block of any arena, by its pointer alone; null is fine.
+/// Frees a block of any arena by its pointer. Null is accepted.
 ///
 /// # Safety
-/// `block` is not used any more.
+/// The caller does not use `block` any more.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_arena_free(block: *mut c_void) -> c_int {
     if block.is_null() {
@@ -361,13 +364,14 @@ pub unsafe extern "C" fn terrace_arena_free(block: *mut c_void) -> c_int {
     unsafe { arena::free(block.cast()) }.map_or_else(not_freed, |()| TERRACE_OK)
 }
 
-/// The arena that an address lies in, whether a block is there or not; null: in none.
+/// Returns the arena that an address lies in, whether a block is there or not; null if there is
+/// none.
 #[no_mangle]
 pub extern "C" fn terrace_arena_lookup(address: *const c_void) -> *mut terrace_arena {
     arena::lookup(address.cast()).map_or(std::ptr::null_mut(), handle)
 }
 
-/// Writes the handles of at most `most` arenas to `out`, and returns how many there are.
+/// Writes the handles of at most `most` arenas to `out` and returns the number of arenas.
 ///
 /// # Safety
 /// `out` points to `most` writable pointers (null with 0).
@@ -383,8 +387,8 @@ pub unsafe extern "C" fn terrace_arena_list(out: *mut *mut terrace_arena, most: 
     arenas.len()
 }
 
-/// Moves the whole arena to other nodes; allocating and freeing go on meanwhile. `moved` may be
-/// null.
+/// Moves the whole arena to other nodes. Other threads may allocate and free meanwhile. `moved` may
+/// be null.
 ///
 /// # Safety
 /// As for `terrace_arena_create`; `moved` is null or writable.
@@ -412,8 +416,7 @@ pub unsafe extern "C" fn terrace_arena_set_device(
     })
 }
 
-/// As `terrace_arena_set_device`, by a thread of its own. `*out` is to be ended with
-/// `terrace_move_wait`.
+/// Like `terrace_arena_set_device`, in a thread of its own. End `*out` with `terrace_move_wait`.
 ///
 /// # Safety
 /// As for `terrace_arena_create`.
@@ -452,11 +455,11 @@ pub unsafe extern "C" fn terrace_arena_set_device_async(
     })
 }
 
-/// How far a move is: base pages looked at and in all (0 until counted). TERRACE_OK when it has
-/// ended, else TERRACE_E_AGAIN.
+/// Reports the progress of a move: base pages processed, and in all (0 until counted). Returns
+/// TERRACE_OK when it has ended, else TERRACE_E_AGAIN.
 ///
 /// # Safety
-/// `moving` is of `terrace_arena_set_device_async`; the pointers are null or writable.
+/// `moving` comes from `terrace_arena_set_device_async`; the pointers are null or writable.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_move_poll(
     moving: *const terrace_move,
@@ -481,10 +484,10 @@ pub unsafe extern "C" fn terrace_move_poll(
     })
 }
 
-/// Asks a move to end after the batch that it is at.
+/// Asks a move to end after its present batch.
 ///
 /// # Safety
-/// `moving` is of `terrace_arena_set_device_async`.
+/// `moving` comes from `terrace_arena_set_device_async`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_move_cancel(moving: *const terrace_move) -> c_int {
     // SAFETY: null or alive by the caller's promise.
@@ -497,12 +500,12 @@ pub unsafe extern "C" fn terrace_move_cancel(moving: *const terrace_move) -> c_i
     })
 }
 
-/// Waits for the end of a move, gives its handle back and says what became of it, as
+/// Waits for the end of a move, frees its handle and returns the outcome, as
 /// `terrace_arena_set_device` does.
 ///
 /// # Safety
-/// `moving` is of `terrace_arena_set_device_async` and is not used afterwards; `moved` is null or
-/// writable.
+/// `moving` comes from `terrace_arena_set_device_async` and is not used afterwards; `moved` is null
+/// or writable.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_move_wait(
     moving: *mut terrace_move,

@@ -10,8 +10,8 @@ use terrace_alloc::attributes::{
 pub const TERRACE_CLASS_FASTEST: c_int = 0;
 /// The slowest class of memory; -2 is the one before it.
 pub const TERRACE_CLASS_SLOWEST: c_int = -1;
-/// CUDA managed memory, one address for CPUs and GPUs; its indices are GPUs. Not in the ranking: it
-/// is asked for by name.
+/// CUDA managed memory, one address for CPUs and GPUs; its indices are GPUs. It is not in the
+/// ranking; ask for it by this name.
 pub const TERRACE_CLASS_CUDA_MANAGED: c_int = 16384;
 /// All nodes of a class.
 pub const TERRACE_INDEX_ALL: c_int = -1;
@@ -19,32 +19,32 @@ pub const TERRACE_INDEX_ALL: c_int = -1;
 pub const TERRACE_INDEX_LOCAL: c_int = -2;
 /// The kernel chooses the node of each page.
 pub const TERRACE_SPLIT_OS: c_int = 0;
-/// As much as there is room for in the first class, then the next.
+/// The first class while it has free memory, then the next.
 pub const TERRACE_SPLIT_SPILL_OVER: c_int = 1;
-/// Contiguous parts of equal size, one a node.
+/// Contiguous parts of equal size, one per node.
 pub const TERRACE_SPLIT_EQUAL: c_int = 2;
-/// Bound when allocated.
+/// Memory is bound when it is allocated.
 pub const TERRACE_BIND_IMMEDIATE: c_int = 0;
-/// Bound when committed.
+/// Memory is bound by the next commit.
 pub const TERRACE_BIND_ON_COMMIT: c_int = 1;
-/// What cannot be as asked is an error; what is accepted is reserved.
+/// A request that cannot be met is an error; accepted memory is reserved.
 pub const TERRACE_MISMATCH_ERROR: c_int = 0;
-/// Other memory will do.
+/// Other memory is accepted.
 pub const TERRACE_MISMATCH_FALLBACK: c_int = 1;
-/// Huge pages for 2 MiB and more; for 8 MiB a node and more where several nodes serve a class.
+/// Huge pages from 2 MiB on; from 8 MiB per node on where several nodes serve a class.
 pub const TERRACE_PAGES_AUTO: c_int = 0;
 /// Base pages.
 pub const TERRACE_PAGES_BASE: c_int = 1;
 /// Huge pages.
 pub const TERRACE_PAGES_HUGE: c_int = 2;
-/// Lifetime not told.
+/// Unknown lifetime.
 pub const TERRACE_LIFETIME_UNKNOWN: c_int = 0;
-/// Freed soon.
+/// The memory is freed soon.
 pub const TERRACE_LIFETIME_SHORT: c_int = 1;
-/// Kept until the end.
+/// The memory is kept until the program ends.
 pub const TERRACE_LIFETIME_LONG: c_int = 2;
 
-/// What an allocation asks for. Not to be changed by two threads at once.
+/// The attributes of an allocation. Two threads must not change them at once.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_attr {
@@ -56,7 +56,7 @@ pub struct terrace_attr {
 /// Runs `set` on the attributes behind `attr`.
 ///
 /// # Safety
-/// `attr` is null or of `terrace_attr_create` and not destroyed.
+/// `attr` is null or comes from `terrace_attr_create` and not destroyed.
 unsafe fn with(attr: *mut terrace_attr, set: impl FnOnce(&mut terrace_attr) -> c_int) -> c_int {
     guard(|| {
         // SAFETY: null or alive by the caller's promise; C callers share it among threads at their
@@ -68,7 +68,7 @@ unsafe fn with(attr: *mut terrace_attr, set: impl FnOnce(&mut terrace_attr) -> c
     })
 }
 
-/// New attributes: the fastest class, all its nodes, fallback, bound at once, priority 1.
+/// Creates attributes: the fastest class, all its nodes, fallback, bound at once, priority 1.
 ///
 /// # Safety
 /// `out` points to a writable pointer.
@@ -85,10 +85,10 @@ pub unsafe extern "C" fn terrace_attr_create(out: *mut *mut terrace_attr) -> c_i
     })
 }
 
-/// Gives attributes back; null is fine. Allocations made with them stay.
+/// Destroys attributes. Null is accepted. Allocations made with them stay.
 ///
 /// # Safety
-/// `attr` is null or of `terrace_attr_create`, and is not used afterwards.
+/// `attr` is null or comes from `terrace_attr_create`, and is not used afterwards.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_attr_destroy(attr: *mut terrace_attr) {
     if !attr.is_null() {
@@ -98,11 +98,11 @@ pub unsafe extern "C" fn terrace_attr_destroy(attr: *mut terrace_attr) {
     }
 }
 
-/// Adds a class and one index of it (or TERRACE_INDEX_ALL, TERRACE_INDEX_LOCAL); the first one
-/// named is preferred.
+/// Adds a class and one index of it (or TERRACE_INDEX_ALL, TERRACE_INDEX_LOCAL). The first one
+/// added is preferred.
 ///
 /// # Safety
-/// `attr` is of `terrace_attr_create`.
+/// `attr` comes from `terrace_attr_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_attr_add_class(
     attr: *mut terrace_attr,
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn terrace_attr_add_class(
 /// Sets the split: one of TERRACE_SPLIT_*.
 ///
 /// # Safety
-/// `attr` is of `terrace_attr_create`.
+/// `attr` comes from `terrace_attr_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_attr_set_split(attr: *mut terrace_attr, split: c_int) -> c_int {
     let set = |attr: &mut terrace_attr| {
@@ -154,10 +154,10 @@ pub unsafe extern "C" fn terrace_attr_set_split(attr: *mut terrace_attr, split: 
     unsafe { with(attr, set) }
 }
 
-/// Splits into runs of `pages` base pages, one node after the other in turn.
+/// Splits into runs of `pages` base pages over the nodes in turn.
 ///
 /// # Safety
-/// `attr` is of `terrace_attr_create`.
+/// `attr` comes from `terrace_attr_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_attr_set_chunk(attr: *mut terrace_attr, pages: u64) -> c_int {
     let set = |attr: &mut terrace_attr| {
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn terrace_attr_set_chunk(attr: *mut terrace_attr, pages: 
 /// Splits into contiguous parts in these proportions, one for each class added.
 ///
 /// # Safety
-/// `attr` is of `terrace_attr_create`; `weights` points to `count` numbers.
+/// `attr` comes from `terrace_attr_create`; `weights` points to `count` numbers.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_attr_set_weights(
     attr: *mut terrace_attr,
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn terrace_attr_set_weights(
 /// Sets when memory is bound: TERRACE_BIND_IMMEDIATE or TERRACE_BIND_ON_COMMIT.
 ///
 /// # Safety
-/// `attr` is of `terrace_attr_create`.
+/// `attr` comes from `terrace_attr_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_attr_set_binding(
     attr: *mut terrace_attr,
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn terrace_attr_set_binding(
 /// Sets what happens on a mismatch: TERRACE_MISMATCH_ERROR or TERRACE_MISMATCH_FALLBACK.
 ///
 /// # Safety
-/// `attr` is of `terrace_attr_create`.
+/// `attr` comes from `terrace_attr_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_attr_set_mismatch(
     attr: *mut terrace_attr,
@@ -236,10 +236,10 @@ pub unsafe extern "C" fn terrace_attr_set_mismatch(
     unsafe { with(attr, set) }
 }
 
-/// Sets the weight in a commit; 1 unless set.
+/// Sets the weight in a commit. The default is 1.
 ///
 /// # Safety
-/// `attr` is of `terrace_attr_create`.
+/// `attr` comes from `terrace_attr_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_attr_set_priority(
     attr: *mut terrace_attr,
@@ -253,11 +253,11 @@ pub unsafe extern "C" fn terrace_attr_set_priority(
     unsafe { with(attr, set) }
 }
 
-/// Sets expected reads and writes of each byte, in any unit that is the same for all allocations; 1
-/// and 1 unless set.
+/// Sets the expected reads and writes of each byte, in one unit for all allocations. The default is
+/// 1 and 1.
 ///
 /// # Safety
-/// `attr` is of `terrace_attr_create`.
+/// `attr` comes from `terrace_attr_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_attr_set_intensity(
     attr: *mut terrace_attr,
@@ -279,7 +279,7 @@ pub unsafe extern "C" fn terrace_attr_set_intensity(
 /// Sets the pages behind the memory: one of TERRACE_PAGES_*.
 ///
 /// # Safety
-/// `attr` is of `terrace_attr_create`.
+/// `attr` comes from `terrace_attr_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_attr_set_pages(attr: *mut terrace_attr, pages: c_int) -> c_int {
     let set = |attr: &mut terrace_attr| {
@@ -298,7 +298,7 @@ pub unsafe extern "C" fn terrace_attr_set_pages(attr: *mut terrace_attr, pages: 
 /// Sets how long the memory is kept: one of TERRACE_LIFETIME_*.
 ///
 /// # Safety
-/// `attr` is of `terrace_attr_create`.
+/// `attr` comes from `terrace_attr_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_attr_set_lifetime(
     attr: *mut terrace_attr,
@@ -317,11 +317,11 @@ pub unsafe extern "C" fn terrace_attr_set_lifetime(
     unsafe { with(attr, set) }
 }
 
-/// Whether the memory lies in one class whole (1) or may be divided (0); unless set, what is below
-/// 2 MiB lies whole.
+/// Sets whether the memory lies in one class as a whole (1) or may be divided (0). By default it is
+/// whole below 2 MiB.
 ///
 /// # Safety
-/// `attr` is of `terrace_attr_create`.
+/// `attr` comes from `terrace_attr_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_attr_set_whole(attr: *mut terrace_attr, whole: c_int) -> c_int {
     let set = |attr: &mut terrace_attr| {
@@ -332,11 +332,11 @@ pub unsafe extern "C" fn terrace_attr_set_whole(attr: *mut terrace_attr, whole: 
     unsafe { with(attr, set) }
 }
 
-/// CUDA managed memory: whether pages are brought to their GPU when they are bound (1) or by
-/// whoever touches them first (0, unless set). Other memory takes no notice.
+/// For CUDA managed memory, sets whether pages move to their GPU when they are bound (1) or at the
+/// first touch (0, the default). It has no effect on other memory.
 ///
 /// # Safety
-/// `attr` is of `terrace_attr_create`.
+/// `attr` comes from `terrace_attr_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_attr_set_prefetch(
     attr: *mut terrace_attr,
@@ -350,10 +350,10 @@ pub unsafe extern "C" fn terrace_attr_set_prefetch(
     unsafe { with(attr, set) }
 }
 
-/// Sets what reports call the allocation; the text is copied.
+/// Sets the name of the allocation in reports. The text is copied.
 ///
 /// # Safety
-/// `attr` is of `terrace_attr_create`; `name` is null or a C string.
+/// `attr` comes from `terrace_attr_create`; `name` is null or a C string.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_attr_set_name(
     attr: *mut terrace_attr,

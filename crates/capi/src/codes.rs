@@ -8,17 +8,17 @@ use terrace_alloc::gpu::CudaError;
 
 /// Done.
 pub const TERRACE_OK: c_int = 0;
-/// An argument means nothing: a null pointer, an unknown constant, a split that divides nothing.
+/// An argument is invalid: a null pointer, an unknown constant, a split without parts.
 pub const TERRACE_E_INVALID: c_int = -1;
 /// The machine has no such class or index.
 pub const TERRACE_E_NO_CLASS: c_int = -2;
-/// Local memory was asked for by a thread that is not bound, or of a class that is elsewhere.
+/// Local memory was requested by a thread that is not bound, or from a class without local nodes.
 pub const TERRACE_E_NOT_LOCAL: c_int = -3;
-/// No room where the memory may lie.
+/// The permitted nodes have too little free memory.
 pub const TERRACE_E_NO_ROOM: c_int = -4;
 /// The address was not allocated here, or was freed before.
 pub const TERRACE_E_NOT_OURS: c_int = -5;
-/// More than can be addressed.
+/// The size exceeds the address space.
 pub const TERRACE_E_TOO_LARGE: c_int = -6;
 /// A variable of the environment cannot be read.
 pub const TERRACE_E_ENVIRONMENT: c_int = -7;
@@ -84,7 +84,7 @@ pub(crate) fn guard(call: impl FnOnce() -> c_int) -> c_int {
     })
 }
 
-/// What a code means, in a few words; never null. The text lives as long as the program.
+/// Returns the meaning of a code in a few words; never null. The text lives as long as the program.
 #[no_mangle]
 pub extern "C" fn terrace_strerror(code: c_int) -> *const c_char {
     let text: &'static CStr = match code {
@@ -114,14 +114,14 @@ pub extern "C" fn terrace_strerror(code: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// The calling thread's last error in full: what, on which target, why and what to try. Empty
-/// before the first. The text lives until the thread's next error.
+/// Returns the calling thread's last error in full: what failed, on which object, why and what to
+/// try. It is empty before the first error. The text lives until the thread's next error.
 #[no_mangle]
 pub extern "C" fn terrace_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Version of the library, as in `0.1.0`.
+/// Returns the version of the library, as in `0.1.0`.
 #[no_mangle]
 pub extern "C" fn terrace_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");

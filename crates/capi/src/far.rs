@@ -9,34 +9,34 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use terrace_types::Bytes;
 
-/// The store of far memory cannot be made, or failed for a part; what it did not take stays in
+/// The store of far memory cannot be made, or failed for a part. Data that it did not take stays in
 /// memory.
 pub const TERRACE_E_STORE: c_int = -19;
 
-/// It will be needed: fetch it, as far as there is room without evicting anything.
+/// The range will be needed: fetch it, as far as possible without evicting anything.
 pub const TERRACE_FAR_WILL_NEED: c_int = 0;
-/// It is not needed for a while: out of memory with it.
+/// The range is not needed for a while: evict it.
 pub const TERRACE_FAR_COLD: c_int = 1;
-/// Its content is of no use any more: zeros from now on.
+/// The content is not needed any more: the range reads as zeros from now on.
 pub const TERRACE_FAR_DISCARD: c_int = 2;
 
-/// A range of far memory. Any thread may use it, and its memory.
+/// A range of far memory. Any thread may use it and its memory.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_far {
     map: FarMap,
 }
 
-/// What a range of far memory did so far.
+/// Counts of a range of far memory since it was made.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_far_counts {
-    /// Faults told by the kernel.
+    /// Faults reported by the kernel.
     pub faults: u64,
-    /// Of them, those that waited for the store.
+    /// Faults that waited for the store.
     pub misses: u64,
-    /// Of them, those that found their page fetched ahead, or on its way.
+    /// Faults whose page had been fetched ahead, or was on its way.
     pub hits: u64,
     /// Bytes read from the store.
     pub read_bytes: u64,
@@ -44,15 +44,15 @@ pub struct terrace_far_counts {
     pub written_bytes: u64,
     /// Bytes read ahead of need.
     pub ahead_bytes: u64,
-    /// Of them, bytes thrown away untouched.
+    /// Bytes of these that were evicted untouched.
     pub wasted_bytes: u64,
     /// Writes that failed; their data stayed in memory.
     pub write_failures: u64,
     /// Bytes in memory now.
     pub resident_bytes: u64,
-    /// Bytes that cannot be read back; who touches them gets SIGBUS.
+    /// Bytes that cannot be read back; touching them raises SIGBUS.
     pub lost_bytes: u64,
-    /// Memory in which the store keeps data, beside `resident_bytes`.
+    /// Memory of the store's data, in addition to `resident_bytes`.
     pub store_bytes: u64,
 }
 
@@ -73,12 +73,13 @@ fn code_of(result: Result<(), FarError>) -> c_int {
     result.map_or_else(|error| failed(&error), |()| TERRACE_OK)
 }
 
-/// Maps `bytes` of zeros of which at most `dram_bytes` are in memory, buffers included; the rest
-/// goes to `store`: a folder (a file without a name there, so that nothing is left however the
-/// process ends), `compressed` (memory), or a folder and `+compressed` (memory first). The range is
-/// at `terrace_far_address`. Forked children do not have it.
+/// Maps `bytes` of zeros, of which at most `dram_bytes` are in memory, buffers included. The rest
+/// goes to `store`: a folder, `compressed` (memory), or a folder and `+compressed` (memory first).
+/// The file in the folder has no name, so nothing is left however the process ends.
+/// `terrace_far_address` returns the range. Forked children do not have it.
 ///
-/// TERRACE_E_KERNEL where this user may not use userfaultfd: terrace_last_error() says what to set.
+/// Returns TERRACE_E_KERNEL if this user may not use userfaultfd; terrace_last_error() says what to
+/// set.
 ///
 /// # Safety
 /// `store` ends with a null byte; `out` points to a writable pointer.
@@ -108,11 +109,11 @@ pub unsafe extern "C" fn terrace_far_map(
     })
 }
 
-/// Maps a file that is there: its bytes, of which at most `dram_bytes` are in memory, buffers
-/// included, and zeros to the end of the last page. `writable`: what is written to the memory is
-/// written to the file when it leaves memory, by `terrace_far_flush`, and by `terrace_far_unmap`;
-/// else writing is a SIGSEGV. `out_bytes`, unless null, is given the file's length, which stays as
-/// it is. TERRACE_FAR_DISCARD is refused.
+/// Maps an existing file, of which at most `dram_bytes` are in memory, buffers included. Zeros
+/// follow to the end of the last page. If `writable` is not 0, changes go to the file when a page
+/// leaves memory, by `terrace_far_flush`, and by `terrace_far_unmap`; otherwise writing is a
+/// SIGSEGV. `out_bytes`, unless null, receives the file's length, which does not change.
+/// TERRACE_FAR_DISCARD is refused.
 ///
 /// # Safety
 /// `path` ends with a null byte; `out` points to a writable pointer, and `out_bytes` to a size_t or
@@ -149,10 +150,11 @@ pub unsafe extern "C" fn terrace_far_open(
     })
 }
 
-/// Gives the range back and forgets its data, unless they are a file's; null is fine.
+/// Unmaps the range and discards its data, unless they belong to a file. Null is accepted.
 ///
 /// # Safety
-/// `far` is null or of `terrace_far_map`; neither it nor its memory is used afterwards.
+/// `far` is null or comes from `terrace_far_map`; the caller uses neither it nor its memory
+/// afterwards.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_far_unmap(far: *mut terrace_far) -> c_int {
     guard(|| {
@@ -165,10 +167,10 @@ pub unsafe extern "C" fn terrace_far_unmap(far: *mut terrace_far) -> c_int {
     })
 }
 
-/// First byte of the range, which begins at a page; null for null.
+/// Returns the first byte of the range, at the start of a page; null for null.
 ///
 /// # Safety
-/// `far` is null or of `terrace_far_map` and not unmapped.
+/// `far` is null or comes from `terrace_far_map` and is not unmapped.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_far_address(far: *const terrace_far) -> *mut c_void {
     // SAFETY: null or alive by the caller's promise.
@@ -176,7 +178,7 @@ pub unsafe extern "C" fn terrace_far_address(far: *const terrace_far) -> *mut c_
 }
 
 /// # Safety
-/// `far` is null or of `terrace_far_map` and not unmapped.
+/// `far` is null or comes from `terrace_far_map` and is not unmapped.
 unsafe fn with(far: *const terrace_far, call: impl FnOnce(&FarMap) -> c_int) -> c_int {
     guard(|| {
         // SAFETY: null or alive by the caller's promise.
@@ -192,18 +194,17 @@ fn range(offset: usize, bytes: usize) -> Range<usize> {
     offset..offset.saturating_add(bytes)
 }
 
-/// Writes what the store does not have to it, and waits for that. It stays in memory.
+/// Writes all changes to the store and waits for that. The data stays in memory.
 ///
 /// # Safety
-/// `far` is of `terrace_far_map` and not unmapped.
+/// `far` comes from `terrace_far_map` and is not unmapped.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_far_flush(far: *const terrace_far) -> c_int {
     // SAFETY: passed on.
     unsafe { with(far, |map| code_of(map.flush())) }
 }
 
-/// Fetches `bytes` from `offset`, as far as there is room without evicting anything; they are on
-/// their way when this returns.
+/// Starts to fetch `bytes` from `offset`, as far as possible without evicting anything.
 ///
 /// # Safety
 /// As for `terrace_far_flush`.
@@ -217,8 +218,8 @@ pub unsafe extern "C" fn terrace_far_prefetch(
     unsafe { with(far, |map| code_of(map.prefetch(range(offset, bytes)))) }
 }
 
-/// Brings `bytes` from `offset` into memory and keeps them there (`on` not 0), or keeps them no
-/// longer (0). At most half of the memory can be pinned: TERRACE_E_NO_ROOM.
+/// Brings `bytes` from `offset` into memory and keeps them there (`on` not 0), or releases them
+/// (0). Pinning more than half of the memory returns TERRACE_E_NO_ROOM.
 ///
 /// # Safety
 /// As for `terrace_far_flush`.
@@ -233,8 +234,8 @@ pub unsafe extern "C" fn terrace_far_pin(
     unsafe { with(far, |map| code_of(map.pin(range(offset, bytes), on != 0))) }
 }
 
-/// Says what is to become of `bytes` from `offset`: TERRACE_FAR_WILL_NEED, TERRACE_FAR_COLD or
-/// TERRACE_FAR_DISCARD; of whole pages for the latter two.
+/// Advises about `bytes` from `offset`: TERRACE_FAR_WILL_NEED, TERRACE_FAR_COLD or
+/// TERRACE_FAR_DISCARD. The latter two apply to whole pages only.
 ///
 /// # Safety
 /// As for `terrace_far_flush`.
@@ -258,7 +259,7 @@ pub unsafe extern "C" fn terrace_far_advise(
     unsafe { with(far, said) }
 }
 
-/// Changes the memory that the range may use, in bytes, while it is used.
+/// Changes the memory that the range may use, in bytes. The program may use the range meanwhile.
 ///
 /// # Safety
 /// As for `terrace_far_flush`.
@@ -268,7 +269,7 @@ pub unsafe extern "C" fn terrace_far_set_dram(far: *const terrace_far, dram_byte
     unsafe { with(far, |map| code_of(map.set_dram(Bytes(dram_bytes as u64)))) }
 }
 
-/// What happened so far.
+/// Reads the counts since the range was made.
 ///
 /// # Safety
 /// As for `terrace_far_flush`; `out` is writable.

@@ -1,7 +1,8 @@
-//! The C interface: `libterrace`, with `include/terrace.h` made from these declarations.
+//! The C interface: `libterrace`, with `include/terrace.h` generated from these declarations.
 //!
-//! Handles come first and are opaque; functions return 0 or a negative `TERRACE_E_*`; the text of a
-//! thread's last error is kept for it. No panic crosses the boundary. Nothing is decided here.
+//! Handles are opaque and are the first argument. Functions return 0 or a negative `TERRACE_E_*`,
+//! and keep the text of a thread's last error. No panic crosses the boundary. Nothing is decided
+//! here.
 
 mod arena;
 mod attributes;

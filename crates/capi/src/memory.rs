@@ -8,20 +8,20 @@ use terrace_alloc::commit::Scope;
 use terrace_alloc::memory::Memory;
 use terrace_alloc::types::Bytes;
 
-/// Weighs allocations since the last commit.
+/// Places the allocations since the last commit.
 pub const TERRACE_COMMIT_EPOCH: c_int = 0;
-/// Weighs all allocations that are bound on commit.
+/// Places all allocations that are bound on commit.
 pub const TERRACE_COMMIT_ALL: c_int = 1;
 
-/// Memory of this machine by class. All functions on it may be called by several threads at once.
+/// The memory of this machine by class. Several threads may call all functions on it at once.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_memory {
     inner: Memory,
 }
 
-/// Reads the machine (or what TERRACE_MACHINE, TERRACE_CLASSES and TERRACE_RANK_BY say) and makes a
-/// handle.
+/// Reads the machine and makes a handle. The variables TERRACE_MACHINE, TERRACE_CLASSES and
+/// TERRACE_RANK_BY can replace what it reads.
 ///
 /// # Safety
 /// `out` points to a writable pointer.
@@ -42,10 +42,11 @@ pub unsafe extern "C" fn terrace_memory_create(out: *mut *mut terrace_memory) ->
     })
 }
 
-/// Gives the handle and all memory allocated through it back; null is fine.
+/// Destroys the handle and frees all memory allocated through it. Null is accepted.
 ///
 /// # Safety
-/// `memory` is null or of `terrace_memory_create`; neither it nor memory of it is used afterwards.
+/// `memory` is null or comes from `terrace_memory_create`; the caller uses neither it nor its
+/// memory afterwards.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_memory_destroy(memory: *mut terrace_memory) {
     if !memory.is_null() {
@@ -58,7 +59,7 @@ pub unsafe extern "C" fn terrace_memory_destroy(memory: *mut terrace_memory) {
 /// Runs `call` on the handle.
 ///
 /// # Safety
-/// `memory` is null or of `terrace_memory_create` and not destroyed.
+/// `memory` is null or comes from `terrace_memory_create` and not destroyed.
 unsafe fn with(memory: *const terrace_memory, call: impl FnOnce(&Memory) -> c_int) -> c_int {
     guard(|| {
         // SAFETY: null or alive by the caller's promise; shared references only.
@@ -69,21 +70,21 @@ unsafe fn with(memory: *const terrace_memory, call: impl FnOnce(&Memory) -> c_in
     })
 }
 
-/// Number of classes in the ranking of this machine; a negative code on error.
+/// Returns the number of classes in the ranking of this machine; a negative code on error.
 ///
 /// # Safety
-/// `memory` is of `terrace_memory_create`.
+/// `memory` comes from `terrace_memory_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_memory_class_count(memory: *const terrace_memory) -> c_int {
     // SAFETY: passed on.
     unsafe { with(memory, |m| m.classes().list.len() as c_int) }
 }
 
-/// Number of nodes of a class (its indices count up to it), of TERRACE_CLASS_CUDA_MANAGED the
-/// number of GPUs; a negative code on error. Where there is no CUDA, `terrace_last_error` says why.
+/// Returns the number of nodes of a class, which bounds its indices; for TERRACE_CLASS_CUDA_MANAGED
+/// the number of GPUs; a negative code on error. Without CUDA, `terrace_last_error` says why.
 ///
 /// # Safety
-/// `memory` is of `terrace_memory_create`.
+/// `memory` comes from `terrace_memory_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_memory_class_nodes(
     memory: *const terrace_memory,
@@ -104,34 +105,34 @@ pub unsafe extern "C" fn terrace_memory_class_nodes(
     unsafe { with(memory, count) }
 }
 
-/// How a GPU is used: what terrace_memory_gpu tells.
+/// The use of a GPU, as terrace_memory_gpu reports it.
 #[repr(C)]
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_gpu {
-    /// What the driver calls it.
+    /// The driver's name of it.
     pub name: [c_char; 96],
     /// Its number in the driver's order.
     pub number: c_int,
-    /// The node it is attached to; -1 where firmware does not say.
+    /// The node it is attached to; -1 if firmware does not say.
     pub node: c_int,
-    /// Memory it has.
+    /// Its memory in all.
     pub total_bytes: u64,
-    /// Of that free, all processes counted.
+    /// Its free memory, with all processes counted.
     pub free_bytes: u64,
-    /// Bytes of this handle that are at home there.
+    /// Bytes of this handle whose home it is.
     pub bound_bytes: u64,
-    /// Allocations that these are of.
+    /// Number of allocations with these bytes.
     pub blocks: u64,
-    /// Bit N: the GPU of number N can access its memory. Of the first 64.
+    /// Bit N is set if GPU N of the first 64 can access its memory.
     pub peers: u64,
 }
 
-/// How the GPU with this index of TERRACE_CLASS_CUDA_MANAGED is used. The driver sets itself up
-/// there for it, which takes some hundred megabytes of its memory.
+/// Reports the use of the GPU with this index of TERRACE_CLASS_CUDA_MANAGED. The driver initialises
+/// the GPU for this, which takes some hundred megabytes of its memory.
 ///
 /// # Safety
-/// `memory` is of `terrace_memory_create`; `out` points to a writable structure.
+/// `memory` comes from `terrace_memory_create`; `out` points to a writable structure.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_memory_gpu(
     memory: *const terrace_memory,
@@ -170,13 +171,13 @@ pub unsafe extern "C" fn terrace_memory_gpu(
     unsafe { with(memory, tell) }
 }
 
-/// Allocates `size` bytes as `attr` asks (null: the defaults). They are zeroed, at a page's
-/// address, at a huge page's for 2 MiB and more. CUDA managed memory is not cleared: its driver
-/// promises no zeros. On error `*out` is null.
+/// Allocates `size` zeroed bytes by the attributes `attr` (null: the defaults). They begin at a
+/// page, and from 2 MiB on at a huge page. CUDA managed memory is not cleared: its driver promises
+/// no zeros. On error `*out` is null.
 ///
 /// # Safety
-/// `memory` is of `terrace_memory_create`, `attr` null or of `terrace_attr_create`; `out` points to
-/// a writable pointer.
+/// `memory` comes from `terrace_memory_create`, `attr` is null or comes from `terrace_attr_create`;
+/// `out` points to a writable pointer.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_memory_alloc(
     memory: *const terrace_memory,
@@ -202,10 +203,11 @@ pub unsafe extern "C" fn terrace_memory_alloc(
     unsafe { with(memory, allocate) }
 }
 
-/// Gives memory back; null is fine.
+/// Frees memory. Null is accepted.
 ///
 /// # Safety
-/// `memory` is of `terrace_memory_create`. What was allocated at `address` is not used afterwards.
+/// `memory` comes from `terrace_memory_create`. The caller does not use the memory at `address`
+/// afterwards.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_memory_free(
     memory: *const terrace_memory,
@@ -220,13 +222,13 @@ pub unsafe extern "C" fn terrace_memory_free(
     unsafe { with(memory, free) }
 }
 
-/// Weighs allocations that are bound on commit and places them: TERRACE_COMMIT_EPOCH or
-/// TERRACE_COMMIT_ALL. With `report` not null, `*report` says what each got; give it back with
-/// `terrace_report_destroy`. Where strict allocations were refused the rest is placed, the report
-/// is made, and TERRACE_E_NO_ROOM is returned.
+/// Places the allocations that are bound on commit: TERRACE_COMMIT_EPOCH or TERRACE_COMMIT_ALL. If
+/// `report` is not null, `*report` says what each got; destroy it with `terrace_report_destroy`. If
+/// strict allocations are refused, the others are placed, the report is made, and the call returns
+/// TERRACE_E_NO_ROOM.
 ///
 /// # Safety
-/// `memory` is of `terrace_memory_create`; `report` is null or points to a writable pointer.
+/// `memory` comes from `terrace_memory_create`; `report` is null or points to a writable pointer.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_memory_commit(
     memory: *const terrace_memory,
@@ -254,7 +256,7 @@ pub unsafe extern "C" fn terrace_memory_commit(
     unsafe { with(memory, commit) }
 }
 
-/// Says where the bytes of one allocation are, as a report of one row.
+/// Reports where the bytes of one allocation are, as a report of one row.
 ///
 /// # Safety
 /// As for `terrace_memory_commit`.
@@ -276,10 +278,10 @@ pub unsafe extern "C" fn terrace_memory_describe(
     unsafe { with(memory, describe) }
 }
 
-/// The address of the allocation that holds `address`; null where there is none.
+/// Returns the address of the allocation that contains `address`; null if there is none.
 ///
 /// # Safety
-/// `memory` is of `terrace_memory_create`.
+/// `memory` comes from `terrace_memory_create`.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_memory_lookup(
     memory: *const terrace_memory,

@@ -4,7 +4,7 @@ use crate::codes::{guard, invalid, TERRACE_OK};
 use std::ffi::{c_char, c_int, c_void, CString};
 use terrace_alloc::commit::{CommitReport, CommitRow};
 
-/// What a commit did. Reading it by several threads is fine.
+/// The outcome of a commit. Several threads may read it at once.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_report {
@@ -18,25 +18,25 @@ pub struct terrace_report {
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_row {
-    /// Name it was given; may be empty.
+    /// Its name; may be empty.
     pub name: *const c_char,
     /// Its address.
     pub address: *mut c_void,
     /// Bytes, in whole pages.
     pub size_bytes: u64,
-    /// The class preferred.
+    /// The preferred class.
     pub wanted_class: c_int,
-    /// 1: strict, and without room; nothing was bound.
+    /// 1 if it is strict and did not fit; nothing was bound then.
     pub refused: c_int,
-    /// Bytes that were touched before and were moved.
+    /// Touched bytes that were moved.
     pub moved_bytes: u64,
-    /// Bytes that should have moved and that the kernel left.
+    /// Bytes that should have moved and that the kernel did not move.
     pub stayed_bytes: u64,
     /// Bytes that were made present at once.
     pub populated_bytes: u64,
-    /// What binding, moving and populating took.
+    /// Time of binding, moving and populating.
     pub cost_ns: u64,
-    /// Why it is so.
+    /// The reason for this placement.
     pub why: *const c_char,
 }
 
@@ -52,10 +52,10 @@ impl terrace_report {
     }
 }
 
-/// Number of rows; 0 for null.
+/// Returns the number of rows; 0 for null.
 ///
 /// # Safety
-/// `report` is null or of a function that returns one, and not destroyed.
+/// `report` is null or comes from a function that returns one, and is not destroyed.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_report_count(report: *const terrace_report) -> usize {
     // SAFETY: null or alive by the caller's promise.
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn terrace_report_row(
     })
 }
 
-/// Bytes of row `at` in a class; 0 for what there is not.
+/// Returns the bytes of row `at` in a class; 0 if there is no such row or class.
 ///
 /// # Safety
 /// As for `terrace_report_count`.
@@ -116,8 +116,8 @@ pub unsafe extern "C" fn terrace_report_got(
     got.map_or(0, |(_, bytes)| bytes.get())
 }
 
-/// The objective that was reached, and the bound that no placement exceeds; either pointer may be
-/// null.
+/// Reads the objective that was reached, and the bound that no placement exceeds. Either pointer
+/// may be null.
 ///
 /// # Safety
 /// As for `terrace_report_count`; the pointers are null or writable.
@@ -140,11 +140,11 @@ pub unsafe extern "C" fn terrace_report_value(
     })
 }
 
-/// Gives a report back; null is fine.
+/// Destroys a report. Null is accepted.
 ///
 /// # Safety
-/// `report` is null or of a function that returns one, and is not used afterwards, nor are its
-/// texts.
+/// `report` is null or comes from a function that returns one, and the caller uses neither it nor
+/// its texts afterwards.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_report_destroy(report: *mut terrace_report) {
     if !report.is_null() {

@@ -10,19 +10,19 @@ use std::panic::resume_unwind;
 use terrace_migrate::staging::{stage_read, stage_update};
 use terrace_types::Bytes;
 
-/// Gives the next block: 1, and `block` is filled; 0: there are no more; below 0 ends the run with
-/// TERRACE_E_STAGE. Called by one thread at a time, not always the same, while kernels run; not
-/// called again after its end. It does not unwind.
+/// Gives the next block. It fills `block` and returns 1, or returns 0 if there are no more. A value
+/// below 0 ends the run with TERRACE_E_STAGE. One thread at a time calls it, not always the same
+/// one, while kernels run. It is not called again after its end. It must not unwind.
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub type terrace_stage_next =
     Option<unsafe extern "C" fn(block: *mut terrace_block, user: *mut c_void) -> c_int>;
 
-/// What is known of blocks that a function gives: `ahead` of them are asked for before anything
-/// runs (0: 64), and are all there are or what the others are taken to be like; `expected`: how
-/// many there will be (0: as many as go over all of the data); `largest_bytes`: the largest, where
-/// that may come later (0: of those asked for ahead). One larger than a buffer is worked on where
-/// it lies. The function may wait for the kernel of a block that it gave `ahead` blocks before, or
-/// earlier.
+/// Says what is known of the blocks that a function gives. `ahead` blocks are asked for before the
+/// run starts (0: 64); if there are more, the others are taken to be similar. `expected` is their
+/// number (0: as many as cover the data). `largest_bytes` is the size of the largest, if that may
+/// come later (0: the largest of those asked for ahead). The kernel works in place on a block
+/// larger than a buffer. The function may wait for the kernel of a block that it gave at least
+/// `ahead` blocks before.
 ///
 /// # Safety
 /// As for `terrace_stage_set_threads`.
@@ -44,9 +44,9 @@ pub unsafe extern "C" fn terrace_stage_set_sequence(
     unsafe { crate::stage::change(stage, set) }
 }
 
-/// As `terrace_stage_update`, of blocks that `next` gives when there is room for them. One that
-/// overlaps an earlier one or leaves the data ends the run with TERRACE_E_INVALID: blocks before it
-/// are as they were or complete.
+/// Like `terrace_stage_update`, for blocks that `next` gives when a buffer is free. A block that
+/// overlaps an earlier one or leaves the data ends the run with TERRACE_E_INVALID; the blocks
+/// before it are unchanged or complete.
 ///
 /// # Safety
 /// As for `terrace_stage_update`; `next` may be called from other threads with `giver`.
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn terrace_stage_update_from(
     })
 }
 
-/// As `terrace_stage_update_from`, but that the kernel only reads: nothing goes back.
+/// Like `terrace_stage_update_from`, but the kernel only reads, and nothing is copied back.
 ///
 /// # Safety
 /// As for `terrace_stage_update_from`; `kernel` writes nothing at `at`.

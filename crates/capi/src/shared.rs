@@ -12,23 +12,22 @@ use terrace_alloc::arena::ArenaError;
 use terrace_alloc::shared::{SharedArena, SharedError, SharedSpec};
 use terrace_alloc::types::Bytes;
 
-/// A file that is no shared arena, or of another version.
+/// The file is no shared arena, or one of another version.
 pub const TERRACE_E_NOT_SHARED: c_int = -16;
-/// A process ended while it put a shared arena right after another's death: it is to be created
-/// anew.
+/// A process ended while it repaired a shared arena after another's death. Create the arena again.
 pub const TERRACE_E_LOST: c_int = -17;
 /// No offset.
 pub const TERRACE_NO_OFFSET: u64 = u64::MAX;
 
-/// An arena that other processes have too, as this process has it. All functions on it may be
-/// called by several threads at once.
+/// This process's view of an arena that other processes share. Several threads may call all
+/// functions on it at once.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_shared {
     arena: SharedArena,
 }
 
-/// What a shared arena holds.
+/// Figures of a shared arena.
 #[repr(C)]
 #[derive(Debug, Default)]
 #[allow(non_camel_case_types, reason = "its name in C")]
@@ -41,7 +40,7 @@ pub struct terrace_shared_figures {
     pub blocks: u64,
     /// Bytes that have memory.
     pub backed_bytes: u64,
-    /// How often a process died inside the arena.
+    /// Number of times that a process died inside the arena.
     pub recovered: u64,
 }
 
@@ -86,10 +85,10 @@ unsafe fn text<'a>(name: *const c_char) -> Option<&'a str> {
     unsafe { CStr::from_ptr(name) }.to_str().ok()
 }
 
-/// Makes an arena of `size_bytes` bytes that other processes can open: by `name` (as in `shm_open`,
-/// without the slash), or with a null name by its descriptor alone. Nodes and flags as for
-/// `terrace_arena_create`, without TERRACE_DEVICES_SPILL. Others see it whole or not at all.
-/// TERRACE_E_KERNEL: the name is taken, among others.
+/// Creates an arena of `size_bytes` bytes that other processes can open by `name` (as in
+/// `shm_open`, without the slash), or with a null name by its descriptor only. Nodes and flags are
+/// as for `terrace_arena_create`, without TERRACE_DEVICES_SPILL. Other processes see it complete or
+/// not at all. A name that is taken returns TERRACE_E_KERNEL.
 ///
 /// # Safety
 /// `name` is null or a C string; `nodes` points to `count` numbers (null with 0); `out` points to a
@@ -126,7 +125,7 @@ pub unsafe extern "C" fn terrace_shared_create(
     })
 }
 
-/// Opens the shared arena of that name. Whoever may open it may write to all of it.
+/// Opens the shared arena of that name. Everyone who may open it may write to all of it.
 ///
 /// # Safety
 /// `name` is a C string; `out` points to a writable pointer.
@@ -143,8 +142,7 @@ pub unsafe extern "C" fn terrace_shared_open(
     })
 }
 
-/// Opens the shared arena that a descriptor of `terrace_shared_fd` is of. The descriptor stays the
-/// caller's.
+/// Opens a shared arena by a descriptor from `terrace_shared_fd`. The caller keeps the descriptor.
 ///
 /// # Safety
 /// `out` points to a writable pointer.
@@ -164,11 +162,11 @@ pub unsafe extern "C" fn terrace_shared_open_fd(fd: c_int, out: *mut *mut terrac
     })
 }
 
-/// Lets the arena go in this process; others keep it. Null is fine.
+/// Closes the arena in this process; others keep it. Null is accepted.
 ///
 /// # Safety
-/// `shared` is null or of a function that gives one; neither it nor a pointer into it is used
-/// afterwards in this process.
+/// `shared` is null or comes from a function that returns one; this process uses neither it nor a
+/// pointer into it afterwards.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_shared_close(shared: *mut terrace_shared) {
     if !shared.is_null() {
@@ -177,8 +175,8 @@ pub unsafe extern "C" fn terrace_shared_close(shared: *mut terrace_shared) {
     }
 }
 
-/// Takes a name away: nobody can open it any more, and its memory goes with the last process that
-/// has it.
+/// Removes a name. Nobody can open the arena by it any more, and its memory is freed with the last
+/// process that has it open.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -194,7 +192,7 @@ pub unsafe extern "C" fn terrace_shared_remove(name: *const c_char) -> c_int {
 /// Runs `call` on the arena.
 ///
 /// # Safety
-/// `shared` is null or of a function that gives one, and not closed.
+/// `shared` is null or comes from a function that returns one, and not closed.
 unsafe fn with<T>(
     shared: *const terrace_shared,
     otherwise: T,
@@ -210,23 +208,23 @@ unsafe fn with<T>(
     }
 }
 
-/// Its descriptor, for `terrace_shared_open_fd` in other processes; it stays the arena's. Negative:
-/// an error's code.
+/// Returns the arena's descriptor, for `terrace_shared_open_fd` in other processes. The arena keeps
+/// it. A negative value is an error code.
 ///
 /// # Safety
-/// `shared` is of a function that gives one.
+/// `shared` comes from a function that returns one.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_shared_fd(shared: *const terrace_shared) -> c_int {
     // SAFETY: passed on.
     unsafe { with(shared, TERRACE_E_INVALID, |s| s.fd().as_raw_fd()) }
 }
 
-/// A block of at least `size` bytes at a multiple of `align` in every process (a power of two,
-/// 65536 at most; blocks are aligned to 64 anyway), content undefined; null on error (see
-/// `terrace_last_error`).
+/// Returns a block of at least `size` bytes, at a multiple of `align` in every process, with
+/// undefined content; null on error (see `terrace_last_error`). `align` is a power of two up to
+/// 65536; blocks are aligned to 64 at least.
 ///
 /// # Safety
-/// `shared` is of a function that gives one.
+/// `shared` comes from a function that returns one.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_shared_alloc(
     shared: *mut terrace_shared,
@@ -244,10 +242,10 @@ pub unsafe extern "C" fn terrace_shared_alloc(
     unsafe { with(shared, std::ptr::null_mut(), allocate) }
 }
 
-/// Frees a block that any process allocated; null is fine.
+/// Frees a block that any process allocated. Null is accepted.
 ///
 /// # Safety
-/// `shared` is of a function that gives one; `block` is not used any more, in any process.
+/// `shared` comes from a function that returns one; no process uses `block` any more.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_shared_free(
     shared: *mut terrace_shared,
@@ -265,10 +263,11 @@ pub unsafe extern "C" fn terrace_shared_free(
     unsafe { with(shared, TERRACE_E_INVALID, free) }
 }
 
-/// What other processes know an address by; TERRACE_NO_OFFSET: it is not in this arena.
+/// Returns the offset of an address, for other processes; TERRACE_NO_OFFSET if it is not in this
+/// arena.
 ///
 /// # Safety
-/// `shared` is of a function that gives one.
+/// `shared` comes from a function that returns one.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_shared_offset(
     shared: *const terrace_shared,
@@ -280,10 +279,10 @@ pub unsafe extern "C" fn terrace_shared_offset(
     }
 }
 
-/// Where an offset is in this process; null: beyond the arena.
+/// Returns the address of an offset in this process; null if it is beyond the arena.
 ///
 /// # Safety
-/// `shared` is of a function that gives one.
+/// `shared` comes from a function that returns one.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_shared_pointer(
     shared: *const terrace_shared,
@@ -294,10 +293,10 @@ pub unsafe extern "C" fn terrace_shared_pointer(
     unsafe { with(shared, null, |s| s.pointer(offset).map_or(null, |p| p.as_ptr().cast())) }
 }
 
-/// Keeps one offset for all to find, as the way into what is shared (TERRACE_NO_OFFSET: none).
+/// Sets the root: one offset from which all processes can start (TERRACE_NO_OFFSET: none).
 ///
 /// # Safety
-/// `shared` is of a function that gives one.
+/// `shared` comes from a function that returns one.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_shared_set_root(
     shared: *mut terrace_shared,
@@ -311,20 +310,20 @@ pub unsafe extern "C" fn terrace_shared_set_root(
     unsafe { with(shared, TERRACE_E_INVALID, keep) }
 }
 
-/// The offset that was kept last; TERRACE_NO_OFFSET: none.
+/// Returns the root that was set last; TERRACE_NO_OFFSET if there is none.
 ///
 /// # Safety
-/// `shared` is of a function that gives one.
+/// `shared` comes from a function that returns one.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_shared_root(shared: *const terrace_shared) -> u64 {
     // SAFETY: passed on.
     unsafe { with(shared, TERRACE_NO_OFFSET, |s| s.root().unwrap_or(TERRACE_NO_OFFSET)) }
 }
 
-/// What it holds now.
+/// Reads the arena's present figures.
 ///
 /// # Safety
-/// `shared` is of a function that gives one; `out` is writable.
+/// `shared` comes from a function that returns one; `out` is writable.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_shared_stats(
     shared: *const terrace_shared,

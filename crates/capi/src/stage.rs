@@ -13,45 +13,45 @@ use terrace_migrate::staging::{
 use terrace_topology::{load_machine, MachineSource};
 use terrace_types::{Bytes, CpuId, NodeId};
 
-/// The kernel gave a value other than 0 for a block, or what gives the blocks one below 0;
-/// `failed_block` of the report is the block's number.
+/// The kernel returned a value other than 0 for a block, or the function that gives blocks one
+/// below 0. `failed_block` of the report is the block's number.
 pub const TERRACE_E_STAGE: c_int = -18;
 
-/// A model divides the threads and decides whether to stage at all; adapted while running.
+/// A model divides the threads and decides whether to stage at all. It adapts during the run.
 pub const TERRACE_STAGE_AUTO: c_int = 0;
-/// As told, whether staging pays or not.
+/// The given division, whether staging pays or not.
 pub const TERRACE_STAGE_FIXED: c_int = 1;
-/// All threads run the kernel where the data lies.
+/// All threads run the kernel in place.
 pub const TERRACE_STAGE_IN_PLACE: c_int = 2;
 
-/// How to stage. Changed by one thread at a time; used by any number.
+/// Options for staging. Only one thread at a time may change them; any number may use them.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_stage {
     options: StagingOptions,
 }
 
-/// A block: `bytes` from `offset` of the data.
+/// A block: `bytes` bytes from `offset` of the data.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_block {
-    /// Where it begins.
+    /// Its first byte.
     pub offset: usize,
-    /// How long it is; 0 is a block too.
+    /// Its length; 0 is permitted.
     pub bytes: usize,
 }
 
-/// What was done.
+/// The outcome of a run.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_staged {
-    /// 1: blocks went through fast memory; 0: the kernel ran in place, and `why` says why.
+    /// 1 if blocks went through fast memory; 0 if the kernel ran in place, for the reason in `why`.
     pub staged: c_int,
     /// Threads in all.
     pub threads: u32,
-    /// Threads that copied, at the end.
+    /// Copying threads at the end of the run.
     pub migrators: u32,
     /// Buffers.
     pub slots: u32,
@@ -59,36 +59,35 @@ pub struct terrace_staged {
     pub brought_bytes: u64,
     /// Bytes copied back.
     pub returned_bytes: u64,
-    /// Times that a thread waited because no block was ready.
+    /// Number of times that a thread waited for a block.
     pub stalls: u64,
-    /// How long, all threads together.
+    /// Time that threads waited for blocks, summed over threads.
     pub stalled_ns: u64,
-    /// From begin to end.
+    /// Time of the whole run.
     pub took_ns: u64,
     /// The block whose kernel failed, with TERRACE_E_STAGE.
     pub failed_block: usize,
-    /// With TERRACE_E_STAGE: 1: that block is as it was; 0: it was worked on in place and may be
-    /// half done.
+    /// With TERRACE_E_STAGE, 1 if that block is unchanged; 0 if the kernel worked in place, so that
+    /// the block may be half done.
     pub intact: c_int,
-    /// Why it ran in place; empty where it did not. Cut where it is longer.
+    /// The reason for running in place; empty if blocks were staged. Longer texts are cut.
     pub why: [c_char; 160],
-    /// Bytes that were worked on where they lay though they should have come: with
-    /// `terrace_stage_keep_addresses`, pages that the kernel did not move and those that a block
-    /// shares with others.
+    /// Bytes that should have moved and did not. With `terrace_stage_keep_addresses` these are
+    /// pages that the kernel refused to move and pages that a block shares with others.
     pub stayed_bytes: u64,
 }
 
-/// Works on block number `block`, whose `bytes` bytes are at `at` for the time of the call: in the
-/// data itself or in a copy that begins at a page. Called by several threads at once, each with
-/// another block. 0 goes on, anything else ends the run. It does not unwind: a C++ exception may
-/// not leave it.
+/// Works on block number `block`. Its `bytes` bytes are at `at` during the call: in the data
+/// itself, or in a copy that begins at a page. Several threads call it at once, each with another
+/// block. It returns 0 to continue; anything else ends the run. It must not unwind: a C++ exception
+/// may not leave it.
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub type terrace_stage_kernel = Option<
     unsafe extern "C" fn(block: usize, at: *mut c_void, bytes: usize, user: *mut c_void) -> c_int,
 >;
 
-/// Options for staging through memory of node `fast_node`: threads by the model, two of them; what
-/// the machine can do is told by `terrace_stage_set_machine`, or nothing is staged.
+/// Creates options for staging through memory of node `fast_node`, with two threads divided by the
+/// model. Nothing is staged unless `terrace_stage_set_machine` gives the machine's figures.
 ///
 /// # Safety
 /// `out` points to a writable pointer.
@@ -111,10 +110,10 @@ pub unsafe extern "C" fn terrace_stage_create(
     })
 }
 
-/// Gives the options back; null is fine.
+/// Destroys the options. Null is accepted.
 ///
 /// # Safety
-/// `stage` is null or of `terrace_stage_create`, and not used afterwards.
+/// `stage` is null or comes from `terrace_stage_create`, and is not used afterwards.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_stage_destroy(stage: *mut terrace_stage) {
     if !stage.is_null() {
@@ -125,7 +124,7 @@ pub unsafe extern "C" fn terrace_stage_destroy(stage: *mut terrace_stage) {
 }
 
 /// # Safety
-/// `stage` is null or of `terrace_stage_create`, not destroyed, and used by no other thread
+/// `stage` is null or comes from `terrace_stage_create`, not destroyed, and no other thread uses it
 /// meanwhile.
 pub(crate) unsafe fn change(
     stage: *mut terrace_stage,
@@ -140,11 +139,12 @@ pub(crate) unsafe fn change(
     })
 }
 
-/// Threads: TERRACE_STAGE_AUTO or TERRACE_STAGE_IN_PLACE with so many `workers` in all (and 0
-/// migrators), or TERRACE_STAGE_FIXED with `workers` that run the kernel and `migrators` that copy.
+/// Sets the threads: TERRACE_STAGE_AUTO or TERRACE_STAGE_IN_PLACE with `workers` threads in all
+/// (and 0 migrators), or TERRACE_STAGE_FIXED with `workers` that run the kernel and `migrators`
+/// that copy.
 ///
 /// # Safety
-/// `stage` is of `terrace_stage_create` and used by no other thread meanwhile.
+/// `stage` comes from `terrace_stage_create` and no other thread uses it meanwhile.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_stage_set_threads(
     stage: *mut terrace_stage,
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn terrace_stage_set_threads(
     unsafe { change(stage, set) }
 }
 
-/// CPUs that threads are kept on, in turn; none: anywhere.
+/// Sets the CPUs to which threads are bound, in turn. Without CPUs, threads run anywhere.
 ///
 /// # Safety
 /// As for `terrace_stage_set_threads`; `cpus` points to `count` numbers.
@@ -194,8 +194,8 @@ pub unsafe extern "C" fn terrace_stage_set_cpus(
     unsafe { change(stage, set) }
 }
 
-/// Fast memory that buffers may take, in bytes, and their number; 0 of either: 1 GiB, as many as
-/// keep all threads busy.
+/// Sets the fast memory for buffers, in bytes, and their number. 0 means 1 GiB, and as many as keep
+/// all threads busy.
 ///
 /// # Safety
 /// As for `terrace_stage_set_threads`.
@@ -214,9 +214,9 @@ pub unsafe extern "C" fn terrace_stage_set_buffers(
     unsafe { change(stage, set) }
 }
 
-/// Whether addresses stay (`keep` is not 0): kernels get their blocks in the data itself, whose
-/// pages are moved to the fast node and home again (`move_pages`). Dearer than copies; for data
-/// that is full of pointers, or that others point to.
+/// Sets whether addresses stay the same (`keep` is not 0). Kernels then work in the data itself,
+/// whose pages move to the fast node and back (`move_pages`). This costs more than copying; use it
+/// for data that is full of pointers, or that others point to.
 ///
 /// # Safety
 /// As for `terrace_stage_set_threads`.
@@ -233,8 +233,8 @@ pub unsafe extern "C" fn terrace_stage_keep_addresses(
     unsafe { change(stage, set) }
 }
 
-/// What the kernel does: how often it goes over a block, and nanoseconds that a thread computes on
-/// a byte in one pass, were memory infinitely fast (0: not known).
+/// Describes the kernel: the number of passes over a block, and the nanoseconds that a thread
+/// computes per byte in one pass with infinitely fast memory (0: unknown).
 ///
 /// # Safety
 /// As for `terrace_stage_set_threads`.
@@ -256,9 +256,9 @@ pub unsafe extern "C" fn terrace_stage_set_work(
     unsafe { change(stage, set) }
 }
 
-/// What the machine can do, for threads on CPUs of node `initiator` and data on node `slow`: by
-/// `from`, a machine file (terrace probe writes one) or `preset:NAME`, or by what this machine says
-/// of itself where `from` is null.
+/// Sets the machine's figures for threads on CPUs of node `initiator` and data on node `slow`. They
+/// come from `from`, which is a machine file (terrace probe writes one) or `preset:NAME`. If `from`
+/// is null, they come from this machine's firmware.
 ///
 /// # Safety
 /// As for `terrace_stage_set_threads`; `from` is null or ends with a null byte.
@@ -297,15 +297,15 @@ pub unsafe extern "C" fn terrace_stage_set_machine(
     unsafe { change(stage, set) }
 }
 
-/// Runs `kernel` on every block of `data` (`bytes` long) and keeps what it makes of them; what lies
-/// in no block is not touched. Blocks that overlap or leave the data are refused before anything
-/// runs, however many there are. `report` may be null; it is filled also with TERRACE_E_STAGE,
-/// where every block but `failed_block` is as it was or complete.
+/// Runs `kernel` on every block of `data` (`bytes` long) and keeps the results. Data outside the
+/// blocks is not touched. Blocks that overlap or leave the data are refused before anything runs,
+/// however many there are. `report` may be null. It is also filled on TERRACE_E_STAGE, after which
+/// every block except `failed_block` is unchanged or complete.
 ///
 /// # Safety
-/// `stage` is of `terrace_stage_create`. `data` is initialised memory of `bytes` bytes that nobody
-/// else touches meanwhile; `blocks` points to `count` blocks; `kernel` may be called from other
-/// threads with `user`, and writes only the `bytes` at `at`; `report` is null or writable.
+/// `stage` comes from `terrace_stage_create`. `data` is initialised memory of `bytes` bytes that
+/// nobody else touches meanwhile; `blocks` points to `count` blocks; `kernel` may be called from
+/// other threads with `user`, and writes only the `bytes` at `at`; `report` is null or writable.
 #[no_mangle]
 #[allow(clippy::too_many_arguments, reason = "C has no slices")]
 pub unsafe extern "C" fn terrace_stage_update(
@@ -340,7 +340,7 @@ pub unsafe extern "C" fn terrace_stage_update(
     })
 }
 
-/// As `terrace_stage_update`, but that the kernel only reads: nothing goes back.
+/// Like `terrace_stage_update`, but the kernel only reads, and nothing is copied back.
 ///
 /// # Safety
 /// As for `terrace_stage_update`; `kernel` writes nothing at `at`.

@@ -1,20 +1,20 @@
-//! `docs/man` is what `include/terrace.h` says, which is what `src/` declares.
+//! `docs/man` follows `include/terrace.h`, which follows the declarations in `src/`.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Pages: name, what it is about in a line, how names of its functions begin (longest first over
-/// all pages), how those of its constants begin.
+/// Pages: name, summary, prefixes of its functions (longest first over all pages), prefixes of its
+/// constants.
 const PAGES: &[(&str, &str, &[&str], &[&str])] = &[
     (
         "terrace",
-        "memory by attributes, and in arenas, on machines with more than one kind of it",
+        "memory by attributes and in arenas, on machines with more than one kind of memory",
         &["terrace_strerror", "terrace_last_error", "terrace_version"],
         &["TERRACE_OK", "TERRACE_E_"],
     ),
     (
         "terrace_attr",
-        "what an allocation asks for",
+        "attributes of an allocation",
         &["terrace_attr_"],
         &[
             "TERRACE_CLASS_",
@@ -32,28 +32,28 @@ const PAGES: &[(&str, &str, &[&str], &[&str])] = &[
         &["terrace_memory_"],
         &["TERRACE_COMMIT_"],
     ),
-    ("terrace_report", "what a commit did", &["terrace_report_"], &[]),
+    ("terrace_report", "the outcome of a commit", &["terrace_report_"], &[]),
     (
         "terrace_arena",
-        "heaps whose blocks lie on the nodes asked for and move together",
+        "heaps on chosen nodes that move as a whole",
         &["terrace_arena_", "terrace_move_"],
         &["TERRACE_DEVICES_", "TERRACE_ARENA_", "TERRACE_MOVE_"],
     ),
     (
         "terrace_shared",
-        "arenas that several processes have",
+        "arenas shared by several processes",
         &["terrace_shared_"],
         &["TERRACE_NO_OFFSET"],
     ),
     (
         "terrace_stage",
-        "work on data in slow memory, block by block, through fast memory",
+        "process data in slow memory block by block through fast memory",
         &["terrace_stage_", "terrace_block"],
         &["TERRACE_STAGE_"],
     ),
     (
         "terrace_far",
-        "memory larger than what is in DRAM, the rest of it compressed or on a disk",
+        "a range larger than its DRAM, with the rest compressed or on a disk",
         &["terrace_far_"],
         &["TERRACE_FAR_"],
     ),
@@ -115,7 +115,7 @@ fn plain(text: &str) -> String {
         true => format!("\\&{l}"),
         false => l.to_owned(),
     });
-    // Promises to the compiler are for those who read the declarations in Rust.
+    // The heading of Rust's safety sections means nothing to readers of C.
     let kept: Vec<String> = lines.map(|l| l.replace("# Safety", "The caller promises:")).collect();
     kept.join("\n").trim().to_owned()
 }
@@ -145,8 +145,8 @@ fn page(
             add(format!(".B \"{}\"\n", code(line).replace('"', "")));
         }
     }
-    add(".fi\nLink with \\fI\\-lterrace\\fP.\n.SH DESCRIPTION\nHandles come first and are opaque. Functions that can fail return 0 or a negative\n\
-         TERRACE_E_*; \\fBterrace_last_error\\fP(3) has the thread's last error in full.\n".to_owned());
+    add(".fi\nLink with \\fI\\-lterrace\\fP.\n.SH DESCRIPTION\nHandles are opaque and are the first argument. Functions that can fail return 0 or a negative\n\
+         TERRACE_E_*; \\fBterrace_last_error\\fP(3) returns the thread's last error in full.\n".to_owned());
     for item in all.iter().filter(is_function) {
         add(format!(".TP\n.BR {} ()\n{}\n", item.name, plain(&item.comment)));
     }
