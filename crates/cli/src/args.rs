@@ -508,7 +508,7 @@ pub struct TraceCatArgs {
 pub enum ImportFormat {
     /// valgrind --tool=lackey --trace-mem=yes
     Lackey,
-    /// perf script of memory samples, as it is or with -F and at least tid,time,event,addr
+    /// perf.data, or perf script of memory samples, with at least tid,time,event,addr
     Perf,
     /// damo report access --raw_form, or damo show --raw
     Damo,
@@ -519,9 +519,9 @@ pub enum ImportFormat {
 pub struct TraceImportArgs {
     /// What the other tool wrote; - is standard input.
     pub file: PathBuf,
-    /// The other tool.
+    /// The other tool; perf.data files are recognized without it.
     #[arg(long, value_enum)]
-    pub from: ImportFormat,
+    pub from: Option<ImportFormat>,
     /// File to write; default: FILE with .trace.
     #[arg(short, long)]
     pub output: Option<PathBuf>,

@@ -4,7 +4,7 @@ use crate::args::{renamed, ImportFormat, TraceCatArgs, TraceImportArgs, TraceInf
 use crate::output::{print, print_json, say, CommandFailure, Ending};
 use crate::record::range;
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::Path;
 use terrace_terrace::trace::{
     block_lines, import as importers, Block, BlockKind, Info, TraceError, TraceReader,
@@ -95,25 +95,39 @@ pub fn import(args: &TraceImportArgs) -> Ending {
         }
         None => args.file.with_extension("trace"),
     };
-    let input: Box<dyn BufRead> = if from_pipe {
-        Box::new(BufReader::new(std::io::stdin()))
-    } else {
-        Box::new(BufReader::new(File::open(&args.file).map_err(|e| failed(&e))?))
-    };
+    let open = || File::open(&args.file).map_err(|e| failed(&e));
+    let is_perf_data = !from_pipe && begins_as_perf_data(open()?);
     let format = match args.from {
-        ImportFormat::Lackey => importers::RecordingFormat::Lackey,
-        ImportFormat::Perf => importers::RecordingFormat::Perf,
-        ImportFormat::Damo => importers::RecordingFormat::Damo,
+        Some(ImportFormat::Lackey) => Some(importers::RecordingFormat::Lackey),
+        Some(ImportFormat::Perf) if !is_perf_data => Some(importers::RecordingFormat::Perf),
+        Some(ImportFormat::Damo) => Some(importers::RecordingFormat::Damo),
+        Some(ImportFormat::Perf) => None,
+        None if is_perf_data => None,
+        None => {
+            let what = "say with --from whose recording it is; perf.data files are recognized";
+            return Err(CommandFailure::usage(format!("import {}: {what}", args.file.display())));
+        }
     };
     let file = File::create(&output)
         .map_err(|e| CommandFailure::failed(format!("import: {}: {e}", output.display())))?;
-    let read = importers::import(format, input, BufWriter::new(file)).map_err(|e| {
+    let file = BufWriter::new(file);
+    let read = match format {
+        None => importers::import_perf_data(BufReader::new(open()?), file),
+        Some(format) if from_pipe => {
+            importers::import(format, BufReader::new(std::io::stdin()), file)
+        }
+        Some(format) => importers::import(format, BufReader::new(open()?), file),
+    };
+    let read = read.map_err(|e| {
         // What there is of it is no recording; a device or pipe is nobody's to remove.
         if output.is_file() {
             let _left = std::fs::remove_file(&output);
         }
         failed(&e)
     })?;
+    if format.is_none() {
+        return imported_perf_data(args, &output, &read);
+    }
     if let Some(line) = read.first_skipped_line {
         say(&format!(
             "import {}: {} of {} lines are not understood, the first is line {line}",
@@ -136,5 +150,33 @@ pub fn import(args: &TraceImportArgs) -> Ending {
         read.accesses,
         read.lines,
         read.skipped
+    ))
+}
+
+/// Whether a file is one that `perf record` wrote.
+fn begins_as_perf_data(mut file: File) -> bool {
+    let mut magic = [0; 8];
+    file.read_exact(&mut magic).is_ok() && [*b"PERFILE2", *b"2ELIFREP"].contains(&magic)
+}
+
+fn imported_perf_data(args: &TraceImportArgs, output: &Path, read: &importers::Imported) -> Ending {
+    if read.skipped > 0 {
+        let (file, skipped) = (args.file.display(), read.skipped);
+        say(&format!("import {file}: {skipped} records are damaged and left out"));
+    }
+    if args.json {
+        return print_json(read);
+    }
+    let period = match read.period {
+        0 | 1 => String::new(),
+        period => format!(" of about {period} events each"),
+    };
+    print(&format!(
+        "{}: {} samples{period}; {} lost, {} throttled, {} unthrottled\n",
+        output.display(),
+        read.accesses,
+        read.lost,
+        read.throttled,
+        read.unthrottled
     ))
 }

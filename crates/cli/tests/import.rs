@@ -60,3 +60,35 @@ fn samples_are_told_as_such_and_not_simulated() {
     assert_eq!(done.status.code(), Some(2), "{said}");
     assert!(said.contains("samples, at a rate that is not known"), "{said}");
 }
+
+/// What samples of `perf record` hold is kept without perf's help.
+#[test]
+fn a_file_of_perf_record_is_recognized() {
+    let outside = |name: &str| {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/perf").join(name)
+    };
+    let (file, without) = (outside("weight_struct.data"), outside("throttle.data"));
+    if !file.exists() || !without.exists() {
+        println!("skipped: {} is not there", file.display());
+        return;
+    }
+    let folder = Folder::new("perf-data");
+    let import = |file: &Path| {
+        terrace(&folder.0, &["trace", "import", &file.display().to_string(), "-o", "x.trace"])
+    };
+    let done = import(&file);
+    let told = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(told.contains("14 samples of about 10009 events each; 0 lost"), "{told}");
+    let info = terrace(&folder.0, &["trace", "info", "x.trace"]);
+    let info = String::from_utf8_lossy(&info.stdout).into_owned();
+    assert!(info.contains("LFB: 5 samples, latency "), "{info}");
+    let report = terrace(&folder.0, &["report", "x.trace"]);
+    let report = String::from_utf8_lossy(&report.stdout).into_owned();
+    assert!(report.contains("pages seen") && report.contains("LFB: 5 samples"), "{report}");
+    let done = import(&without);
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.contains("none of 14980 samples has a data address"), "{said}");
+    fs::write(folder.0.join("y.txt"), "whose?\n").unwrap();
+    assert_eq!(terrace(&folder.0, &["trace", "import", "y.txt"]).status.code(), Some(2));
+}

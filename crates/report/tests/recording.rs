@@ -3,7 +3,10 @@
 
 use std::io::Cursor;
 use terrace_report::{read_recording, Document, RecordingSummary};
-use terrace_trace::{Access, TraceEvent, TraceHeader, TraceReader, TraceWriter, What};
+use terrace_sampling::{AccessLocality, DataSource, MemoryLevel, MemoryOperation};
+use terrace_trace::{
+    Access, SampleDetail, TraceClock, TraceEvent, TraceHeader, TraceReader, TraceWriter, What,
+};
 
 /// Page 0 of an array is loaded 900 times, pages 0 to 9 of another are stored to in turn, ten
 /// rounds of each.
@@ -115,4 +118,61 @@ fn what_is_cut_off_or_empty_is_shown_as_far_as_it_goes() {
     }
     let odd = Document::Recording(Box::new(recording(writer.finish().unwrap())));
     assert!(!odd.to_html().is_empty() && !odd.to_text().is_empty());
+}
+
+/// Two threads, of which the second makes one sample in four: 10 pages once, one page 30 times.
+#[test]
+fn samples_show_who_accessed_what_served_them_and_how_far_to_trust_them() {
+    let header = TraceHeader {
+        clock: TraceClock::Nanoseconds,
+        ns_per_tick: 1.0,
+        sampled: true,
+        details: true,
+        ..TraceHeader::default()
+    };
+    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
+    let event = |time, what| TraceEvent { time, process: 0, thread: 0, what };
+    for (cpu, node) in [(0, 0), (1, 7)] {
+        writer.event(&event(0, What::CpuNode { cpu, node })).unwrap();
+    }
+    writer.event(&event(0, What::Lost { accesses: 5 })).unwrap();
+    for i in 0..40u64 {
+        let thread = u32::from(i % 4 == 3);
+        let page = if i < 10 { i } else { 100 };
+        let detail = SampleDetail {
+            latency_cycles: 100 + i as u32,
+            source: DataSource::new(
+                MemoryOperation::Load,
+                MemoryLevel::Ram,
+                if thread == 0 { AccessLocality::Local } else { AccessLocality::Remote },
+            ),
+            cpu: thread,
+        };
+        let access = Access { address: page << 12, size: 8, ..Access::default() };
+        writer.sample(0, thread, &access, 1000 * i, &detail).unwrap();
+        if i % 10 == 9 {
+            writer.event(&event(1000 * i, What::SampleInterrupt { samples: 10 })).unwrap();
+        }
+    }
+    let r = recording(writer.finish().unwrap());
+    let samples = r.samples.as_ref().unwrap();
+    let levels: Vec<(String, u64, u32)> =
+        samples.levels.iter().map(|l| (l.name(), l.samples, l.most_cycles)).collect();
+    assert_eq!(levels, [("local RAM".into(), 30, 138), ("remote RAM".into(), 10, 139)]);
+    assert_eq!(samples.threads, [(0, 30), (1, 10)]);
+    assert_eq!(samples.nodes, [(0, 30), (7, 10)]);
+    assert_eq!((samples.interrupts, samples.lost), (4, 5));
+    assert_eq!(samples.intervals.len(), 3);
+    assert!(samples.intervals.iter().all(|s| (s - 1e-5).abs() < 1e-12), "{:?}", samples.intervals);
+    let json = Document::Recording(Box::new(r.clone())).to_json();
+    // 10 pages once, none twice: 10 * 9 / 2 more are expected.
+    assert_eq!(json["samples"]["pages_seen"], 11);
+    assert_eq!(json["samples"]["pages_estimated"], 56);
+    let html = r.html();
+    for part in
+        ["Latency by data source", "remote RAM", "Time between interrupts", "CPUs of node 7"]
+    {
+        assert!(html.contains(part), "{part}");
+    }
+    assert!(recording(trace("all")).samples.is_none());
 }

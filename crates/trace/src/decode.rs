@@ -1,10 +1,11 @@
 //! A block becomes columns again.
 
 use crate::encode::{class, ESCAPE, LINE};
-use crate::event::{AccessDescriptor, TraceEvent};
+use crate::event::{AccessDescriptor, SampleDetail, TraceEvent};
 use crate::events;
 use crate::frame::{section, BlockInfo, BlockKind, BLOCK_ACCESSES};
 use crate::pack::{unzigzag, Taker, Unpacker};
+use terrace_sampling::DataSource;
 
 /// Room for steps.
 const STEPS: usize = 1 << 16;
@@ -63,6 +64,7 @@ pub struct Block {
     pcs: Vec<u64>,
     values: Vec<u8>,
     times: Vec<u64>,
+    details: Vec<SampleDetail>,
     events: Vec<TraceEvent>,
     /// A power of two of them, so that a position of sixteen bits is always one.
     steps: Box<[u64; STEPS]>,
@@ -101,6 +103,7 @@ impl Block {
             pcs: Vec::new(),
             values: Vec::new(),
             times: Vec::new(),
+            details: Vec::new(),
             events: Vec::new(),
             steps: Box::new([0; STEPS]),
             unpacker: Unpacker::new()?,
@@ -183,6 +186,12 @@ impl Block {
         &self.times
     }
 
+    /// What a sampler knew of each access; empty where none was asked.
+    #[must_use]
+    pub fn details(&self) -> &[SampleDetail] {
+        &self.details
+    }
+
     /// Events of an event block.
     #[must_use]
     pub fn events(&self) -> &[TraceEvent] {
@@ -252,6 +261,7 @@ impl Block {
         self.pcs.clear();
         self.values.clear();
         self.times.clear();
+        self.details.clear();
         self.events.clear();
     }
 
@@ -289,7 +299,41 @@ impl Block {
                 return Err("its values are not as long as its stores");
             }
         }
+        self.decode_details()?;
         self.decode_times()
+    }
+
+    fn decode_details(&mut self) -> Result<(), &'static str> {
+        const SHORT_DETAILS: &str = "details of its samples are cut off or nonsense";
+        let get = |id: u8| self.unpacker.get(id);
+        let list: Vec<u64> = get(section::SOURCE_LIST)
+            .chunks_exact(8)
+            .map(|word| word.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+            .collect();
+        let (mut latencies, mut sources, mut cpus) = (
+            Taker(get(section::LATENCIES)),
+            Taker(get(section::SOURCES)),
+            Taker(get(section::CPUS)),
+        );
+        if latencies.is_empty() && sources.is_empty() && cpus.is_empty() {
+            return Ok(());
+        }
+        let mut next = || {
+            let code = usize::try_from(sources.number()?).ok()?;
+            Some(SampleDetail {
+                latency_cycles: latencies.small()?,
+                source: DataSource(*list.get(code)?),
+                cpu: cpus.small()?.wrapping_sub(1),
+            })
+        };
+        for _ in 0..self.kinds.len() {
+            self.details.push(next().ok_or(SHORT_DETAILS)?);
+        }
+        if latencies.is_empty() && sources.is_empty() && cpus.is_empty() {
+            Ok(())
+        } else {
+            Err(SHORT_DETAILS)
+        }
     }
 
     /// Kinds, gaps and addresses: for each access its line of the dictionary, its step, and the

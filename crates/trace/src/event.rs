@@ -1,6 +1,7 @@
 //! What a trace holds.
 
 use serde::{Deserialize, Serialize};
+use terrace_sampling::DataSource;
 
 /// What a tick of a trace's time is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -42,6 +43,9 @@ pub struct TraceHeader {
     pub pcs: bool,
     /// Blocks may carry the values stored.
     pub values: bool,
+    /// Blocks may carry what a sampler knows of each access: see [`SampleDetail`].
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub details: bool,
     /// Whether `dependence` was looked for; where it was not, none is marked.
     pub dependence: bool,
     /// Filters that were applied and other remarks, one sentence each.
@@ -60,6 +64,7 @@ impl Default for TraceHeader {
             page_size_bytes: 4096,
             pcs: false,
             values: false,
+            details: false,
             dependence: false,
             notes: Vec::new(),
         }
@@ -152,6 +157,22 @@ pub struct Access {
     pub pc: u64,
 }
 
+/// What a sampler knows of an access besides its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SampleDetail {
+    /// Latency in the sampler's unit, core cycles on x86; zero: not known.
+    pub latency_cycles: u32,
+    /// What served it; zero: not known.
+    pub source: DataSource,
+    /// CPU that made it; `u32::MAX`: not known.
+    pub cpu: u32,
+}
+
+impl SampleDetail {
+    /// In place of a CPU: not known.
+    pub const UNKNOWN_CPU: u32 = u32::MAX;
+}
+
 /// Something other than an access, at a time on a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceEvent {
@@ -242,5 +263,17 @@ pub enum What {
     Lost {
         /// How many.
         accesses: u64,
+    },
+    /// A sampler's buffer was emptied by an interrupt, on this thread.
+    SampleInterrupt {
+        /// Samples that were in it.
+        samples: u32,
+    },
+    /// The CPU belongs to the node: known before the first sample that it made.
+    CpuNode {
+        /// CPU.
+        cpu: u32,
+        /// Node.
+        node: u32,
     },
 }

@@ -17,6 +17,8 @@ const EXEC: u8 = 8;
 const OBJECT: u8 = 9;
 const MARK: u8 = 10;
 const LOST: u8 = 11;
+const SAMPLE_INTERRUPT: u8 = 12;
+const CPU_NODE: u8 = 13;
 
 /// Appends an event: length, then what it is, so that readers can step over kinds they do not know.
 pub fn put(out: &mut Vec<u8>, event: &TraceEvent, scratch: &mut Vec<u8>) {
@@ -54,6 +56,12 @@ pub fn put(out: &mut Vec<u8>, event: &TraceEvent, scratch: &mut Vec<u8>) {
         What::Object { start, length, name } => part(OBJECT, &[*start, *length], Some(name)),
         What::Mark { id } => part(MARK, &[u64::from(*id)], None),
         What::Lost { accesses } => part(LOST, &[*accesses], None),
+        What::SampleInterrupt { samples } => {
+            part(SAMPLE_INTERRUPT, &[u64::from(*samples)], None);
+        }
+        What::CpuNode { cpu, node } => {
+            part(CPU_NODE, &[u64::from(*cpu), u64::from(*node)], None);
+        }
     }
     put_number(out, scratch.len() as u64);
     out.extend_from_slice(scratch);
@@ -88,6 +96,8 @@ pub fn take(rest: &mut Taker<'_>) -> Option<Option<TraceEvent>> {
         OBJECT => What::Object { start: t.number()?, length: t.number()?, name: name(&mut t)? },
         MARK => What::Mark { id: t.small()? },
         LOST => What::Lost { accesses: t.number()? },
+        SAMPLE_INTERRUPT => What::SampleInterrupt { samples: t.small()? },
+        CPU_NODE => What::CpuNode { cpu: t.small()?, node: t.small()? },
         _ => return Some(None),
     };
     // Bytes left over are fields that a later version added.

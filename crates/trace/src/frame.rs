@@ -210,6 +210,14 @@ pub(crate) mod section {
     pub const VALUES: u8 = 25;
     /// Times as differences, where they do not follow from `gap`.
     pub const TIMES: u8 = 26;
+    /// Latencies of samples, a number each.
+    pub const LATENCIES: u8 = 27;
+    /// The data sources that occur, eight bytes each.
+    pub const SOURCE_LIST: u8 = 28;
+    /// Positions in that list, a number each.
+    pub const SOURCES: u8 = 29;
+    /// CPUs of samples plus one, a number each; zero: not known.
+    pub const CPUS: u8 = 30;
     /// Events.
     pub const EVENTS: u8 = 40;
     /// What the recording lacks: sentences that end with a line feed.

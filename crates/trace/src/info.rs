@@ -2,12 +2,27 @@
 
 use crate::decode::Block;
 use crate::error::TraceError;
+use crate::event::{TraceEvent, What};
 use crate::frame::BlockKind;
 use crate::read::TraceReader;
 use crate::text::printable;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::io::{Read, Seek};
+use terrace_sampling::{LatencyByLevel, LevelLatency};
+
+/// `serde` asks for a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+fn lost_accesses(event: &TraceEvent) -> u64 {
+    match event.what {
+        What::Lost { accesses } => accesses.min(u64::from(u32::MAX)),
+        _ => 0,
+    }
+}
 
 /// The figures of `terrace trace info`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -37,6 +52,12 @@ pub struct Info {
     pub period: u64,
     /// Whether the accesses are samples.
     pub sampled: bool,
+    /// Samples by what served them, with latencies; empty where the trace does not say.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<LevelLatency>,
+    /// Accesses that the recorder could not keep.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lost: u64,
     /// Bytes of the file.
     pub file_bytes: u64,
     /// Whether it was written to its end and the recorder missed nothing; see `damage` too.
@@ -63,6 +84,7 @@ impl Info {
         let (mut pages, mut threads) = (HashSet::new(), HashSet::new());
         let (mut accesses, mut stores, mut events) = (0, 0, 0);
         let (mut first, mut last) = (u64::MAX, 0);
+        let (mut levels, mut lost) = (LatencyByLevel::default(), 0u64);
         let mut block = Block::new().map_err(|source| TraceError::Read { offset: 0, source })?;
         reader.rewind_to(0);
         loop {
@@ -78,12 +100,15 @@ impl Info {
             let info = block.info();
             if info.kind != BlockKind::Accesses {
                 events += block.events().len() as u64;
+                lost = lost.saturating_add(block.events().iter().map(lost_accesses).sum());
                 continue;
             }
             accesses += u64::from(info.count);
             stores += u64::from(info.stores);
             (first, last) = (first.min(info.first_time), last.max(info.last_time));
             threads.insert(info.thread);
+            let details = block.details().iter();
+            details.for_each(|detail| levels.add(detail.source, detail.latency_cycles));
             // Neighbours in time are mostly neighbours in space: asking the set is what costs.
             let mut before = u64::MAX;
             for (i, address) in block.addresses().iter().enumerate() {
@@ -115,6 +140,8 @@ impl Info {
             sampled: header.sampled || header.period == 0,
             source: header.source,
             command: header.command,
+            levels: if levels.is_silent() { Vec::new() } else { levels.levels() },
+            lost,
             file_bytes,
             complete: reader.is_complete(),
             damage,
@@ -135,6 +162,19 @@ impl Info {
         text +=
             &format!("{} pages, {} threads, {} events\n", self.pages, self.threads, self.events);
         text += &format!("{:.6} seconds of the trace's clock\n", self.seconds);
+        for level in &self.levels {
+            text += &format!("{}: {} samples", level.name(), level.samples);
+            if level.with_latency > 0 {
+                text += &format!(
+                    ", latency {} to {} cycles, mean {}",
+                    level.least_cycles, level.most_cycles, level.mean_cycles
+                );
+            }
+            text += "\n";
+        }
+        if self.lost > 0 {
+            text += &format!("{} accesses were lost\n", self.lost);
+        }
         text += &format!("{} bytes", self.file_bytes);
         if let Some(each) = self.bytes_per_access {
             text += &format!(", {each:.3} an access");

@@ -17,7 +17,7 @@
 //! | [`Block::addresses`] | `u64`, virtual address of the first byte |
 //! | [`Block::kinds`] | [`AccessDescriptor`], one byte: size, store or load, how many loads ago the address was loaded |
 //! | [`Block::gaps`] | `u32`, instructions since the thread's last access, this access's own included |
-//! | [`Block::pcs`], [`Block::values`] | only where the header says so |
+//! | [`Block::pcs`], [`Block::values`], [`Block::details`] | only where the header says so |
 //!
 //! Time is in ticks ([`TraceHeader::clock`], [`TraceHeader::ns_per_tick`]); of each access by
 //! [`Block::times_into`]. To interleave threads, open a reader a thread, or select each thread's
@@ -30,8 +30,8 @@
 //! in sentences. Whoever shows figures of a recording repeats them.
 //!
 //! ```
-//! use terrace_trace::{Access, Block, TraceHeader, TraceReader, TraceWriter};
-//! let mut writer = TraceWriter::new(Vec::new(), &TraceHeader::default())?;
+//! use terrace_trace::{Access, Block, Header, TraceReader, TraceWriter};
+//! let mut writer = TraceWriter::new(Vec::new(), &Header::default())?;
 //! for i in 0..1000 {
 //!     let access = Access { address: 0x7000_0000 + 8 * i, size: 8, gap: 3, pc: 0x40_1000, ..Access::default() };
 //!     writer.access(0, 0, &access)?;
@@ -67,7 +67,9 @@ mod write;
 
 pub use decode::Block;
 pub use error::TraceError;
-pub use event::{Access, AccessDescriptor, TraceClock, TraceEvent, TraceHeader, What};
+pub use event::{
+    Access, AccessDescriptor, SampleDetail, TraceClock, TraceEvent, TraceHeader, What,
+};
 pub use frame::{mend_checksums, BlockInfo, BlockKind, BLOCK_ACCESSES, MAGIC, VERSION};
 pub use info::Info;
 pub use read::TraceReader;

@@ -1,12 +1,13 @@
 //! A trace as lines of text, one an access or event.
 
 use crate::decode::Block;
-use crate::event::{TraceEvent, What};
+use crate::event::{SampleDetail, TraceEvent, What};
 use crate::frame::BlockKind;
 use std::fmt::Write;
+use terrace_sampling::DataSource;
 
 /// Appends a block's lines: `TIME PROCESS:THREAD load|store ADDRESS SIZE [dN] [pc=ADDRESS]
-/// [=VALUE]` for accesses, where `dN` says that the address was computed from the value loaded N
+/// [latency=CYCLES] [level=LEVEL] [cpu=CPU] [=VALUE]` for accesses, where `dN` says that the address was computed from the value loaded N
 /// loads before; `TIME PROCESS:THREAD WORD ...` for events. Stops after `most` lines and says how
 /// many it wrote.
 pub fn block_lines(block: &Block, most: u64, out: &mut String) -> u64 {
@@ -31,6 +32,9 @@ pub fn block_lines(block: &Block, most: u64, out: &mut String) -> u64 {
         if let Some(pc) = block.pcs().get(i) {
             let _ = write!(out, " pc={pc:#x}");
         }
+        if let Some(detail) = block.details().get(i) {
+            detail_words(detail, out);
+        }
         if kind.is_store() && !block.values().is_empty() {
             let (value, rest) = values.split_at(values.len().min(size as usize));
             values = rest;
@@ -51,6 +55,18 @@ pub fn block_lines(block: &Block, most: u64, out: &mut String) -> u64 {
 pub fn printable(text: &str) -> String {
     let directs = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if c.is_control() || directs(c) { '?' } else { c }).collect()
+}
+
+fn detail_words(detail: &SampleDetail, out: &mut String) {
+    if detail.latency_cycles > 0 {
+        let _ = write!(out, " latency={}", detail.latency_cycles);
+    }
+    if detail.source != DataSource::default() {
+        let _ = write!(out, " level={}", detail.source.level().name().replace(' ', "-"));
+    }
+    if detail.cpu != SampleDetail::UNKNOWN_CPU {
+        let _ = write!(out, " cpu={}", detail.cpu);
+    }
 }
 
 fn event_line(event: &TraceEvent, out: &mut String) {
@@ -77,6 +93,8 @@ fn event_line(event: &TraceEvent, out: &mut String) {
         }
         What::Mark { id } => write!(out, "mark {id}"),
         What::Lost { accesses } => write!(out, "lost {accesses}"),
+        What::SampleInterrupt { samples } => write!(out, "sample-interrupt {samples}"),
+        What::CpuNode { cpu, node } => write!(out, "cpu-node {cpu} {node}"),
     };
     out.push('\n');
 }

@@ -2,7 +2,7 @@
 
 use crate::encode::{AccessRow, BlockBuilder, EncodedAccess};
 use crate::error::TraceError;
-use crate::event::{Access, TraceClock, TraceEvent, TraceHeader};
+use crate::event::{Access, SampleDetail, TraceClock, TraceEvent, TraceHeader};
 use crate::events;
 use crate::frame::{BlockKind, BLOCK_ACCESSES, BLOCK_EVENTS, MAGIC, MOST_HEADER, VERSION};
 use crate::omissions::Omissions;
@@ -270,6 +270,29 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
+    /// Adds a sample. For traces whose header says `details`: there every access must come this
+    /// way.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::access_at`]; [`TraceError::Unfit`] for a header without `details`.
+    pub fn sample(
+        &mut self,
+        process: u32,
+        thread: u32,
+        access: &Access,
+        time: u64,
+        detail: &SampleDetail,
+    ) -> Result<(), TraceError> {
+        if !self.header.details {
+            return Err(TraceError::Unfit("details of a sample where the header has none"));
+        }
+        self.access_at(process, thread, access, time)?;
+        if let Some((_, open)) = &mut self.current {
+            open.builder.push_detail(detail);
+        }
+        Ok(())
+    }
+
     /// A thread's time goes on although it executes nothing.
     ///
     /// # Errors
@@ -378,7 +401,8 @@ impl<W: Write> TraceWriter<W> {
         W: Seek,
     {
         let old = &self.header;
-        let alike = (old.clock, old.pcs, old.values) == (header.clock, header.pcs, header.values);
+        let columns = |h: &TraceHeader| (h.clock, h.pcs, h.values, h.details);
+        let alike = columns(old) == columns(header);
         if !alike {
             return Err(TraceError::Unfit("another clock or other columns at its end"));
         }

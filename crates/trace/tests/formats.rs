@@ -5,10 +5,11 @@
 
 use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
-use terrace_trace::import::{import, ImportError, Imported, RecordingFormat};
+use terrace_sampling::DataSource;
+use terrace_trace::import::{import, import_perf_data, ImportError, Imported, RecordingFormat};
 use terrace_trace::{
-    block_lines, Access, Block, BlockKind, Info, TraceClock, TraceError, TraceEvent, TraceHeader,
-    TraceReader, TraceWriter, What,
+    block_lines, Access, Block, BlockKind, Info, SampleDetail, TraceClock, TraceError, TraceEvent,
+    TraceHeader, TraceReader, TraceWriter, What,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -313,8 +314,8 @@ fn lackey_perf_and_damo_are_read() {
                 prog 10/12 [001] 4.000001: 1 cpu/mem-stores/P: 7f40 4014 main\nnoise\n";
     let (accesses, skipped, lines) = read(RecordingFormat::Perf, perf);
     assert_eq!((accesses, skipped), (2, 1));
-    assert!(lines.contains("5000001000 0:0 load 0x7f00 8 pc=0x4010\n"), "{lines}");
-    assert!(lines.contains("4000001000 0:1 store 0x7f40 8 pc=0x4014\n"), "{lines}");
+    assert!(lines.contains("5000001000 0:0 load 0x7f00 8 pc=0x4010 cpu=0\n"), "{lines}");
+    assert!(lines.contains("4000001000 0:1 store 0x7f40 8 pc=0x4014 cpu=1\n"), "{lines}");
     let damo = "base_time_absolute: 8 m 59.809 s\n\nmonitoring_start:    0 ns\nmonitoring_end:   100.000 ms\n\
                 monitoring_duration:   100.000 ms\ntarget_id: 7\nnr_regions: 2\n\
                 1000-4000(  12.000 KiB):\t0\n10000-12000(   8.000 KiB):\t3\n";
@@ -467,4 +468,82 @@ fn an_event_block_stands_before_the_accesses_that_follow_it() {
         }
     }
     assert_eq!(mapped.len(), 10);
+}
+
+/// A `perf.data` file from the folder of outside data.
+fn outside(name: &str) -> Option<Vec<u8>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/perf").join(name);
+    match std::fs::read(&path) {
+        Ok(bytes) => Some(bytes),
+        Err(error) => {
+            println!("skipped: {}: {error}", path.display());
+            None
+        }
+    }
+}
+
+#[test]
+fn a_file_of_perf_keeps_latencies_and_data_sources() {
+    let Some(bytes) = outside("weight_struct.data") else { return };
+    let mut out = Cursor::new(Vec::new());
+    let read = import_perf_data(Cursor::new(bytes), &mut out).unwrap();
+    assert_eq!((read.accesses, read.skipped, read.period, read.lost), (14, 0, 10_009, 0));
+    let mut reader = TraceReader::open(Cursor::new(out.get_ref())).unwrap();
+    let info = Info::of(&mut reader).unwrap();
+    let levels: Vec<(String, u64)> = info.levels.iter().map(|l| (l.name(), l.samples)).collect();
+    let expected = [("L1", 4), ("LFB", 5), ("L2", 1), ("L3", 4)];
+    assert_eq!(levels, expected.map(|(name, n)| (name.to_owned(), n)));
+    let least = info.levels.iter().map(|l| l.least_cycles).min();
+    let most = info.levels.iter().map(|l| l.most_cycles).max();
+    assert_eq!((least, most, info.loads, info.sampled), (Some(70), Some(249), 14, true));
+    assert!(info.complete && info.text().contains("LFB: 5 samples, latency "), "{}", info.text());
+    assert!(info.command.join(" ").contains("perf"), "{:?}", info.command);
+    let mut block = Block::new().unwrap();
+    let mut text = String::new();
+    reader.rewind_to(0);
+    while reader.next_block(&mut block).unwrap() {
+        block_lines(&block, u64::MAX, &mut text);
+    }
+    let first = text.lines().find(|line| line.contains("load 0xffffc36a5ba4ba40")).unwrap();
+    assert!(first.contains("latency=71 level=L1 cpu="), "{first}");
+}
+
+#[test]
+fn a_file_of_perf_without_addresses_says_so() {
+    let Some(bytes) = outside("throttle.data") else { return };
+    let error = import_perf_data(Cursor::new(bytes), Cursor::new(Vec::new())).unwrap_err();
+    let expected = "none of 14980 samples has a data address";
+    assert!(error.to_string().starts_with(expected), "{error}");
+}
+
+#[test]
+fn details_of_samples_are_kept_and_damage_in_them_is_found() {
+    let header =
+        TraceHeader { clock: TraceClock::Nanoseconds, details: true, ..TraceHeader::default() };
+    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
+    let detail = |i: u64| SampleDetail {
+        latency_cycles: (i * 37 % 1000) as u32,
+        source: DataSource(i % 5 * 0x102_6810_0142),
+        cpu: if i % 7 == 0 { SampleDetail::UNKNOWN_CPU } else { i as u32 % 7 },
+    };
+    for i in 0..40_000 {
+        let access = Access { address: i * 64, size: 8, ..Access::default() };
+        writer.sample(0, 0, &access, i * 10, &detail(i)).unwrap();
+    }
+    let interrupt = What::SampleInterrupt { samples: 42 };
+    writer.event(&TraceEvent { time: 9, process: 0, thread: 0, what: interrupt.clone() }).unwrap();
+    let bytes = writer.finish().unwrap();
+    let mut reader = open(&bytes).unwrap();
+    let mut block = Block::new().unwrap();
+    let (mut kept, mut events) = (Vec::new(), Vec::new());
+    while reader.next_block(&mut block).unwrap() {
+        kept.extend_from_slice(block.details());
+        events.extend(block.events().iter().map(|event| event.what.clone()));
+    }
+    assert_eq!(kept, (0..40_000).map(detail).collect::<Vec<_>>());
+    assert_eq!(events, [interrupt]);
+    let plain = TraceHeader { clock: TraceClock::Nanoseconds, ..TraceHeader::default() };
+    let mut writer = TraceWriter::new(Vec::new(), &plain).unwrap();
+    let refused = writer.sample(0, 0, &Access::default(), 1, &detail(1));
+    assert!(matches!(refused, Err(TraceError::Unfit(_))));
 }

@@ -8,7 +8,8 @@ use toml::{Table, Value};
 const LAW: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("machine", &["types"]),
-    ("trace", &["types"]),
+    ("sampling", &["types"]),
+    ("trace", &["types", "sampling"]),
     ("cache", &["types"]),
     ("device", &["types", "machine"]),
     ("fabric", &["types"]),
@@ -30,7 +31,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("alloc", &["types", "machine", "policy", "sys", "topology", "migrate"]),
     ("far", &["types", "machine", "policy", "sys"]),
     ("gpu", &["types", "sys"]),
-    ("report", &["types", "trace", "engine"]),
+    ("report", &["types", "trace", "engine", "sampling"]),
     ("lab", &["types", "machine", "model", "report"]),
     ("guest", &["types", "sys"]),
     ("lab/plugin", &["types", "machine", "model"]),
@@ -81,7 +82,7 @@ const LAW: &[(&str, &[&str])] = &[
         "fuzz",
         &[
             "types", "machine", "topology", "engine", "trace", "report", "workload", "alloc",
-            "gpu", "device", "vertex",
+            "gpu", "device", "vertex", "sampling",
         ],
     ),
 ];

@@ -7,10 +7,13 @@
 
 mod objects;
 mod pages;
+mod samples;
 mod show;
 
 use objects::Objects;
 use pages::PageUses;
+pub use samples::SampleStudy;
+use samples::SampleSums;
 use std::io::{Read, Seek};
 use terrace_trace::{Block, BlockKind, TraceError, TraceHeader, TraceReader};
 
@@ -73,6 +76,8 @@ pub struct RecordingSummary {
     pub objects: Vec<ObjectUses>,
     /// Whether the trace was written to its end and its recorder missed nothing.
     pub complete: bool,
+    /// What the samples say besides, if the accesses are samples.
+    pub samples: Option<SampleStudy>,
     /// Why it is not complete: damage that was left out, and what the recorder knew to be missing.
     pub damage: Vec<String>,
     /// The heat map's numbers, as the page's script takes them.
@@ -137,14 +142,17 @@ impl RecordingSummary {
         let mut reuse = Reuse { count: [0; SPANS + 1], sum: [0.0; SPANS + 1] };
         let (mut total, mut threads) = (Uses::default(), std::collections::HashSet::new());
         let mut times = Vec::new();
+        let mut samples = SampleSums::default();
         each_block(reader, Some(&mut damage), |block| {
             if block.info().kind == BlockKind::Events {
                 block.events().iter().for_each(|event| objects.take(event));
+                block.events().iter().for_each(|event| samples.take_event(event));
                 return;
             }
             block.times_into(&mut times);
             let process = block.info().process;
             threads.insert(block.info().thread);
+            samples.take_block(block);
             for ((address, kind), time) in block.addresses().iter().zip(block.kinds()).zip(&times) {
                 let column = clock.column(*time);
                 let page = pages.find(process, address >> shift);
@@ -183,6 +191,7 @@ impl RecordingSummary {
             by_page,
             working_set: if total.all() > 0 { curve.collect() } else { Vec::new() },
             objects: objects.finish(),
+            samples: header.sampled.then(|| samples.finish(&header)),
             complete: reader.is_complete(),
             damage,
             heat,

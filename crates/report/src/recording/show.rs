@@ -30,6 +30,9 @@ impl RecordingSummary {
         self.warnings(&mut body);
         self.tiles(&mut body);
         if self.total.all() > 0 {
+            if let Some(samples) = &self.samples {
+                samples.html(&self.by_page, &mut body);
+            }
             self.over_time(&mut body);
             self.heat_map(&mut body);
             self.by_page(&mut body);
@@ -329,6 +332,9 @@ impl RecordingSummary {
                 clean(&name_end(&object.name, 60))
             );
         }
+        if let Some(samples) = &self.samples {
+            samples.text(&self.by_page, &mut out);
+        }
         for note in self.damage.iter().chain(&self.header.notes) {
             put!(&mut out, "note: {}\n", clean(note));
         }
@@ -355,6 +361,7 @@ impl RecordingSummary {
             "columns": self.columns.iter().map(uses).collect::<Vec<_>>(),
             "working_set": self.working_set.iter().map(|(s, b)| json!([s, b])).collect::<Vec<_>>(),
             "objects": self.objects.iter().map(|o| json!({ "name": o.name, "uses": uses(&o.uses) })).collect::<Vec<_>>(),
+            "samples": self.samples.as_ref().map(|s| s.json(&self.by_page)),
             "notes": self.header.notes,
         })
     }
@@ -380,7 +387,7 @@ fn short(n: f64) -> String {
 }
 
 /// A span of time with one or two digits.
-fn span(s: f64) -> String {
+pub(super) fn span(s: f64) -> String {
     let (value, unit) = match s {
         s if s >= 1.0 => (s, "s"),
         s if s >= 1e-3 => (s * 1e3, "ms"),

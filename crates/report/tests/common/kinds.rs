@@ -4,7 +4,8 @@ use crate::common::{comparison, journal};
 use serde_json::{json, Value};
 use std::io::Cursor;
 use terrace_report::{FarHeader, FarSample};
-use terrace_trace::{Access, TraceEvent, TraceHeader, TraceWriter, What};
+use terrace_sampling::{AccessLocality, DataSource, MemoryLevel, MemoryOperation};
+use terrace_trace::{Access, SampleDetail, TraceClock, TraceEvent, TraceHeader, TraceWriter, What};
 
 /// Pages by name.
 pub fn pages() -> Vec<(&'static str, String)> {
@@ -20,6 +21,7 @@ pub fn pages() -> Vec<(&'static str, String)> {
         ("far", shown(&far())),
         ("probe", shown(&probe().to_string())),
         ("recording", recording()),
+        ("samples", shown_recording(sampled())),
     ]
 }
 
@@ -153,8 +155,65 @@ fn recording() -> String {
         }
         writer.finish()
     };
-    match write().map(|bytes| terrace_report::read_recording(Cursor::new(bytes))) {
-        Ok(Ok(document)) => document.to_html(),
-        other => panic!("{other:?}"),
+    match write() {
+        Ok(bytes) => shown_recording(bytes),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn shown_recording(bytes: Vec<u8>) -> String {
+    match terrace_report::read_recording(Cursor::new(bytes)) {
+        Ok(document) => document.to_html(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Samples of two threads on two nodes: the first makes two of three; a buffer holds 42. Every page
+/// of 1500 is sampled some times, sixteen hot ones far more often. The two phases interrupt at two
+/// rates.
+fn sampled() -> Vec<u8> {
+    let header = TraceHeader {
+        source: "perf".into(),
+        command: vec!["./minife".into(), "-nx".into(), "128".into()],
+        clock: TraceClock::Nanoseconds,
+        ns_per_tick: 1.0,
+        sampled: true,
+        details: true,
+        period: 128,
+        ..TraceHeader::default()
+    };
+    let write = || -> Result<Vec<u8>, terrace_trace::TraceError> {
+        let mut writer = TraceWriter::new(Vec::new(), &header)?;
+        for (cpu, node) in [(0, 0), (1, 1)] {
+            let what = What::CpuNode { cpu, node };
+            writer.event(&TraceEvent { time: 0, process: 0, thread: 0, what })?;
+        }
+        let (mut x, mut time) = (1u64, 0);
+        for i in 0..12_600u64 {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (chance, thread) = (x >> 33, u32::from(i % 3 == 2));
+            let page = if chance % 10 == 0 { chance % 16 } else { chance % 1500 };
+            let level =
+                [MemoryLevel::L2, MemoryLevel::Ram, MemoryLevel::Ram][(chance % 3) as usize];
+            let locality = if thread == 0 { AccessLocality::Local } else { AccessLocality::Remote };
+            let detail = SampleDetail {
+                latency_cycles: if level == MemoryLevel::L2 { 14 } else { 250 }
+                    + chance as u32 % 40,
+                source: DataSource::new(MemoryOperation::Load, level, locality),
+                cpu: thread,
+            };
+            time += if i < 6300 { 9_000 } else { 15_000 };
+            let access = Access { address: (page << 12) + 64, size: 8, ..Access::default() };
+            writer.sample(0, thread, &access, time, &detail)?;
+            if i % 42 == 41 {
+                let what = What::SampleInterrupt { samples: 42 };
+                writer.event(&TraceEvent { time, process: 0, thread: 0, what })?;
+            }
+        }
+        writer.finish()
+    };
+    match write() {
+        Ok(bytes) => bytes,
+        Err(error) => panic!("{error}"),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{class, LINE};
 use crate::error::TraceError;
+use crate::event::SampleDetail;
 use crate::frame::{section, BLOCK_ACCESSES};
 use crate::pack::{put_number, zigzag, Packer};
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ pub struct ColumnEncoder {
     pub values: Vec<u8>,
     pub times: Vec<u8>,
     pub time_last: u64,
+    pub details: DetailColumns,
     /// Smallest and largest explicit time.
     pub time_range: Option<(u64, u64)>,
 }
@@ -49,6 +51,7 @@ impl Default for ColumnEncoder {
             values: Vec::new(),
             times: Vec::new(),
             time_last: 0,
+            details: DetailColumns::default(),
             time_range: None,
         }
     }
@@ -78,7 +81,7 @@ impl ColumnEncoder {
         }
         packer.section(section::VALUES, &self.values)?;
         packer.section(section::TIMES, &self.times)?;
-        Ok(())
+        self.details.pack(packer)
     }
 
     /// Empties them.
@@ -93,6 +96,45 @@ impl ColumnEncoder {
         self.steps.used = [0; 4];
         (self.jump_at, self.odd_at, self.time_last) = (0, 0, 0);
         self.time_range = None;
+        self.details.clear();
+    }
+}
+
+/// What a sampler knows of each access, as columns.
+#[derive(Debug, Default)]
+pub struct DetailColumns {
+    latencies: Vec<u8>,
+    source_list: Vec<u8>,
+    source_codes: HashMap<u64, u64>,
+    sources: Vec<u8>,
+    cpus: Vec<u8>,
+}
+
+impl DetailColumns {
+    /// Adds those of one access.
+    pub fn push(&mut self, detail: &SampleDetail) {
+        put_number(&mut self.latencies, u64::from(detail.latency_cycles));
+        let next = self.source_codes.len() as u64;
+        let code = *self.source_codes.entry(detail.source.0).or_insert(next);
+        if code == next {
+            self.source_list.extend_from_slice(&detail.source.0.to_le_bytes());
+        }
+        put_number(&mut self.sources, code);
+        put_number(&mut self.cpus, u64::from(detail.cpu.wrapping_add(1)));
+    }
+
+    fn pack(&self, packer: &mut Packer) -> Result<(), TraceError> {
+        packer.section(section::LATENCIES, &self.latencies)?;
+        packer.section(section::SOURCE_LIST, &self.source_list)?;
+        packer.section(section::SOURCES, &self.sources)?;
+        packer.section(section::CPUS, &self.cpus)
+    }
+
+    fn clear(&mut self) {
+        [&mut self.latencies, &mut self.source_list, &mut self.sources, &mut self.cpus]
+            .into_iter()
+            .for_each(Vec::clear);
+        self.source_codes.clear();
     }
 }
 

@@ -13,7 +13,7 @@ mod row;
 pub use columns::ColumnEncoder;
 pub use row::{AccessRow, RowAccess};
 
-use crate::event::{Access, AccessDescriptor};
+use crate::event::{Access, AccessDescriptor, SampleDetail};
 use crate::frame::BLOCK_ACCESSES;
 use crate::pack::{put_number, zigzag};
 use again::Again;
@@ -337,6 +337,11 @@ impl BlockBuilder {
         }
         self.columns.pcs[0].push(code as u8);
         self.columns.pcs[1].push((code >> 8) as u8);
+    }
+
+    /// Adds what a sampler knows of the access just added.
+    pub fn push_detail(&mut self, detail: &SampleDetail) {
+        self.columns.details.push(detail);
     }
 
     /// Adds the value of the store just added.

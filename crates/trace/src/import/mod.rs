@@ -5,6 +5,9 @@
 mod damo;
 mod lackey;
 mod perf;
+mod perf_data;
+
+pub use perf_data::import_perf_data;
 
 use crate::error::TraceError;
 use crate::event::TraceHeader;
@@ -59,6 +62,18 @@ pub enum ImportError {
         /// What was looked for.
         format: RecordingFormat,
     },
+    /// A `perf.data` file cannot be read.
+    #[error(transparent)]
+    PerfData(#[from] terrace_sampling::PerfDataError),
+    /// Its samples are of no data addresses.
+    #[error(
+        "none of {samples} samples has a data address; record with perf mem record, or with \
+         perf record -d and a memory event"
+    )]
+    NoAddresses {
+        /// Samples in the file.
+        samples: u64,
+    },
     /// No line, or less than half of them, was understood: what was would mislead.
     #[error(
         "{understood} of {lines} lines are understood, and line {first} is not: {quoted}; \
@@ -92,9 +107,9 @@ pub enum ImportError {
 pub struct Imported {
     /// Accesses found.
     pub accesses: u64,
-    /// Lines read.
+    /// Lines read; of `perf.data`, samples.
     pub lines: u64,
-    /// Lines that were not understood, empty ones aside.
+    /// Lines that were not understood, empty ones aside; of `perf.data`, damaged records.
     pub skipped: u64,
     /// The first of those, counted from 1.
     pub first_skipped_line: Option<u64>,
@@ -102,6 +117,12 @@ pub struct Imported {
     pub sampled: bool,
     /// See [`TraceHeader::period`].
     pub period: u64,
+    /// Samples that the recorder lost.
+    pub lost: u64,
+    /// How often the kernel stopped an event that interrupted too often.
+    pub throttled: u64,
+    /// How often such an event went on.
+    pub unthrottled: u64,
 }
 
 /// What a line was.
@@ -205,6 +226,7 @@ pub fn import<W: Write + Seek>(
         first_skipped_line: tally.first_unknown.as_ref().map(|(number, _)| *number),
         sampled: header.sampled,
         period: header.period,
+        ..Imported::default()
     };
     tally.judge(format)?;
     writer.finish_with_header(&header)?.flush()?;

@@ -13,10 +13,11 @@
 
 use super::{hex, Importer, Line};
 use crate::error::TraceError;
-use crate::event::{Access, TraceClock, TraceEvent, TraceHeader, What};
+use crate::event::{Access, SampleDetail, TraceClock, TraceEvent, TraceHeader, What};
 use crate::write::TraceWriter;
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
+use terrace_sampling::{DataSource, MemoryOperation};
 
 /// Highest thread number that is believed (`PID_MAX_LIMIT`, `include/linux/threads.h`).
 const MOST_TID: i32 = 4 << 20;
@@ -31,6 +32,7 @@ struct Waiting {
     thread: u32,
     time: u64,
     access: Access,
+    detail: SampleDetail,
 }
 
 /// Processes and threads seen, and what is to be said of all samples.
@@ -50,16 +52,6 @@ pub struct Perf {
     no_process: u64,
 }
 
-/// What an access did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Load,
-    Store,
-    /// Fetches of instructions and prefetches, which are no access of the program.
-    Neither,
-    Unknown,
-}
-
 #[derive(Debug, PartialEq, Eq)]
 struct Sample<'a> {
     pid: Option<i32>,
@@ -67,7 +59,12 @@ struct Sample<'a> {
     time: u64,
     period: Option<u64>,
     event: &'a str,
-    direction: Direction,
+    operation: MemoryOperation,
+    cpu: Option<u32>,
+    /// 0: not on this line.
+    source: DataSource,
+    /// 0: not on this line.
+    latency_cycles: u32,
     /// 0: the sample has none.
     address: u64,
     /// 0: not on this line.
@@ -99,7 +96,9 @@ impl<W: Write> Importer<W> for Perf {
         };
         self.write_waiting(writer)?;
         self.in_chain = sample.pc == 0;
-        if sample.address == 0 || sample.direction == Direction::Neither {
+        let neither =
+            [MemoryOperation::Fetch, MemoryOperation::Prefetch].contains(&sample.operation);
+        if sample.address == 0 || neither {
             return Ok(Line::Record(0));
         }
         self.note(&sample);
@@ -112,10 +111,15 @@ impl<W: Write> Importer<W> for Perf {
             let what = What::ThreadStart { pid, tid: sample.tid };
             writer.event(&TraceEvent { time: sample.time, process, thread, what })?;
         }
-        let store = sample.direction == Direction::Store;
+        let store = sample.operation == MemoryOperation::Store;
         let access =
             Access { address: sample.address, size: 8, store, pc: sample.pc, ..Access::default() };
-        self.waiting = Some(Waiting { process, thread, time: sample.time, access });
+        let detail = SampleDetail {
+            latency_cycles: sample.latency_cycles,
+            source: sample.source,
+            cpu: sample.cpu.unwrap_or(SampleDetail::UNKNOWN_CPU),
+        };
+        self.waiting = Some(Waiting { process, thread, time: sample.time, access, detail });
         Ok(Line::Record(1))
     }
 
@@ -149,6 +153,7 @@ impl<W: Write> Importer<W> for Perf {
             period: if all { u64::try_from(mean).unwrap_or(u64::MAX) } else { 0 },
             sampled: true,
             pcs: true,
+            details: true,
             notes,
             ..TraceHeader::default()
         }
@@ -169,7 +174,7 @@ impl Perf {
 
     fn write_waiting<W: Write>(&mut self, writer: &mut TraceWriter<W>) -> Result<(), TraceError> {
         match self.waiting.take() {
-            Some(w) => writer.access_at(w.process, w.thread, &w.access, w.time),
+            Some(w) => writer.sample(w.process, w.thread, &w.access, w.time, &w.detail),
             None => Ok(()),
         }
     }
@@ -178,7 +183,7 @@ impl Perf {
         self.samples += 1;
         self.with_period += u64::from(sample.period.is_some());
         self.period_sum += u128::from(sample.period.unwrap_or(0));
-        self.no_direction += u64::from(sample.direction == Direction::Unknown);
+        self.no_direction += u64::from(sample.operation == MemoryOperation::Unknown);
         self.no_process += u64::from(sample.pid.is_none());
         let name = || sample.event.chars().filter(|c| !c.is_control()).take(MOST_EVENT_NAME);
         if self.events.len() < MOST_EVENTS {
@@ -193,7 +198,7 @@ fn parse(line: &str) -> Parsed<'_> {
         let Some(time) = word.strip_suffix(':').and_then(nanos) else { continue };
         // A command's name may look like a time: a real one has a thread before it, and behind it
         // an event.
-        let Some((pid, tid)) = ids(&words[..at]) else { continue };
+        let Some((pid, tid, cpu)) = ids(&words[..at]) else { continue };
         let mut rest = &words[at + 1..];
         let period = rest.first().and_then(|word| word.parse::<u64>().ok());
         if period.is_some() {
@@ -204,19 +209,23 @@ fn parse(line: &str) -> Parsed<'_> {
             [event, address, rest @ ..] if event.len() > 1 && event.ends_with(':') => {
                 let Some(address) = hex(address) else { continue };
                 let event = event.trim_end_matches(':');
-                let (source, rest) = data_source(rest);
-                let direction = match source {
-                    None | Some(Direction::Unknown) => direction_of(event),
-                    Some(direction) => direction,
+                let (found, source, rest) = data_source(rest);
+                let operation = match found {
+                    MemoryOperation::Unknown => operation_of(event),
+                    known => known,
                 };
                 let pc = instruction(rest).unwrap_or(0);
+                let latency_cycles = latency(rest);
                 return Parsed::Sample(Sample {
                     pid,
                     tid,
                     time,
                     period,
                     event,
-                    direction,
+                    operation,
+                    cpu,
+                    source,
+                    latency_cycles,
                     address,
                     pc,
                 });
@@ -227,55 +236,70 @@ fn parse(line: &str) -> Parsed<'_> {
     Parsed::Unknown
 }
 
-/// The thread, and its process where named, at the end of the words before the time: `PID/TID` or
-/// `TID`, then perhaps a CPU in brackets.
-fn ids(before: &[&str]) -> Option<(Option<i32>, i32)> {
+/// The thread, and its process and CPU where named, at the end of the words before the time:
+/// `PID/TID` or `TID`, then perhaps a CPU in brackets.
+fn ids(before: &[&str]) -> Option<(Option<i32>, i32, Option<u32>)> {
     let (last, rest) = before.split_last()?;
-    let is_cpu = last
+    let cpu = last
         .strip_prefix('[')
         .and_then(|cpu| cpu.strip_suffix(']'))
-        .is_some_and(|cpu| !cpu.is_empty() && cpu.bytes().all(|b| b.is_ascii_digit()));
-    let ids = if is_cpu { rest.last()? } else { last };
+        .filter(|cpu| !cpu.is_empty() && cpu.bytes().all(|b| b.is_ascii_digit()));
+    let ids = if cpu.is_some() { rest.last()? } else { last };
+    let cpu = cpu.and_then(|cpu| cpu.parse().ok());
     let number = |text: &str| text.parse::<i32>().ok().filter(|n| (-1..=MOST_TID).contains(n));
     match ids.split_once('/') {
-        Some((pid, tid)) => Some((Some(number(pid)?), number(tid)?)),
-        None => Some((None, number(ids)?)),
+        Some((pid, tid)) => Some((Some(number(pid)?), number(tid)?, cpu)),
+        None => Some((None, number(ids)?, cpu)),
     }
 }
 
-/// What the data source says that the access did, where it is there, and the words behind it
+/// What the data source says that the access did, the source itself, and the words behind it
 /// (`perf_script__meminfo_scnprintf`, `tools/perf/util/mem-events.c`). It is a number and its
 /// parts in words, each behind a bar; the last part is `BLK`, before Linux 5.12 `LCK`.
-fn data_source<'a, 'b>(words: &'b [&'a str]) -> (Option<Direction>, &'b [&'a str]) {
+fn data_source<'a, 'b>(words: &'b [&'a str]) -> (MemoryOperation, DataSource, &'b [&'a str]) {
     let Some(begin) = words.iter().position(|word| word.starts_with("|OP")) else {
-        return (None, words);
+        return (MemoryOperation::Unknown, DataSource::default(), words);
     };
+    // Its number stands before its words.
+    let number = begin.checked_sub(1).and_then(|at| hex(words[at])).unwrap_or(0);
     let op = words.get(begin + 1).and_then(|word| word.split('|').next()).unwrap_or("");
-    let direction = match op {
-        "LOAD" => Direction::Load,
-        "STORE" => Direction::Store,
-        "PFETCH" | "EXEC" => Direction::Neither,
-        _ => Direction::Unknown,
+    let operation = match op {
+        "LOAD" => MemoryOperation::Load,
+        "STORE" => MemoryOperation::Store,
+        "PFETCH" => MemoryOperation::Prefetch,
+        "EXEC" => MemoryOperation::Fetch,
+        _ => MemoryOperation::Unknown,
     };
     let parts = &words[begin..];
     let last = ["BLK", "LCK"].into_iter().find_map(|name| {
         // A part begins in the word that ends the one before: `No|BLK`.
         parts.iter().position(|word| word.rsplit('|').next() == Some(name) && word.contains('|'))
     });
-    let Some(last) = last else { return (Some(direction), &[]) };
+    let Some(last) = last else { return (operation, DataSource(number), &[]) };
     let rest = &parts[last + 1..];
     let values =
         rest.iter().take_while(|w| matches!(**w, "N/A" | "Data" | "Addr" | "Yes" | "No")).count();
-    (Some(direction), &rest[values..])
+    (operation, DataSource(number), &rest[values..])
+}
+
+/// The weight: a decimal number behind the data source that is followed by the instruction's
+/// address, which is longer.
+fn latency(words: &[&str]) -> u32 {
+    match words {
+        [weight, next, ..] if hex(next).is_some_and(|n| n > u64::from(u32::MAX >> 12)) => {
+            weight.parse().unwrap_or(0)
+        }
+        _ => 0,
+    }
 }
 
 /// What an event's name says that its accesses do.
-fn direction_of(event: &str) -> Direction {
+pub(super) fn operation_of(event: &str) -> MemoryOperation {
     let event = event.to_ascii_lowercase();
     match (event.contains("load"), event.contains("store")) {
-        (true, false) => Direction::Load,
-        (false, true) => Direction::Store,
-        _ => Direction::Unknown,
+        (true, false) => MemoryOperation::Load,
+        (false, true) => MemoryOperation::Store,
+        _ => MemoryOperation::Unknown,
     }
 }
 
@@ -336,7 +360,10 @@ mod tests {
             time: 12_000_345_000,
             period: Some(1000),
             event: "cpu/mem-stores/P",
-            direction: Direction::Store,
+            operation: MemoryOperation::Store,
+            cpu: Some(1),
+            source: DataSource::default(),
+            latency_cycles: 0,
             address: 0x7f12_ab34_0010,
             pc: 0x55_aa10,
         };
@@ -348,7 +375,10 @@ mod tests {
             time: 500_000_000,
             period: None,
             event: "cpu/mem-loads,ldlat=30/P",
-            direction: Direction::Load,
+            operation: MemoryOperation::Load,
+            cpu: None,
+            source: DataSource::default(),
+            latency_cycles: 0,
             address: 0xffff,
             pc: 0,
         };
@@ -383,27 +413,37 @@ mod tests {
         let at = |source: &str, rest: &str| {
             let line = line(source, rest);
             let sample = sample(&line);
-            (sample.direction, sample.pc)
+            (sample.operation, sample.pc)
         };
         let new = "5080144 |OP STORE|LVL L3 hit|SNP N/A|TLB L1 or L2 hit|LCK No|BLK  N/A";
         let old = "68100142 |OP LOAD|LVL L1 hit|SNP None|TLB L1 or L2 hit|LCK Yes";
-        assert_eq!(at(new, "57 55d0a41b2c10 f+0x1 (a)"), (Direction::Store, 0x55d0_a41b_2c10));
-        assert_eq!(at(new, "55d0a41b2c10"), (Direction::Store, 0x55d0_a41b_2c10));
-        assert_eq!(at(old, "57 55d0a41b2c10 add (a)"), (Direction::Load, 0x55d0_a41b_2c10));
-        assert_eq!(at(old, "4010 [unknown] ([unknown])"), (Direction::Load, 0x4010));
-        assert_eq!(at(old, ""), (Direction::Load, 0));
-        assert_eq!(at("1 |OP N/A|LVL N/A|SNP N/A|TLB N/A|LCK N/A", "9").0, Direction::Unknown);
+        assert_eq!(
+            at(new, "57 55d0a41b2c10 f+0x1 (a)"),
+            (MemoryOperation::Store, 0x55d0_a41b_2c10)
+        );
+        assert_eq!(at(new, "55d0a41b2c10"), (MemoryOperation::Store, 0x55d0_a41b_2c10));
+        assert_eq!(at(old, "57 55d0a41b2c10 add (a)"), (MemoryOperation::Load, 0x55d0_a41b_2c10));
+        assert_eq!(at(old, "4010 [unknown] ([unknown])"), (MemoryOperation::Load, 0x4010));
+        assert_eq!(at(old, ""), (MemoryOperation::Load, 0));
+        let whole = line(new, "57 55d0a41b2c10 f+0x1 (a)");
+        let kept = sample(&whole);
+        assert_eq!((kept.source, kept.latency_cycles), (DataSource(0x508_0144), 57));
+        assert_eq!(sample(&line(new, "55d0a41b2c10 f+0x1 (a)")).latency_cycles, 0);
+        assert_eq!(
+            at("1 |OP N/A|LVL N/A|SNP N/A|TLB N/A|LCK N/A", "9").0,
+            MemoryOperation::Unknown
+        );
         assert_eq!(
             at("1 |OP EXEC|LVL L1 hit|SNP N/A|LCK No|BLK Data Addr", "9"),
-            (Direction::Neither, 9)
+            (MemoryOperation::Fetch, 9)
         );
     }
 
     #[test]
     fn what_an_event_is_called_tells_less() {
-        assert_eq!(direction_of("cpu/mem-loads,ldlat=30/P"), Direction::Load);
-        assert_eq!(direction_of("mem_inst_retired.all_stores:p"), Direction::Store);
-        assert_eq!(direction_of("arm_spe/load_filter=1,store_filter=1/"), Direction::Unknown);
-        assert_eq!(direction_of("page-faults"), Direction::Unknown);
+        assert_eq!(operation_of("cpu/mem-loads,ldlat=30/P"), MemoryOperation::Load);
+        assert_eq!(operation_of("mem_inst_retired.all_stores:p"), MemoryOperation::Store);
+        assert_eq!(operation_of("arm_spe/load_filter=1,store_filter=1/"), MemoryOperation::Unknown);
+        assert_eq!(operation_of("page-faults"), MemoryOperation::Unknown);
     }
 }
