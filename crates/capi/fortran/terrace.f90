@@ -1,7 +1,8 @@
 ! Fortran 2008 interface of libterrace, over its C interface. SPDX-License-Identifier: Apache-2.0 OR MIT
 !
-! Handles are type(c_ptr). Functions return 0 or a negative code; terrace_error_text() has the last error in full.
-! terrace_allocate makes an array pointer in the memory asked for; give it back with terrace_deallocate.
+! Handles are type(c_ptr). Functions return 0 or a negative code; terrace_error_text() returns the last
+! error in full. terrace_allocate makes an array pointer in memory with the given attributes; free it with
+! terrace_deallocate.
 module terrace
   use, intrinsic :: iso_c_binding
   implicit none

@@ -1,12 +1,15 @@
 // terrace.hpp: C++17 over terrace.h; header only. SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-//   terrace::memory        the handle, RAII; terrace::attributes: what to ask for; terrace::report: what a commit did
+//   terrace::memory        the handle, RAII
+//   terrace::attributes    attributes of an allocation
+//   terrace::report        the outcome of a commit
 //   terrace::resource      std::pmr::memory_resource over attributes
-//   terrace::allocator<T>  for containers; keeps memory and attributes
-//   terrace::stage         blocks of slow data through fast memory, by a callable
-//   terrace::far_array<T>  elements larger than their DRAM, the rest compressed or on a disk
+//   terrace::allocator<T>  allocator for containers; keeps memory and attributes
+//   terrace::stage         processes slow data block by block through fast memory, by a callable
+//   terrace::far_array<T>  an array larger than its DRAM, with the rest compressed or on a disk
 //
-// Errors are terrace::error (with the code and the full text); allocators throw std::bad_alloc for want of room.
+// Errors are terrace::error, with the code and the full text. Allocators throw std::bad_alloc when
+// memory runs out.
 #ifndef TERRACE_HPP
 #define TERRACE_HPP
 
@@ -41,7 +44,7 @@ inline void check(int code) {
     if (code < 0) throw error(code);
 }
 
-// What an allocation asks for. Copies share one state, which therefore is not changed once it is shared.
+// Attributes of an allocation. Copies share one state; a shared state is not changed any more.
 class attributes {
 public:
     attributes() {
@@ -50,7 +53,7 @@ public:
         held_.reset(made, terrace_attr_destroy);
     }
 
-    // Setters return the object, so that wishes read as a chain: wish.on(0).strict().
+    // Setters return the object, so that calls can be chained: wish.on(0).strict().
     attributes &on(int class_id, int index = TERRACE_INDEX_ALL) & { return set(terrace_attr_add_class(own(), class_id, index)); }
     attributes &split(int kind) & { return set(terrace_attr_set_split(own(), kind)); }
     attributes &chunk(std::uint64_t pages) & { return set(terrace_attr_set_chunk(own(), pages)); }
@@ -62,12 +65,12 @@ public:
     attributes &pages(int size) & { return set(terrace_attr_set_pages(own(), size)); }
     attributes &lifetime(int span) & { return set(terrace_attr_set_lifetime(own(), span)); }
     attributes &whole(bool is) & { return set(terrace_attr_set_whole(own(), is ? 1 : 0)); }
-    // CUDA managed memory: brought to its GPU when it is bound.
+    // For CUDA managed memory: moves pages to their GPU when they are bound.
     attributes &prefetch(bool ahead = true) & { return set(terrace_attr_set_prefetch(own(), ahead ? 1 : 0)); }
     attributes &name(const std::string &text) & { return set(terrace_attr_set_name(own(), text.c_str())); }
 
     const terrace_attr *get() const noexcept { return held_.get(); }
-    // Two that share one state ask for the same.
+    // Two objects with one state are equal.
     friend bool operator==(const attributes &a, const attributes &b) noexcept { return a.held_ == b.held_; }
 
 private:
@@ -82,7 +85,7 @@ private:
     std::shared_ptr<terrace_attr> held_;
 };
 
-// What a commit did.
+// The outcome of a commit.
 class report {
 public:
     explicit report(terrace_report *held) : held_(held, terrace_report_destroy) {}
@@ -98,7 +101,7 @@ private:
     std::unique_ptr<terrace_report, decltype(&terrace_report_destroy)> held_;
 };
 
-// The handle. Memory of it is gone with it: let it outlive containers.
+// The handle. Its memory is freed with it, so it must outlive containers.
 class memory {
 public:
     memory() {
@@ -112,7 +115,7 @@ public:
         return at;
     }
     void free(void *at) { check(terrace_memory_free(held_.get(), at)); }
-    // Strict allocations that were refused are in the report, and are no exception.
+    // Refused strict allocations are in the report; they throw no exception.
     report commit(int scope = TERRACE_COMMIT_EPOCH) {
         terrace_report *made = nullptr;
         const int code = terrace_memory_commit(held_.get(), scope, &made);
@@ -125,7 +128,8 @@ public:
         return report(made);
     }
     int classes() const noexcept { return terrace_memory_class_count(held_.get()); }
-    // GPUs with managed memory, the indices of TERRACE_CLASS_CUDA_MANAGED; 0 where there are none, and terrace_last_error says why.
+    // Number of GPUs with managed memory, which bounds the indices of TERRACE_CLASS_CUDA_MANAGED.
+    // 0 if there are none; terrace_last_error says why.
     int gpus() const noexcept {
         const int count = terrace_memory_class_nodes(held_.get(), TERRACE_CLASS_CUDA_MANAGED);
         return count < 0 ? 0 : count;
@@ -144,14 +148,14 @@ private:
     std::unique_ptr<terrace_memory, destroy> held_;
 };
 
-// Commits what was allocated in its scope when the scope ends.
+// Commits the allocations of its scope when the scope ends.
 class epoch {
 public:
     explicit epoch(memory &m) : memory_(m) {}
     epoch(const epoch &) = delete;
     epoch &operator=(const epoch &) = delete;
     ~epoch() {
-        // Placing is an improvement, never a condition: without it the memory is there all the same.
+        // Without placement the memory is usable all the same, so errors are ignored.
         (void)terrace_memory_commit(memory_.get(), TERRACE_COMMIT_EPOCH, nullptr);
     }
 
@@ -170,12 +174,12 @@ inline void *get(terrace_memory *m, std::size_t bytes, const terrace_attr *wish)
     default: throw error(code);
     }
 }
-// The alignment of what terrace_memory_alloc returns.
+// Alignment of the memory that terrace_memory_alloc returns.
 constexpr std::size_t page = 4096;
 } // namespace detail
 
-// For std::pmr containers. Every allocation takes whole pages: put a std::pmr::monotonic_buffer_resource or a pool
-// on top for small objects.
+// For std::pmr containers. Every allocation takes whole pages. For small objects, put a
+// std::pmr::monotonic_buffer_resource or a pool on top.
 class resource : public std::pmr::memory_resource {
 public:
     resource(memory &m, attributes wish) : memory_(m.get()), wish_(std::move(wish)) {}
@@ -194,7 +198,8 @@ private:
     attributes wish_;
 };
 
-// For containers. Equal where the memory is the same: what one allocated the other may free.
+// For containers. Allocators over the same memory are equal: each may free what the other
+// allocated.
 template <class T> class allocator {
 public:
     using value_type = T;
@@ -221,7 +226,8 @@ private:
     attributes wish_;
 };
 
-// Blocks of data in slow memory through buffers on a fast node. Kernels are called by several threads at once.
+// Processes blocks of data in slow memory through buffers on a fast node. Several threads call
+// kernels at once.
 class stage {
 public:
     // Elements [first, last) of the data.
@@ -229,7 +235,7 @@ public:
         std::size_t first, last;
     };
 
-    // What gives blocks.
+    // The callable that gives blocks.
     template <class N> using given_by = std::enable_if_t<std::is_invocable_r<std::optional<block>, N &>::value>;
 
     explicit stage(std::uint32_t fast_node) {
@@ -244,20 +250,22 @@ public:
     stage &in_place(std::uint32_t all) { return set(terrace_stage_set_threads(held_.get(), TERRACE_STAGE_IN_PLACE, all, 0)); }
     stage &cpus(const std::vector<std::uint32_t> &list) { return set(terrace_stage_set_cpus(held_.get(), list.data(), list.size())); }
     stage &buffers(std::uint64_t room_bytes, std::uint32_t slots = 0) { return set(terrace_stage_set_buffers(held_.get(), room_bytes, slots)); }
-    // Kernels get their blocks where they are; pages move, not bytes.
+    // Kernels work on their blocks in place; pages move, and no bytes are copied.
     stage &keep_addresses(bool keep = true) { return set(terrace_stage_keep_addresses(held_.get(), keep)); }
     stage &work(double passes, double compute_ns_per_byte = 0) { return set(terrace_stage_set_work(held_.get(), passes, compute_ns_per_byte)); }
-    // Figures of a machine file or a preset; empty: of this machine.
+    // Figures of a machine file or a preset; if empty, of this machine.
     stage &machine(const std::string &from, std::uint32_t initiator, std::uint32_t slow) {
         return set(terrace_stage_set_machine(held_.get(), from.empty() ? nullptr : from.c_str(), initiator, slow));
     }
 
-    // Of blocks that a callable gives: how many are asked for before anything runs, how many there will be, bytes of the largest; 0: not known.
+    // Facts about blocks that a callable gives: how many to ask for before the run starts, their
+    // number, and the bytes of the largest. 0: unknown.
     stage &sequence(std::size_t ahead, std::size_t expected = 0, std::uint64_t largest_bytes = 0) {
         return set(terrace_stage_set_sequence(held_.get(), ahead, expected, largest_bytes));
     }
 
-    // kernel(number, T *part, count), whose results stay. What it throws ends the run and is thrown again here.
+    // kernel(number, T *part, count); its results are kept. An exception ends the run and is thrown
+    // again here.
     template <class T, class F> terrace_staged update(T *data, std::size_t count, const std::vector<block> &blocks, F &&kernel) {
         static_assert(std::is_trivially_copyable<T>::value, "blocks are copied as bytes");
         call<T, F> c(kernel);
@@ -276,7 +284,8 @@ public:
         return done;
     }
 
-    // Of blocks that `next` gives when there is room for them, as a std::optional<block>; what it throws ends the run too.
+    // For blocks that `next` gives as a std::optional<block> when a buffer is free. Its exceptions end
+    // the run too.
     template <class T, class N, class F, class = given_by<N>> terrace_staged update(T *data, std::size_t count, N &&next, F &&kernel) {
         static_assert(std::is_trivially_copyable<T>::value, "blocks are copied as bytes");
         call<T, F> c(kernel);
@@ -299,7 +308,7 @@ public:
     }
 
 private:
-    // Called by one thread at a time.
+    // One thread at a time calls it.
     template <class T, class N> struct giver {
         explicit giver(N &n) : next(n) {}
         static int give(terrace_block *to, void *user) {
@@ -321,7 +330,7 @@ private:
         if (b.last < b.first) throw std::invalid_argument("a block ends before it begins");
         return {b.first * sizeof(T), (b.last - b.first) * sizeof(T)};
     }
-    // An exception may not pass through the library: it waits here for the threads' end.
+    // An exception must not pass through the library, so it is kept here until the threads end.
     template <class T, class F> struct call {
         explicit call(F &k) : kernel(k) {}
         static int run(std::size_t block, void *at, std::size_t bytes, void *user) {
@@ -359,8 +368,8 @@ private:
     std::unique_ptr<terrace_stage, destroy> held_;
 };
 
-// An array of elements in far memory, all zero bytes at first; gone with the object. Ranges are of elements, `first` to before
-// `last`.
+// An array in far memory, all zero bytes at first; freed with the object. Ranges are of elements,
+// from `first` to before `last`.
 template <class T> class far_array {
 public:
     static_assert(std::is_trivially_copyable<T>::value, "elements go to a store and come back as bytes");
@@ -372,7 +381,7 @@ public:
         check(terrace_far_map(count * sizeof(T), dram_bytes, store.c_str(), &made));
         held_.reset(made);
     }
-    // The elements of a file that is there, whole ones; `writable`: what is written to them is written to the file.
+    // The whole elements of an existing file. With `writable`, changes are written to the file.
     static far_array open(const std::string &path, std::size_t dram_bytes, bool writable = false) {
         terrace_far *made = nullptr;
         std::size_t bytes = 0;
