@@ -8,7 +8,7 @@ a list of glob patterns of such files. Kinds:
   type, fn, const  an item of a module. Each use is resolved through `use` and `mod`, so that other
                    items of the same name keep theirs.
   module           a module: the file or folder moves as well.
-  variant          a variant, `Enum::Old`, of an enum defined in that file.
+  variant, assoc   `Type::old`, a variant or an associated function of a type of that file.
   method           `.old(..)`, `fn old` and `Type::old` in the files that match.
   word             every identifier `old` in the files that match, `{old}` in strings too.
 
@@ -40,7 +40,7 @@ Entry = collections.namedtuple("Entry", "old new kind where")
 
 def expand(where):
     """A file of the map as a path from the root."""
-    if os.path.exists("crates/" + where.split("/")[0] + "/Cargo.toml"):
+    if not where.startswith("lab/plugin/") and os.path.exists("crates/" + where.split("/")[0] + "/Cargo.toml"):
         crate, rest = where.split("/", 1)
         top = "" if rest.split("/")[0] in ("tests", "examples", "benches") else "src/"
         return f"crates/{crate}/{top}{rest}"
@@ -74,7 +74,7 @@ class Workspace:
             self.by_old[e.old].append(e)
         out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True)
         listed = [f for f in out.stdout.split("\n") if f and os.path.exists(f)]
-        self.text, self.tokens, self.scopes, self.crates = {}, {}, {}, {}
+        self.text, self.tokens, self.scopes, self.crates, self.owners = {}, {}, {}, {}, {}
         files = sorted(f for f in listed if f.endswith(".rs"))
         for f in files:
             self.text[f] = open(f, encoding="utf-8").read()
@@ -123,13 +123,19 @@ class Workspace:
                 continue
             elif w in ("struct", "enum", "trait", "type", "union", "fn", "const", "static", "macro_rules"):
                 at = i + 1
+                if w == "fn" and stack and stack[-1][0] in ("impl", "trait"):
+                    self.owners[f, toks[at].start()] = (stack[-1][1], current)
                 if kind(at) == "ident" and word(at) not in ("fn", "unsafe", "extern", "mut"):
                     if level:
                         current.items.setdefault(word(at), (w, set()))
                     if w in ("enum", "fn", "trait"):
                         pending = (w, word(at))
             elif w == "impl" and not (pending and pending[0] == "fn"):
-                pending = ("impl", "")
+                pending = ("impl", implemented(toks, i))
+            elif w == "Self":
+                owner = [s[1] for s in stack if s[0] in ("impl", "trait")]
+                if owner:
+                    self.owners[f, toks[i].start()] = (owner[-1], current)
             elif w == ";" and pending and pending[0] != "enum":
                 pending = None
             elif w == "{":
@@ -282,10 +288,19 @@ class Workspace:
         elif target[0] in ("member", "variant"):
             where = self.now(target[1].file)
             for e in self.entries:
-                if e.kind == "variant" and e.old == f"{target[2]}::{target[3]}":
-                    if self.now(e.where[0]) == where:
+                if e.kind in ("variant", "assoc") and self.now(e.where[0]) == where:
+                    owner, member = e.old.split("::")
+                    names = {self.type_now(where, n) for n in (owner, target[2])}
+                    if member == target[3] and len(names) == 1:
                         return e
         return None
+
+    def type_now(self, where, name):
+        """A type's name after the renames of its file."""
+        for e in self.by_old.get(name, []):
+            if e.kind == "type" and self.now(e.where[0]) == where:
+                return e.new
+        return name
 
     def now(self, path):
         """A path after the moves of the map."""
@@ -326,6 +341,7 @@ class Workspace:
                 before = ".."
             after = toks[i + 1].group() if i + 1 < len(toks) else ""
             new = everything.get(w) or self.renamed(toks, i, w, before, after, at)
+            new = new or self.associated(f, toks, i, w, before)
             if not new and w in called and (before == "fn" or before == "." or (
                     before == "::" and i > 1 and toks[i - 2].group()[0] in "ABCDEFGHIJKLMNOPQRSTUVWXYZ>")):
                 new = called[w]
@@ -369,13 +385,29 @@ class Workspace:
             return None
         if k >= 1 and toks[k - 1].group() == "$" and segs[0] == "crate":
             pass
-        if before in ("fn", "struct", "enum", "trait", "type", "union", "const", "static"):
+        pointer = before == "const" and i > 1 and toks[i - 2].group() == "*"
+        if not pointer and before in ("fn", "struct", "enum", "trait", "type", "union", "const",
+                                      "static"):
             if w in at.items and at.items[w][0] == before:
                 return self.new_name(("item", at, w), w)
             return None
         if len(segs) == 1 and w[0].islower() and after not in ("(", "::", "!"):
             return None
         return self.new_name(self.resolve(at, segs), w)
+
+    def associated(self, f, toks, i, w, before):
+        """The new name of an associated function where it is defined, or named by `Self`."""
+        owner = None
+        if before == "fn":
+            owner = self.owners.get((f, toks[i].start()))
+        elif before == "::" and i > 1 and toks[i - 2].group() == "Self":
+            owner = self.owners.get((f, toks[i - 2].start()))
+        if not owner:
+            return None
+        target = self.lookup(owner[1], owner[0])
+        if not target or target[0] != "item":
+            return None
+        return self.new_name(("member", target[1], target[2], w), w)
 
     def new_name(self, target, w):
         if target and target[0] in ("member", "variant"):
@@ -396,6 +428,21 @@ class Workspace:
             return "::".join(out)
 
         return CODE.sub(path, code)
+
+
+def implemented(toks, i):
+    """The type that an `impl` is for."""
+    depth, name = 0, ""
+    for t in toks[i + 1:]:
+        w = t.group()
+        if w == "{" or w == "where":
+            break
+        depth += {"<": 1, ">": -1}.get(w, 0)
+        if w == "for" and depth == 0:
+            name = ""
+        elif t.lastgroup == "ident" and depth == 0:
+            name = w
+    return name
 
 
 def moved(e):

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::io::Cursor;
-use terrace_trace::capture::{Capture, Filter, Totals};
+use terrace_trace::capture::{Capture, Filter, CaptureTotals};
 use terrace_trace::{TraceHeader, Info, TraceReader, TraceWriter};
 
 fuzz_target!(|data: &[u8]| {
@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((totals, bytes)) = run(&header, &filter, values, data, true) else { return };
     assert_eq!(one_by_one, Some((totals, bytes.clone())));
     let mut reader = TraceReader::open(Cursor::new(bytes)).expect("what was written can be read");
-    let info = Info::of(&mut reader).expect("all of it");
+    let info = Info::from_reader(&mut reader).expect("all of it");
     assert!(
         info.complete && info.damage.is_empty() && info.accesses == totals.kept,
         "{info:?} {totals:?}"
@@ -29,7 +29,7 @@ fn run(
     values: bool,
     data: &[u8],
     by_path: bool,
-) -> Option<(Totals, Vec<u8>)> {
+) -> Option<(CaptureTotals, Vec<u8>)> {
     let writer = TraceWriter::new(Vec::new(), header).ok()?;
     let mut capture = Capture::new(writer, filter.clone(), values);
     if !by_path {

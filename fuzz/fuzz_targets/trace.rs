@@ -31,8 +31,8 @@ fuzz_target!(|data: &[u8]| {
             Err(error) => assert!(matches!(error, TraceError::Damaged { .. })),
         }
     }
-    assert!(Info::of(&mut reader).is_ok());
-    if let Ok(recording) = RecordingSummary::of(&mut reader) {
+    assert!(Info::from_reader(&mut reader).is_ok());
+    if let Ok(recording) = RecordingSummary::from_reader(&mut reader) {
         recording.html();
         recording.text();
     }

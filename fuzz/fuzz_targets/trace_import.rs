@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
         if let Ok(read) = import(format, data, &mut out) {
             let mut reader =
                 TraceReader::open(Cursor::new(out.get_ref())).expect("what was written can be read");
-            let info = Info::of(&mut reader).expect("memory can be read");
+            let info = Info::from_reader(&mut reader).expect("memory can be read");
             assert!(info.complete && info.damage.is_empty() && info.accesses == read.accesses);
         }
     }

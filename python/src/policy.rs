@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_terrace::policy::place::{CustomPolicy, Needs};
+use terrace_terrace::policy::place::{CustomPolicy, PolicyNeeds};
 use terrace_terrace::types::{
     Decision, Move, MoveReason, Nanos, PageFlags, Pid, Plan, Request, Seed, Snapshot, Tick, Vpn,
 };
@@ -38,7 +38,7 @@ impl Failure {
 pub fn policy(function: Py<PyAny>) -> (CustomPolicy, Failure) {
     let failure = Failure::default();
     let kept = failure.clone();
-    let needs = Needs { heat: true, writes: true, ..Needs::default() };
+    let needs = PolicyNeeds { heat: true, writes: true, ..PolicyNeeds::default() };
     let step = move |snapshot: &Snapshot, now: Tick, _seed: Seed| {
         if kept.is_some() {
             return Plan::default();

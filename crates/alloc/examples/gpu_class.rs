@@ -130,7 +130,7 @@ fn wish(name: &str, priority: u32, binding: Binding) -> Attributes {
         binding,
         prefetch: true,
         split: NodeSplit::SpillOver,
-        ..Attributes::of(ClassId::CUDA_MANAGED)
+        ..Attributes::in_class(ClassId::CUDA_MANAGED)
     }
 }
 

@@ -24,7 +24,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let nodes =
         memory.classes().list.get(usize::try_from(class)?).ok_or("no such class")?.nodes.clone();
     let node = *nodes.first().ok_or("a class without nodes")?;
-    let of = |mismatch, binding| Attributes { mismatch, binding, ..Attributes::of(ClassId(class)) };
+    let of = |mismatch, binding| Attributes {
+        mismatch,
+        binding,
+        ..Attributes::in_class(ClassId(class))
+    };
 
     let held = memory.allocate(HELD, of(Mismatch::Error, Binding::Immediate))?;
     fill(held, HELD, 3);

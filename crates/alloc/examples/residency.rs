@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Asked for at once, class by class.
 fn by_class(memory: &Memory) -> Result<(), Box<dyn Error>> {
     for class in 0..memory.classes().list.len() {
-        let at = memory.allocate(Bytes::mib(8), Attributes::of(ClassId(class as i16)))?;
+        let at = memory.allocate(Bytes::mib(8), Attributes::in_class(ClassId(class as i16)))?;
         touch(at, Bytes::mib(8));
         expect(memory, &memory.describe(at)?, class, Bytes::mib(8))?;
         memory.free(at)?;

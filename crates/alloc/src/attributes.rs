@@ -150,7 +150,7 @@ impl Default for Attributes {
 impl Attributes {
     /// One class, all of its nodes.
     #[must_use]
-    pub fn of(class: ClassId) -> Self {
+    pub fn in_class(class: ClassId) -> Self {
         Self { places: vec![ClassPlacement { class, index: Index::All }], ..Self::default() }
     }
 }

@@ -85,14 +85,14 @@ impl Classes {
                 })?
             }
         };
-        Self::of(machine, by, &kernel.nodes(), variable(CLASSES).as_deref())
+        Self::from_machine(machine, by, &kernel.nodes(), variable(CLASSES).as_deref())
     }
 
     /// Those of `machine` on the nodes of `usable`, ranked by `by` or as `stated`.
     ///
     /// # Errors
     /// As [`Classes::find`].
-    pub fn of(
+    pub fn from_machine(
         machine: Machine,
         by: RankAttribute,
         usable: &[NodeId],
@@ -458,9 +458,9 @@ mod tests {
 
     fn classes(name: &str) -> (Classes, FakeKernel) {
         let machine = preset(name).unwrap();
-        let kernel = FakeKernel::of(&machine);
+        let kernel = FakeKernel::from_machine(&machine);
         let usable = kernel.nodes();
-        (Classes::of(machine, RankAttribute::Bandwidth, &usable, None).unwrap(), kernel)
+        (Classes::from_machine(machine, RankAttribute::Bandwidth, &usable, None).unwrap(), kernel)
     }
 
     fn nodes(class: &MemoryClass) -> Vec<u16> {
@@ -527,8 +527,9 @@ mod tests {
             bandwidth = "20 GB/s"
         "#;
         let machine = Machine::from_toml(text, "lopsided").unwrap();
-        let kernel = FakeKernel::of(&machine);
-        let found = Classes::of(machine, RankAttribute::Bandwidth, &kernel.nodes(), None).unwrap();
+        let kernel = FakeKernel::from_machine(&machine);
+        let found = Classes::from_machine(machine, RankAttribute::Bandwidth, &kernel.nodes(), None)
+            .unwrap();
         assert_eq!(found.list.iter().map(nodes).collect::<Vec<_>>(), [vec![0, 1], vec![2]]);
         kernel.run_on(found.machine.node(NodeId(1)).unwrap().cpus.clone());
         assert!(matches!(
@@ -544,8 +545,9 @@ mod tests {
     fn classes_can_be_stated_and_nonsense_is_named() {
         let machine = preset("knl-snc4").unwrap();
         let usable: Vec<NodeId> = (0..8).map(NodeId).collect();
-        let with =
-            |text| Classes::of(machine.clone(), RankAttribute::Bandwidth, &usable, Some(text));
+        let with = |text| {
+            Classes::from_machine(machine.clone(), RankAttribute::Bandwidth, &usable, Some(text))
+        };
         let found = with("0-3; 4,5;6-7").unwrap();
         assert_eq!(
             found.list.iter().map(nodes).collect::<Vec<_>>(),
@@ -555,7 +557,8 @@ mod tests {
         for bad in ["", ";", "x", "0-3;3", "9", "0-999999999999", "0;;1"] {
             assert!(matches!(with(bad), Err(AllocError::Environment { .. })), "{bad}");
         }
-        let none = Classes::of(machine.clone(), RankAttribute::Bandwidth, &[NodeId(99)], None);
+        let none =
+            Classes::from_machine(machine.clone(), RankAttribute::Bandwidth, &[NodeId(99)], None);
         assert!(matches!(none, Err(AllocError::NoNodes { .. })));
     }
 
@@ -563,7 +566,7 @@ mod tests {
     fn a_class_that_is_not_here_is_an_error_or_the_nearest() {
         let (found, kernel) = classes("lab-cxl");
         assert_eq!(found.rank_of(ClassId::SLOWEST), Some(found.list.len() - 1));
-        let mut wish = Attributes::of(ClassId(7));
+        let mut wish = Attributes::in_class(ClassId(7));
         let told = found.meaning(&wish, &kernel).unwrap();
         assert_eq!(told.places[0], found.list[found.list.len() - 1].nodes);
         assert!(told.notes[0].contains("no class 7"));

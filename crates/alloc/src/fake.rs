@@ -32,7 +32,7 @@ pub(crate) struct FakeKernel(Mutex<State>);
 impl FakeKernel {
     /// All nodes of a machine, all memory free; the thread may run on the CPUs of the first node
     /// with any.
-    pub fn of(machine: &Machine) -> Self {
+    pub fn from_machine(machine: &Machine) -> Self {
         let nodes = machine.nodes.iter().filter(|n| n.capacity > Bytes::ZERO);
         let free = nodes.map(|n| (n.id, n.capacity.get())).collect();
         let cpus = machine

@@ -123,7 +123,7 @@ impl Memory {
     }
 
     fn state(&self) -> Result<Inside<'_>, AllocError> {
-        Inside::of(&self.state)
+        Inside::lock(&self.state)
     }
 
     fn page(&self) -> usize {

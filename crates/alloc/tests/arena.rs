@@ -355,11 +355,11 @@ fn a_strict_move_that_fails_brings_all_back() {
     else {
         panic!("it moved")
     };
-    assert_eq!((report.moved, report.stayed.get(&Stayed::Busy)), (63, Some(&1)));
+    assert_eq!((report.moved, report.stayed.get(&StayReason::Busy)), (63, Some(&1)));
     assert_eq!(pages_of(&arena.residency().unwrap(), FAST), 64);
     assert_eq!(arena.devices(), Some(Devices::Prefer(vec![FAST])));
     let report = arena.set_device(&Devices::Only(vec![SLOW]), Strictness::Partial).unwrap();
-    assert_eq!((report.moved, report.stayed.get(&Stayed::Busy)), (63, Some(&1)));
+    assert_eq!((report.moved, report.stayed.get(&StayReason::Busy)), (63, Some(&1)));
     nodes.unstick();
     let report = arena.set_device(&Devices::Only(vec![SLOW]), Strictness::Strict).unwrap();
     assert_eq!((report.moved, report.already), (1, 63));
@@ -373,7 +373,7 @@ fn a_move_that_finds_no_room_tells_how_much_stayed() {
     fill(arena.alloc(64 * PAGE + 1).unwrap(), 64 * PAGE, 3);
     arena.residency().unwrap();
     let report = arena.set_device(&Devices::Prefer(vec![SLOW]), Strictness::Partial).unwrap();
-    assert_eq!((report.moved, report.stayed.get(&Stayed::NoRoom)), (40, Some(&24)));
+    assert_eq!((report.moved, report.stayed.get(&StayReason::NoRoom)), (40, Some(&24)));
     nodes.refuse_bind(true);
     assert!(matches!(
         arena.set_device(&Devices::Interleave(vec![FAST, SLOW]), Strictness::Partial),
@@ -438,7 +438,7 @@ fn an_asynchronous_move_can_be_watched_and_cancelled_while_allocation_goes_on() 
     }
     moving.cancel();
     let Err(MoveError::Cancelled(report)) = moving.wait() else { panic!("{:?}", moving.poll()) };
-    assert!(report.moved >= 8 && report.stayed[&Stayed::Cancelled] >= 8, "{report}");
+    assert!(report.moved >= 8 && report.stayed[&StayReason::Cancelled] >= 8, "{report}");
     assert_eq!(moving.poll(), Some(Err(MoveError::Cancelled(report))));
     let moving = arena.set_device_async(&Devices::Only(vec![SLOW]), Strictness::Strict).unwrap();
     let report = moving.wait_for(Duration::from_secs(60)).unwrap().unwrap();

@@ -109,7 +109,8 @@ fn memory_is_allocated_and_described_or_said_to_be_unknown() {
                 assert!(known == Bytes::ZERO && row.why.contains("not known"), "{row:?}");
             }
             memory.free(at).unwrap();
-            let strict = Attributes { mismatch: Mismatch::Error, ..Attributes::of(ClassId(0)) };
+            let strict =
+                Attributes { mismatch: Mismatch::Error, ..Attributes::in_class(ClassId(0)) };
             let at = memory.allocate(Bytes::mib(1), strict);
             if zones::nodes_with_memory(&Root::live()).len() == 1 {
                 memory.free(at.unwrap()).unwrap();

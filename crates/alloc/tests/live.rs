@@ -52,7 +52,7 @@ fn strict_memory_is_there_and_too_much_is_refused() {
     let strict = |name: &str| Attributes {
         mismatch: Mismatch::Error,
         name: name.into(),
-        ..Attributes::of(ClassId(-1))
+        ..Attributes::in_class(ClassId(-1))
     };
     let at = memory.allocate(Bytes::mib(16), strict("fits")).unwrap();
     let row = memory.describe(at).unwrap();

@@ -53,14 +53,14 @@ pub struct LevelCount {
 
 /// One level: one cache, or one a core.
 #[derive(Debug, Clone)]
-struct Tier {
+struct HierarchyLevel {
     spec: LevelSpec,
     caches: Vec<SetAssociativeCache>,
     prefetchers: Vec<Prefetcher>,
     count: LevelCount,
 }
 
-impl Tier {
+impl HierarchyLevel {
     #[inline(always)]
     fn at(&self, core: usize) -> usize {
         if self.spec.shared {
@@ -74,7 +74,7 @@ impl Tier {
 /// All levels.
 #[derive(Debug, Clone)]
 pub struct Hierarchy {
-    tiers: Vec<Tier>,
+    tiers: Vec<HierarchyLevel>,
     cores: usize,
     /// Levels that are private, from the first on.
     private: usize,
@@ -98,7 +98,7 @@ impl Hierarchy {
                 SetAssociativeCache::new(level.bytes, level.ways, spec.line, level.replacement)
                     .map_err(|why| HierarchyError::Level { level: index, why })?;
             let copies = if level.shared { 1 } else { spec.cores };
-            tiers.push(Tier {
+            tiers.push(HierarchyLevel {
                 spec: *level,
                 caches: vec![cache; copies],
                 prefetchers: vec![Prefetcher::default(); copies],

@@ -70,11 +70,11 @@ pub struct SetAssociativeCache {
     sets: u64,
     /// `sets - 1` where that is a mask, else zero.
     mask: u64,
-    order: Order,
+    order: ReplacementOrder,
 }
 
 #[derive(Debug, Clone)]
-enum Order {
+enum ReplacementOrder {
     Lru,
     /// Bits of each set's tree, node 1 the root.
     Tree(Vec<u64>),
@@ -101,13 +101,15 @@ impl SetAssociativeCache {
         }
         let sets = bytes / set_bytes;
         let order = match replacement {
-            Replacement::Lru => Order::Lru,
+            Replacement::Lru => ReplacementOrder::Lru,
             Replacement::TreePlru if ways.is_power_of_two() && ways <= 64 => {
-                Order::Tree(vec![0; sets as usize])
+                ReplacementOrder::Tree(vec![0; sets as usize])
             }
             Replacement::TreePlru => return Err(GeometryError::NoTree),
             // An even state would stay even in its low bits for long; any odd one will do.
-            Replacement::Random { seed } => Order::Random(seed.wrapping_mul(2).wrapping_add(1)),
+            Replacement::Random { seed } => {
+                ReplacementOrder::Random(seed.wrapping_mul(2).wrapping_add(1))
+            }
         };
         let mask = if sets.is_power_of_two() { sets - 1 } else { 0 };
         Ok(Self {
@@ -155,17 +157,17 @@ impl SetAssociativeCache {
         let old = entries[way];
         let new = (old | u64::from(add.0)) & !u64::from(clear.0);
         match &mut self.order {
-            Order::Lru => {
+            ReplacementOrder::Lru => {
                 if way > 0 {
                     shift(entries, way);
                 }
                 entries[0] = new;
             }
-            Order::Tree(trees) => {
+            ReplacementOrder::Tree(trees) => {
                 entries[way] = new;
                 point_away(&mut trees[set], self.ways, way);
             }
-            Order::Random(_) => entries[way] = new,
+            ReplacementOrder::Random(_) => entries[way] = new,
         }
         Some(LineFlags((old & FLAG_MASK) as u8))
     }
@@ -193,20 +195,20 @@ impl SetAssociativeCache {
         let entry = (line + 1) << FLAG_BITS | u64::from(flags.0);
         let empty = |set: &[u64]| set.iter().position(|e| *e == 0);
         let left = match &mut self.order {
-            Order::Lru => {
+            ReplacementOrder::Lru => {
                 // Empty ways come last.
                 let left = set[self.ways - 1];
                 shift(set, self.ways - 1);
                 set[0] = entry;
                 left
             }
-            Order::Tree(trees) => {
+            ReplacementOrder::Tree(trees) => {
                 let tree = &mut trees[number];
                 let way = empty(set).unwrap_or_else(|| pointed_at(*tree, self.ways));
                 point_away(tree, self.ways, way);
                 std::mem::replace(&mut set[way], entry)
             }
-            Order::Random(state) => {
+            ReplacementOrder::Random(state) => {
                 let way = empty(set).unwrap_or_else(|| (next(state) % self.ways as u64) as usize);
                 std::mem::replace(&mut set[way], entry)
             }
@@ -220,7 +222,7 @@ impl SetAssociativeCache {
         let flags = LineFlags((self.entries[slot] & FLAG_MASK) as u8);
         let end = slot - slot % self.ways + self.ways;
         match self.order {
-            Order::Lru => {
+            ReplacementOrder::Lru => {
                 self.entries.copy_within(slot + 1..end, slot);
                 self.entries[end - 1] = 0;
             }

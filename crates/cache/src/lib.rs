@@ -22,7 +22,7 @@ pub use hierarchy::{Hierarchy, LevelCount, MemoryTraffic, Mesi};
 pub use level::{CachedLine, LineFlags, Replacement, SetAssociativeCache};
 pub use lru::{Cache, LruOutcome, Victim};
 pub use prefetch::Prefetch;
-pub use sets::{Fetched, SetSlot, Sets, Used};
+pub use sets::{SetSlot, Sets, TagFetch, TagUse};
 pub use spec::{HierarchyError, HierarchySpec, Inclusion, LevelSpec, WritePolicy};
 
 /// Why a cache cannot be built.

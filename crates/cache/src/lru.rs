@@ -3,7 +3,7 @@
 //! Used by the lab's timing plugin for every memory access of the guest, and by the simulator for
 //! most.
 
-use crate::sets::{Fetched, Sets, Used};
+use crate::sets::{Sets, TagFetch, TagUse};
 use crate::GeometryError;
 
 /// A line that had to leave.
@@ -106,8 +106,8 @@ impl Cache {
     pub fn access(&mut self, line: u64, write: bool) -> LruOutcome {
         let (set, tag) = self.place(line);
         match self.ways.access(set, tag, write) {
-            Used::Again => LruOutcome::Hit,
-            Used::First(gone) => {
+            TagUse::Again => LruOutcome::Hit,
+            TagUse::First(gone) => {
                 LruOutcome::Miss { victim: gone.map(|gone| self.victim(set, gone)) }
             }
         }
@@ -115,7 +115,7 @@ impl Cache {
 
     /// As [`Self::access`]; of what left, only a line that must be written back is told.
     #[inline(always)]
-    pub fn fetch(&mut self, line: u64, write: bool) -> Fetched {
+    pub fn fetch(&mut self, line: u64, write: bool) -> TagFetch {
         let (set, tag) = self.place(line);
         self.ways.fetch(set, tag, write).named(|tag| self.line(set, tag))
     }

@@ -47,12 +47,12 @@ enum Form {
     /// Up to sixteen, of short tags.
     Many(Vec<Line>),
     /// Any number of any tags.
-    Lists(Vec<Vec<Held>>),
+    Lists(Vec<Vec<WayEntry>>),
 }
 
 /// A way: its number, its tag, its flag. In a list, the one used last comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Held {
+struct WayEntry {
     way: u32,
     tag: Option<(u64, bool)>,
 }
@@ -68,7 +68,7 @@ pub struct SetSlot {
 
 /// What the use of a tag came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Used {
+pub enum TagUse {
     /// It was there.
     Again,
     /// It is there now, in place of this one, if the set was full.
@@ -77,17 +77,17 @@ pub enum Used {
 
 /// What the use of a tag came to, for those who want no more than this to be told of what left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fetched(u64);
+pub struct TagFetch(u64);
 
-impl Fetched {
+impl TagFetch {
     const HIT: Self = Self(u64::MAX);
     const CLEAN: Self = Self(u64::MAX - 1);
 
-    fn of(used: Used) -> Self {
+    fn from_use(used: TagUse) -> Self {
         match used {
-            Used::Again => Self::HIT,
-            Used::First(Some((tag, true))) => Self(tag),
-            Used::First(_) => Self::CLEAN,
+            TagUse::Again => Self::HIT,
+            TagUse::First(Some((tag, true))) => Self(tag),
+            TagUse::First(_) => Self::CLEAN,
         }
     }
 
@@ -127,17 +127,17 @@ struct Set<const WORDS: usize, R, const WAYS: usize> {
 struct Line(Set<2, Narrow, 16>);
 
 /// Rests of tags.
-trait Rest: Copy + Default + PartialEq + Into<u64> + TryFrom<u64> {
+trait TagRemainder: Copy + Default + PartialEq + Into<u64> + TryFrom<u64> {
     /// With its flag set, if `flag` is.
     fn marked(self, flag: bool) -> Self;
 }
-impl Rest for Narrow {
+impl TagRemainder for Narrow {
     #[inline(always)]
     fn marked(self, flag: bool) -> Self {
         self | Self::from(flag)
     }
 }
-impl Rest for Wide {
+impl TagRemainder for Wide {
     #[inline(always)]
     fn marked(self, flag: bool) -> Self {
         self | Self::from(flag)
@@ -146,11 +146,11 @@ impl Rest for Wide {
 
 /// The rest of a tag with its flag, if it fits.
 #[inline(always)]
-fn rest<R: Rest>(tag: u64, flag: bool) -> Option<R> {
+fn rest<R: TagRemainder>(tag: u64, flag: bool) -> Option<R> {
     R::try_from(tag >> IN_BYTE << 1 | u64::from(flag)).ok()
 }
 
-impl<const WORDS: usize, R: Rest, const WAYS: usize> Set<WORDS, R, WAYS> {
+impl<const WORDS: usize, R: TagRemainder, const WAYS: usize> Set<WORDS, R, WAYS> {
     fn empty(ways: usize) -> Self {
         let order = (0..ways as u64).fold(0, |order, way| order | way << (4 * way));
         Self { bytes: [0; WORDS], order, rests: [R::default(); WAYS] }
@@ -211,14 +211,14 @@ impl<const WORDS: usize, R: Rest, const WAYS: usize> Set<WORDS, R, WAYS> {
 
     /// Uses `tag`: whether it was there, or what had to go for it; `None`: it does not fit.
     #[inline(always)]
-    fn access(&mut self, last: u32, tag: u64, flag: bool) -> Option<Used> {
+    fn access(&mut self, last: u32, tag: u64, flag: bool) -> Option<TagUse> {
         if let Some(way) = self.seek(tag) {
             self.touch(way);
             self.mark(way, flag);
-            return Some(Used::Again);
+            return Some(TagUse::Again);
         }
         let (_, old) = self.replace(last, tag, rest(tag, flag)?);
-        Some(Used::First(old))
+        Some(TagUse::First(old))
     }
 
     #[inline(always)]
@@ -237,11 +237,11 @@ impl<const WORDS: usize, R: Rest, const WAYS: usize> Set<WORDS, R, WAYS> {
 
     /// As [`Self::access`].
     #[inline(always)]
-    fn fetch(&mut self, last: u32, tag: u64, flag: bool) -> Option<Fetched> {
+    fn fetch(&mut self, last: u32, tag: u64, flag: bool) -> Option<TagFetch> {
         if let Some(way) = self.seek(tag) {
             self.touch(way);
             self.mark(way, flag);
-            return Some(Fetched::HIT);
+            return Some(TagFetch::HIT);
         }
         let rest = rest(tag, flag)?;
         let way = (self.order >> last & 15) as usize;
@@ -252,9 +252,9 @@ impl<const WORDS: usize, R: Rest, const WAYS: usize> Set<WORDS, R, WAYS> {
         // What an empty way held last is of no interest.
         let left = old & 1 == 1 && byte != 0;
         Some(if left {
-            Fetched(old >> 1 << IN_BYTE | byte & (PRESENT - 1))
+            TagFetch(old >> 1 << IN_BYTE | byte & (PRESENT - 1))
         } else {
-            Fetched::CLEAN
+            TagFetch::CLEAN
         })
     }
 
@@ -298,9 +298,9 @@ impl<const WORDS: usize, R: Rest, const WAYS: usize> Set<WORDS, R, WAYS> {
     }
 
     /// As a list.
-    fn list(&self, ways: usize) -> Vec<Held> {
+    fn list(&self, ways: usize) -> Vec<WayEntry> {
         let way = |at: usize| (self.order >> (4 * at) & 15) as usize;
-        (0..ways).map(way).map(|way| Held { way: way as u32, tag: self.held(way) }).collect()
+        (0..ways).map(way).map(|way| WayEntry { way: way as u32, tag: self.held(way) }).collect()
     }
 }
 
@@ -347,7 +347,7 @@ impl Sets {
             }
             _ if ways <= MOST_PACKED => Form::Two(vec![Set::empty(ways); sets]),
             _ => Form::Lists(vec![
-                (0..ways as u32).map(|way| Held { way, tag: None }).collect();
+                (0..ways as u32).map(|way| WayEntry { way, tag: None }).collect();
                 sets
             ]),
         };
@@ -451,7 +451,7 @@ impl Sets {
     /// Uses `tag`: [`Sets::find`], and [`Sets::mark`] with `flag`, or [`Sets::replace`]. Without a
     /// set of this number nothing is ever there.
     #[inline(always)]
-    pub fn access(&mut self, set: usize, tag: u64, flag: bool) -> Used {
+    pub fn access(&mut self, set: usize, tag: u64, flag: bool) -> TagUse {
         let last = self.last;
         // Told apart by comparisons, which are foreseen; a jump by a table is more to do.
         if let Form::One(sets) = &mut self.form {
@@ -468,7 +468,7 @@ impl Sets {
 
     /// As [`Sets::access`].
     #[inline(always)]
-    pub fn fetch(&mut self, set: usize, tag: u64, flag: bool) -> Fetched {
+    pub fn fetch(&mut self, set: usize, tag: u64, flag: bool) -> TagFetch {
         let last = self.last;
         if let Form::One(sets) = &mut self.form {
             if let Some(fetched) = sets.get_mut(set).and_then(|s| s.fetch(last, tag, flag)) {
@@ -479,16 +479,16 @@ impl Sets {
                 return fetched;
             }
         }
-        Fetched::of(self.access_slowly(set, tag, flag))
+        TagFetch::from_use(self.access_slowly(set, tag, flag))
     }
 
     #[inline(never)]
-    fn access_slowly(&mut self, set: usize, tag: u64, flag: bool) -> Used {
+    fn access_slowly(&mut self, set: usize, tag: u64, flag: bool) -> TagUse {
         if let Some(slot) = self.find(set, tag) {
             self.mark(slot, flag);
-            return Used::Again;
+            return TagUse::Again;
         }
-        Used::First(self.replace(set, tag, flag).and_then(|(_, old)| old))
+        TagUse::First(self.replace(set, tag, flag).and_then(|(_, old)| old))
     }
 
     #[cold]
@@ -575,7 +575,7 @@ impl Set<2, Narrow, 16> {
     }
 }
 
-fn put_flag(list: &mut [Held], way: usize, flag: impl Fn(bool) -> bool) {
+fn put_flag(list: &mut [WayEntry], way: usize, flag: impl Fn(bool) -> bool) {
     let held =
         list.iter_mut().find(|held| held.way as usize == way).and_then(|held| held.tag.as_mut());
     if let Some((_, old)) = held {
@@ -583,7 +583,7 @@ fn put_flag(list: &mut [Held], way: usize, flag: impl Fn(bool) -> bool) {
     }
 }
 
-fn seek(list: &[Held], tag: u64) -> Option<usize> {
+fn seek(list: &[WayEntry], tag: u64) -> Option<usize> {
     list.iter().position(|held| held.tag.is_some_and(|(have, _)| have == tag))
 }
 
@@ -687,12 +687,12 @@ mod tests {
                 let used = match two.find(set, tag) {
                     Some(slot) => {
                         two.mark(slot, flag);
-                        Used::Again
+                        TagUse::Again
                     }
-                    None => Used::First(two.replace(set, tag, flag).unwrap().1),
+                    None => TagUse::First(two.replace(set, tag, flag).unwrap().1),
                 };
                 assert_eq!(one.access(set, tag, flag), used);
-                assert_eq!(three.fetch(set, tag, flag), Fetched::of(used));
+                assert_eq!(three.fetch(set, tag, flag), TagFetch::from_use(used));
                 if step % 97 == 0 {
                     [&mut one, &mut two, &mut three]
                         .into_iter()

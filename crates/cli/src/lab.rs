@@ -31,7 +31,7 @@ impl lab::ProgressSink for ProgressLines {
 fn open(machine: &str, interrupt: &Interrupt) -> Result<(Lab, Machine), CommandFailure> {
     let machine =
         load_machine(&MachineSource::parse_machine(machine)).map_err(CommandFailure::usage)?;
-    Shape::of(&machine, None).map_err(CommandFailure::usage)?;
+    Shape::from_machine(&machine, None).map_err(CommandFailure::usage)?;
     let lab = open_lab().map_err(CommandFailure::lacking)?;
     Ok((lab.stopping(StopFlag::watching(interrupt.flag())), machine))
 }
@@ -260,7 +260,7 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
 fn understood(args: &LabCompareArgs) -> Result<(), CommandFailure> {
     let machine = load_machine(&MachineSource::parse_machine(&args.machine))
         .map_err(CommandFailure::usage)?;
-    let shape = Shape::of(&machine, None).map_err(CommandFailure::usage)?;
+    let shape = Shape::from_machine(&machine, None).map_err(CommandFailure::usage)?;
     for policy in &args.policy {
         policies::plan(policy, &shape).map_err(CommandFailure::usage)?;
     }

@@ -24,7 +24,7 @@ fn open(path: &Path) -> Result<Reader, CommandFailure> {
 pub fn info(args: &TraceInfoArgs) -> Ending {
     let failed =
         |e: TraceError| CommandFailure::failed(format!("trace {}: {e}", args.file.display()));
-    let info = Info::of(&mut open(&args.file)?).map_err(failed)?;
+    let info = Info::from_reader(&mut open(&args.file)?).map_err(failed)?;
     for damage in &info.damage {
         say(&format!("{}: {damage}", args.file.display()));
     }

@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
-use terrace_terrace::trace::{Block, TraceReader, What};
+use terrace_terrace::trace::{Block, EventKind, TraceReader};
 
 /// The sources of a recording that run programs as they are.
 const SOURCES: [&str; 2] = ["full", "translated"];
@@ -109,7 +109,7 @@ fn programs_started(file: &Path) -> Vec<String> {
     let mut all = Vec::new();
     while reader.next_block(&mut block).unwrap() {
         all.extend(block.events().iter().filter_map(|e| match &e.what {
-            What::Exec { name } => Some(name.clone()),
+            EventKind::Exec { name } => Some(name.clone()),
             _ => None,
         }));
     }

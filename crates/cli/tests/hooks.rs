@@ -9,7 +9,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
-use terrace_terrace::trace::{Block, BlockKind, TraceReader, What};
+use terrace_terrace::trace::{Block, BlockKind, EventKind, TraceReader};
 
 /// The folder with the runtime and `hooked-COMPILER`, and the compilers that were there. Made once.
 fn parts() -> &'static (PathBuf, Vec<&'static str>) {
@@ -66,7 +66,7 @@ fn record(name: &str, flags: &[&str], program: &str) -> (Output, PathBuf) {
 /// By array of the program: loads and bytes loaded, stores and bytes stored; and all events.
 type ByArray = BTreeMap<u64, [u64; 4]>;
 
-fn read(file: &Path, said: &[u8]) -> (ByArray, Vec<What>) {
+fn read(file: &Path, said: &[u8]) -> (ByArray, Vec<EventKind>) {
     let said = String::from_utf8_lossy(said).into_owned();
     let (start, length) = said.trim().split_once(' ').unwrap();
     let start = u64::from_str_radix(start.trim_start_matches("0x"), 16).unwrap();
@@ -115,15 +115,15 @@ fn a_program_that_knows_its_accesses_is_counted_exactly() {
         assert_eq!(is(5), [15_000; 4], "{compiler}: threads");
         assert_eq!(is(6), [0, 0, 1000, 1000], "{compiler}: child");
         assert_eq!(is(7)[1], 2 * 1024, "{compiler}: compared");
-        assert!(events.contains(&What::Fork { parent: 0 }), "{compiler}");
+        assert!(events.contains(&EventKind::Fork { parent: 0 }), "{compiler}");
         assert_eq!(
-            events.iter().filter(|e| matches!(e, What::ThreadStart { .. })).count(),
+            events.iter().filter(|e| matches!(e, EventKind::ThreadStart { .. })).count(),
             5,
             "{compiler}"
         );
         let maps = events
             .iter()
-            .filter(|e| matches!(e, What::Map { name, .. } if name.contains("hooked")))
+            .filter(|e| matches!(e, EventKind::Map { name, .. } if name.contains("hooked")))
             .count();
         assert!(maps > 0, "{compiler}: the program's own mappings have names");
     }
@@ -189,7 +189,7 @@ fn a_function_bounds_the_recording_and_objects_have_names() {
         let names: Vec<&str> = events
             .iter()
             .filter_map(|e| match e {
-                What::Object { length, name, .. } if *length >= 100_000 => Some(name.as_str()),
+                EventKind::Object { length, name, .. } if *length >= 100_000 => Some(name.as_str()),
                 _ => None,
             })
             .collect();

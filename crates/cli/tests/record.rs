@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
-use terrace_terrace::trace::{AccessDescriptor, Block, BlockKind, TraceReader, What};
+use terrace_terrace::trace::{AccessDescriptor, Block, BlockKind, EventKind, TraceReader};
 
 /// The folder with the plugin and the programs, or why there is none. Made once.
 fn parts() -> Option<&'static Path> {
@@ -78,7 +78,7 @@ struct Seen {
     value: Vec<u8>,
 }
 
-fn read(file: &Path) -> (Vec<Seen>, Vec<What>) {
+fn read(file: &Path) -> (Vec<Seen>, Vec<EventKind>) {
     let mut reader = TraceReader::open(BufReader::new(std::fs::File::open(file).unwrap())).unwrap();
     assert!(reader.is_finished() && reader.damage().is_none());
     let (mut accesses, mut events) = (Vec::new(), Vec::new());
@@ -129,7 +129,7 @@ fn a_program_that_knows_its_own_count_is_counted_exactly() {
     let counts: Vec<&Seen> =
         accesses.iter().filter(|a| a.kind.is_store() && a.pc == accesses[3].pc).collect();
     assert_eq!((counts.len(), counts[999].value.as_slice()), (1000, &1000u64.to_le_bytes()[..]));
-    assert!(events.contains(&What::ThreadExit), "{events:?}");
+    assert!(events.contains(&EventKind::ThreadExit), "{events:?}");
 
     let info = Command::new(env!("CARGO_BIN_EXE_terrace"))
         .args(["trace", "info", "--json"])
@@ -191,8 +191,8 @@ fn threads_and_forked_children_are_counted_exactly() {
             "array {array}: the child is a process of its own"
         );
     }
-    assert!(events.contains(&What::Fork { parent: 0 }), "{events:?}");
-    assert_eq!(events.iter().filter(|e| matches!(e, What::ThreadStart { .. })).count(), 5);
+    assert!(events.contains(&EventKind::Fork { parent: 0 }), "{events:?}");
+    assert_eq!(events.iter().filter(|e| matches!(e, EventKind::ThreadStart { .. })).count(), 5);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn programs_that_are_started_by_the_program_are_recorded_too() {
     let (accesses, events) = read(&file);
     let runs = events
         .iter()
-        .filter(|e| matches!(e, What::Exec { name } if name.ends_with("counted")))
+        .filter(|e| matches!(e, EventKind::Exec { name } if name.ends_with("counted")))
         .count();
     assert_eq!(runs, 2, "{events:?}");
     // Only that program stores 16 bytes at an address below its end.

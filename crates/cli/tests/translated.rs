@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
-use terrace_terrace::trace::{Block, BlockKind, TraceReader, What};
+use terrace_terrace::trace::{Block, BlockKind, EventKind, TraceReader};
 
 /// The folder with the translator and the programs, or why there is none. Made once.
 fn parts() -> Option<&'static Path> {
@@ -95,7 +95,7 @@ struct Seen {
     pc: u64,
 }
 
-fn read(file: &Path) -> (Vec<Seen>, Vec<What>) {
+fn read(file: &Path) -> (Vec<Seen>, Vec<EventKind>) {
     let mut reader = TraceReader::open(BufReader::new(std::fs::File::open(file).unwrap())).unwrap();
     assert!(reader.is_finished() && reader.damage().is_none());
     let (mut accesses, mut events) = (Vec::new(), Vec::new());
@@ -149,7 +149,7 @@ fn a_program_that_knows_its_own_count_is_counted_exactly() {
     let expected = [((false, 1), 1000), ((false, 4), 1), ((false, 8), 2000)];
     let stores = [((true, 4), 1), ((true, 8), 1001), ((true, 16), 1000)];
     assert_eq!(sizes, expected.into_iter().chain(stores).collect());
-    assert!(events.contains(&What::ThreadExit), "{events:?}");
+    assert!(events.contains(&EventKind::ThreadExit), "{events:?}");
     assert_eq!(totals(&file), (3001, 2002, 6007));
 }
 
@@ -239,8 +239,8 @@ fn threads_and_forked_children_are_counted_exactly() {
                 "array {array}: the child is a process of its own"
             );
         }
-        assert!(events.contains(&What::Fork { parent: 0 }), "{events:?}");
-        assert_eq!(events.iter().filter(|e| matches!(e, What::ThreadStart { .. })).count(), 5);
+        assert!(events.contains(&EventKind::Fork { parent: 0 }), "{events:?}");
+        assert_eq!(events.iter().filter(|e| matches!(e, EventKind::ThreadStart { .. })).count(), 5);
     }
 }
 
@@ -258,7 +258,7 @@ fn programs_that_are_started_by_the_program_are_recorded_too() {
     let (accesses, events) = read(&file);
     let runs = events
         .iter()
-        .filter(|e| matches!(e, What::Exec { name } if name.ends_with("counted")))
+        .filter(|e| matches!(e, EventKind::Exec { name } if name.ends_with("counted")))
         .count();
     assert_eq!(runs, 2, "{events:?}");
     // Only that program stores 16 bytes at an address below its end.

@@ -11,14 +11,15 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use terrace_engine::{
-    Ask, Clock, Config, Engine, EngineParts, Mapping, MappingKind, MoveLimits, MoveOutcome, Mover,
-    Observation, PageLooks, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
+    Clock, Config, Engine, EngineParts, Mapping, MappingKind, MoveLimits, MoveOutcome, Mover,
+    Observation, PageSamples, SampleRequest, Target, TargetChange, TargetError, TrackError,
+    Tracker, TrackerInfo,
 };
 use terrace_machine::Machine;
 use terrace_policy::place::Placement;
 use terrace_types::{
-    Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Sees, Tick, TierState,
-    Vpn, VpnRange,
+    Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Tick, TierState,
+    TrackerVisibility, Vpn, VpnRange,
 };
 
 #[derive(Clone)]
@@ -40,11 +41,15 @@ struct Looks {
 
 impl Tracker for Looks {
     fn info(&self) -> TrackerInfo {
-        let sees =
-            Sees { reads: true, pages: true, bits: BitSource::Approximate, ..Sees::default() };
+        let sees = TrackerVisibility {
+            reads: true,
+            pages: true,
+            bits: BitSource::Approximate,
+            ..TrackerVisibility::default()
+        };
         TrackerInfo { name: "looks", sees, blind_to: "nothing" }
     }
-    fn begin(&mut self, _: &[Mapping], _: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, _: &[Mapping], _: &SampleRequest) -> Result<(), TrackError> {
         Ok(())
     }
     fn finish(&mut self, _: Tick) -> Result<Observation, TrackError> {
@@ -54,7 +59,7 @@ impl Tracker for Looks {
             let hot = page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62 == 0;
             hits.push(((self.seed >> 40) % if hot { 9 } else { 3 }) as u8);
         }
-        let looks = PageLooks {
+        let looks = PageSamples {
             pid: Pid(1),
             start: Vpn(0),
             windows: 8,

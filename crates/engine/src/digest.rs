@@ -99,7 +99,7 @@ impl Sums {
             let tier = &mut self.tiers[rank];
             tier.reads += f64::from(reads);
             tier.writes += f64::from(writes);
-            tier.counts[buckets::of(reads + writes)] += 1;
+            tier.counts[buckets::bucket_of(reads + writes)] += 1;
         }
         for (tier, pages) in self.tiers.iter_mut().zip(&row.tiers) {
             tier.pages += pages;
@@ -121,7 +121,8 @@ impl Sums {
         let pages: u64 = self.tiers.iter().map(|t| t.pages).sum();
         let rates: f64 = self.tiers.iter().map(|t| t.reads + t.writes).sum();
         let mean = (rates / pages.max(1) as f64) as f32;
-        let above_mean = buckets::of(mean) + usize::from(buckets::floor(buckets::of(mean)) < mean);
+        let above_mean =
+            buckets::bucket_of(mean) + usize::from(buckets::floor(buckets::bucket_of(mean)) < mean);
         cut.max(above_mean).clamp(1, buckets::COUNT - 1)
     }
 }

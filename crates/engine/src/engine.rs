@@ -6,22 +6,22 @@
 
 mod log;
 mod moving;
-mod skim;
+mod prescan;
 mod window;
 
 use crate::account::Account;
-use crate::asking::Writes;
-use crate::glance::{Glances, Wont};
 use crate::journal::{JournalEntry, JournalSummary, NoteEntry, OutcomeEntry};
-use crate::watch::{Watch, Watched};
+use crate::quick_scan::{QuickScans, ShiftDetector};
+use crate::watch::{TrackerSet, WindowSamples};
+use crate::write_schedule::WriteSchedule;
 use crate::{
     Clock, Config, EngineParts, Journal, Mapping, MappingKind, Mover, Target, TargetError,
 };
-use skim::Skims;
+use prescan::PrescanState;
 use terrace_machine::Machine;
-use terrace_policy::heat::{HeatMap, NodeTally, PageLooks};
+use terrace_policy::heat::{HeatMap, NodeTally, PageSamples};
 use terrace_policy::place::Placement;
-use terrace_policy::quota::{Bucket, TrackingQuota};
+use terrace_policy::quota::{TokenBucket, TrackingQuota};
 use terrace_types::{
     Bytes, Decision, Nanos, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState,
     VpnRange,
@@ -34,7 +34,7 @@ const FEW: u64 = 64;
 
 /// Why the loop cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Stop {
+pub enum StopReason {
     /// The target ended: the ordinary end.
     #[error("the target has ended")]
     TargetEnded,
@@ -67,7 +67,7 @@ pub struct StepReport {
     /// What a person should be told, each said once.
     pub notes: Vec<String>,
     /// Why no further step can be made.
-    pub stop: Option<Stop>,
+    pub stop: Option<StopReason>,
 }
 
 fn on_nodes<'a>(
@@ -79,7 +79,7 @@ fn on_nodes<'a>(
 
 /// What to do in the next window.
 #[derive(Debug, Default)]
-struct Next {
+struct NextWindow {
     window: Nanos,
     fine: Vec<(Pid, VpnRange)>,
     relaxed: bool,
@@ -97,9 +97,9 @@ struct Next {
 
 /// What is usual in glances, and in full looks after a rest.
 #[derive(Debug, Default)]
-struct Wonts {
-    glances: Wont,
-    rests: Wont,
+struct UsualFindings {
+    glances: ShiftDetector,
+    rests: ShiftDetector,
 }
 
 /// Windows of a doze grow to this: how late new pages on a worse tier may be noticed.
@@ -108,7 +108,7 @@ const LONGEST_DOZE: Nanos = Nanos::millis(100);
 /// The engine.
 pub struct Engine {
     clock: Box<dyn Clock>,
-    watch: Watch,
+    watch: TrackerSet,
     target: Box<dyn Target>,
     mover: Box<dyn Mover>,
     journal: Option<Box<dyn Journal>>,
@@ -118,14 +118,14 @@ pub struct Engine {
     config: Config,
     heat: HeatMap,
     quota: TrackingQuota,
-    rate: Option<Bucket>,
+    rate: Option<TokenBucket>,
     account: Account,
     started: Tick,
-    next: Next,
-    glances: Glances,
-    wont: Wonts,
-    writes: Writes,
-    skims: Skims,
+    next: NextWindow,
+    glances: QuickScans,
+    wont: UsualFindings,
+    writes: WriteSchedule,
+    skims: PrescanState,
     /// When pages were located: those that came at least, and all.
     located: [Option<Tick>; 2],
     must_locate: bool,
@@ -154,12 +154,12 @@ impl Engine {
     #[must_use]
     pub fn new(parts: EngineParts, config: Config) -> Self {
         let started = parts.clock.now();
-        let rate = config.limits.rate.map(|r| Bucket::new(r.get() as f64, Nanos::secs(1)));
+        let rate = config.limits.rate.map(|r| TokenBucket::new(r.get() as f64, Nanos::secs(1)));
         let doze = parts.placement.needs().dozes;
         let window = if doze { Nanos(config.first_window.get() / 4) } else { config.first_window };
         Self {
             clock: parts.clock,
-            watch: Watch::new(parts.trackers),
+            watch: TrackerSet::new(parts.trackers),
             target: parts.target,
             mover: parts.mover,
             journal: parts.journal,
@@ -171,11 +171,11 @@ impl Engine {
             rate,
             account: Account::default(),
             started,
-            next: Next { window, doze, ..Next::default() },
-            glances: Glances::default(),
-            wont: Wonts::default(),
-            writes: Writes::default(),
-            skims: Skims::default(),
+            next: NextWindow { window, doze, ..NextWindow::default() },
+            glances: QuickScans::default(),
+            wont: UsualFindings::default(),
+            writes: WriteSchedule::default(),
+            skims: PrescanState::default(),
             located: [None; 2],
             must_locate: true,
             unplaceable: 0,
@@ -198,10 +198,10 @@ impl Engine {
     /// asked before the target is started.
     ///
     /// # Errors
-    /// [`Stop::Missing`].
-    pub fn check(&self) -> Result<(), Stop> {
+    /// [`StopReason::Missing`].
+    pub fn check(&self) -> Result<(), StopReason> {
         match self.placement.needs().missing(&self.watch.sees()) {
-            Some(what) => Err(Stop::Missing { policy: self.placement.name(), what }),
+            Some(what) => Err(StopReason::Missing { policy: self.placement.name(), what }),
             None => Ok(()),
         }
     }
@@ -210,7 +210,7 @@ impl Engine {
     pub fn run(
         &mut self,
         mut until: impl FnMut(&StepReport) -> bool,
-    ) -> (JournalSummary, Option<Stop>) {
+    ) -> (JournalSummary, Option<StopReason>) {
         loop {
             let report = self.run_step();
             let enough = until(&report);
@@ -265,7 +265,7 @@ impl Engine {
         report
     }
 
-    fn step(&mut self, report: &mut StepReport) -> Result<(), Stop> {
+    fn step(&mut self, report: &mut StepReport) -> Result<(), StopReason> {
         self.check()?;
         let start = (self.own_cpu)();
         let mappings = self.look_again(report)?;
@@ -300,7 +300,7 @@ impl Engine {
             self.doubt();
         }
         self.heat.absorb(&watched.seen, &watched.looks, &watched.writes, now);
-        let writes = Writes::cost(&watched.writes);
+        let writes = WriteSchedule::cost(&watched.writes);
         let looking = watched.memory;
         let new = self.finds_new(&watched.looks);
         if !new {
@@ -352,7 +352,7 @@ impl Engine {
     }
 
     /// The target's mappings that may be managed, and births and deaths.
-    fn look_again(&mut self, report: &mut StepReport) -> Result<Vec<Mapping>, Stop> {
+    fn look_again(&mut self, report: &mut StepReport) -> Result<Vec<Mapping>, StopReason> {
         let change = self.target.refresh().map_err(stop)?;
         for (pids, what) in [(&change.born, "joined"), (&change.died, "ended")] {
             if let (Some(first), true) = (pids.first(), self.steps > 0) {
@@ -390,7 +390,7 @@ impl Engine {
     }
 
     /// Locating costs 0.15 to 0.3 us a page: only where something may have changed.
-    fn locate_if_needed(&mut self, tiers: &[TierState], now: Tick) -> Result<bool, Stop> {
+    fn locate_if_needed(&mut self, tiers: &[TierState], now: Tick) -> Result<bool, StopReason> {
         let seldom = Nanos(self.config.locate_every.get().saturating_mul(4));
         let every =
             if self.next.relaxed || self.next.doze { seldom } else { self.config.locate_every };
@@ -423,7 +423,7 @@ impl Engine {
     /// Whether so many pages are touched that were not there when pages were last located that they
     /// must be located again. A program fills what it has long since mapped without a sign but
     /// these.
-    fn finds_new(&mut self, looks: &[PageLooks]) -> bool {
+    fn finds_new(&mut self, looks: &[PageSamples]) -> bool {
         let new = self.heat.unplaced(looks).saturating_sub(self.unplaceable);
         let many = new > (self.present / NEW).max(FEW);
         self.must_locate |= many;
@@ -441,7 +441,7 @@ impl Engine {
         &mut self,
         tiers: Vec<TierState>,
         tally: &[NodeTally],
-        watched: &Watched,
+        watched: &WindowSamples,
         filling: bool,
         now: Tick,
     ) -> (Snapshot, Plan) {
@@ -482,7 +482,7 @@ impl Engine {
         &mut self,
         tiers: &[TierState],
         tally: &[NodeTally],
-        watched: &Watched,
+        watched: &WindowSamples,
         window: Nanos,
     ) {
         let present: u64 = tally.iter().map(|n| n.pages).sum();
@@ -504,7 +504,7 @@ impl Engine {
                 wont.settled();
             }
         }
-        self.next = Next { window: self.config.first_window, ..Next::default() };
+        self.next = NextWindow { window: self.config.first_window, ..NextWindow::default() };
         for request in &plan.requests {
             match request {
                 Request::Clear { nodes } => self.heat.clear_bits(Some(nodes)),
@@ -537,9 +537,9 @@ impl Engine {
     }
 }
 
-fn stop(error: TargetError) -> Stop {
+fn stop(error: TargetError) -> StopReason {
     match error {
-        TargetError::Ended => Stop::TargetEnded,
-        refused => Stop::Refused(refused),
+        TargetError::Ended => StopReason::TargetEnded,
+        refused => StopReason::Refused(refused),
     }
 }

@@ -1,6 +1,6 @@
 //! Whether to look at huge pages by themselves, and for how long.
 //!
-//! A huge page has one accessed bit for its 512 base pages. Ordinary looks ([`crate::aim`]) take
+//! A huge page has one accessed bit for its 512 base pages. Ordinary looks ([`crate::sample_length`]) take
 //! half a millisecond and more, in which a program that goes about at random touches each of its
 //! huge pages, the hot as well as the cold: they tell nothing. A huge page alone can be looked at
 //! for some microseconds: few bits are to be cleared and read, and where that takes the translation
@@ -10,10 +10,10 @@
 //! touches all of them with each touch of the huge page; ordinary looks find such huge pages
 //! touched now and then, and are taken so. Only where they find (nearly) every one touched always
 //! are accesses taken to be at random, a 512th of them for each base page
-//! ([`PageLooks::at_random`]).
+//! ([`PageSamples::at_random`]).
 
-use crate::aim::{Aim, Group, PageSampleCount};
-use terrace_policy::heat::PageLooks;
+use crate::sample_length::{PageSampleCount, SampleGroup, SampleLengthTuner};
+use terrace_policy::heat::PageSamples;
 use terrace_types::{Nanos, Pid, Vpn};
 
 /// Base pages of a huge page that has an accessed bit (x86-64).
@@ -29,12 +29,12 @@ const FEW: usize = 4;
 pub struct LargeAim {
     on: bool,
     /// How long to look at them.
-    pub aim: Aim,
+    pub aim: SampleLengthTuner,
 }
 
 impl Default for LargeAim {
     fn default() -> Self {
-        Self { on: false, aim: Aim::at_huge_pages() }
+        Self { on: false, aim: SampleLengthTuner::at_huge_pages() }
     }
 }
 
@@ -47,7 +47,7 @@ impl LargeAim {
 
     /// Learns from a group of ordinary looks what huge pages are: on from four fifths of those
     /// touched that always were, off below half of them.
-    pub fn consider(&mut self, group: Group, entries: impl Iterator<Item = PageSampleCount>) {
+    pub fn consider(&mut self, group: SampleGroup, entries: impl Iterator<Item = PageSampleCount>) {
         if group.looks < 2 || group.length > LONGEST_TELLING {
             return;
         }
@@ -93,13 +93,13 @@ pub fn together(
     tallies: &[PageSampleCount],
     looks: u8,
     window: Nanos,
-) -> Vec<PageLooks> {
-    let mut out: Vec<PageLooks> = Vec::new();
+) -> Vec<PageSamples> {
+    let mut out: Vec<PageSamples> = Vec::new();
     for (head, tally) in heads.iter().zip(tallies) {
         let hits = [tally.reported(looks); PAGES as usize];
         match out.last_mut().filter(|one| one.range().end == *head) {
             Some(one) => one.hits.extend_from_slice(&hits),
-            None => out.push(PageLooks {
+            None => out.push(PageSamples {
                 pid,
                 start: *head,
                 windows: looks,
@@ -116,7 +116,7 @@ pub fn together(
 /// Ordinary looks, those at base pages and those at huge pages apart; `heads` are the first pages
 /// of these, in order.
 #[must_use]
-pub fn by_bit(all: PageLooks, heads: &[Vpn]) -> Vec<PageLooks> {
+pub fn by_bit(all: PageSamples, heads: &[Vpn]) -> Vec<PageSamples> {
     let range = all.range();
     let heads = &heads[heads.partition_point(|h| *h < range.start)..];
     let within = heads.partition_point(|h| *h < range.end);
@@ -129,14 +129,14 @@ pub fn by_bit(all: PageLooks, heads: &[Vpn]) -> Vec<PageLooks> {
         for (from, to, each) in [(at, start, 1), (start, end, PAGES as u16)] {
             if from < to {
                 let part = (from.0 - range.start.0) as usize..(to.0 - range.start.0) as usize;
-                out.push(PageLooks { start: from, each, hits: all.hits[part].to_vec(), ..all });
+                out.push(PageSamples { start: from, each, hits: all.hits[part].to_vec(), ..all });
             }
         }
         at = end;
     }
     if at < range.end {
         let from = (at.0 - range.start.0) as usize;
-        out.push(PageLooks { start: at, hits: all.hits[from..].to_vec(), ..all });
+        out.push(PageSamples { start: at, hits: all.hits[from..].to_vec(), ..all });
     }
     out
 }
@@ -144,25 +144,25 @@ pub fn by_bit(all: PageLooks, heads: &[Vpn]) -> Vec<PageLooks> {
 /// What ordinary looks told of huge pages, set aside while these are looked at by themselves: a
 /// byte for each instead of one for each base page.
 #[derive(Debug)]
-pub struct Aside(Vec<(PageLooks, usize)>);
+pub struct SetAsideSamples(Vec<(PageSamples, usize)>);
 
-impl Aside {
+impl SetAsideSamples {
     /// Takes them out of `looks`.
-    pub fn take(looks: &mut Vec<PageLooks>, pid: Pid) -> Self {
+    pub fn take(looks: &mut Vec<PageSamples>, pid: Pid) -> Self {
         let (aside, rest): (Vec<_>, _) =
             looks.drain(..).partition(|one| one.pid == pid && one.each > 1);
         *looks = rest;
         Self(aside.into_iter().map(Self::packed).collect())
     }
 
-    fn packed(mut one: PageLooks) -> (PageLooks, usize) {
+    fn packed(mut one: PageSamples) -> (PageSamples, usize) {
         let pages = one.hits.len();
         one.hits = one.hits.iter().step_by(PAGES as usize).copied().collect();
         (one, pages)
     }
 
     /// As they were.
-    pub fn put_back(self, looks: &mut Vec<PageLooks>) {
+    pub fn put_back(self, looks: &mut Vec<PageSamples>) {
         looks.extend(self.0.into_iter().map(|(mut one, pages)| {
             let hits = one.hits.iter().flat_map(|hits| [*hits; PAGES as usize]);
             one.hits = hits.take(pages).collect();
@@ -175,8 +175,8 @@ impl Aside {
 mod tests {
     use super::*;
 
-    fn looks(start: u64, each: u16, hits: std::ops::Range<u64>) -> PageLooks {
-        PageLooks {
+    fn looks(start: u64, each: u16, hits: std::ops::Range<u64>) -> PageSamples {
+        PageSamples {
             pid: Pid(1),
             start: Vpn(start),
             windows: 8,
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn looks_set_aside_come_back_as_they_were() {
-        let large = |pid: i32, start: u64, pages: u64| PageLooks {
+        let large = |pid: i32, start: u64, pages: u64| PageSamples {
             pid: Pid(pid),
             hits: (0..pages).map(|i| (i / PAGES) as u8).collect(),
             ..looks(start, PAGES as u16, 0..0)
@@ -213,7 +213,7 @@ mod tests {
         // The second is cut by its mapping's end.
         let all = vec![looks(0, 1, 0..700), large(2, 1024, 1024), large(1, 2048, 1000)];
         let mut left = all.clone();
-        let aside = Aside::take(&mut left, Pid(1));
+        let aside = SetAsideSamples::take(&mut left, Pid(1));
         assert_eq!(left, all[..2]);
         assert_eq!(aside.0[0].0.hits, [0, 1]);
         aside.put_back(&mut left);
@@ -227,12 +227,12 @@ mod tests {
         gone.add(true);
         let told =
             together(Pid(1), &[0, 512, 2048].map(Vpn), &[seen, gone, seen], 4, Nanos::micros(9));
-        let of = |one: &PageLooks| {
+        let of = |one: &PageSamples| {
             (one.start.0, one.hits.len(), one.hits[0], one.hits[one.hits.len() - 1])
         };
         assert_eq!(
             told.iter().map(of).collect::<Vec<_>>(),
-            [(0, 1024, 3, PageLooks::NOT_LOOKED), (2048, 512, 3, 3)]
+            [(0, 1024, 3, PageSamples::NOT_LOOKED), (2048, 512, 3, 3)]
         );
         assert_eq!(order(5, 7), [2, 3, 4, 0, 1]);
         assert!(order(0, 3).is_empty());
@@ -250,8 +250,8 @@ mod tests {
             .collect()
     }
 
-    fn group(length: Nanos) -> Group {
-        Group { length, looks: 8, sharp: false }
+    fn group(length: Nanos) -> SampleGroup {
+        SampleGroup { length, looks: 8, sharp: false }
     }
 
     #[test]

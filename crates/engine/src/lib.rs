@@ -4,23 +4,24 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod account;
-pub mod aim;
-mod asking;
 mod config;
 mod digest;
 mod engine;
-mod glance;
 pub mod journal;
 pub mod large;
 mod ports;
+mod quick_scan;
+pub mod sample_length;
 mod watch;
+mod write_schedule;
 pub mod written;
 
 pub use config::{Config, EngineParts};
-pub use engine::{Engine, StepReport, Stop};
-pub use terrace_policy::heat::{Evenness, PageLooks, PageWrites, Sighting, Skim};
+pub use engine::{Engine, StepReport, StopReason};
+pub use terrace_policy::heat::{PageSamples, PageWrites, Prescan, RangeObservation, TouchEvenness};
 
 pub use ports::{
-    Ask, Clock, Journal, JournalError, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome,
-    Mover, Observation, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
+    Clock, Journal, JournalError, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome,
+    Mover, Observation, SampleRequest, Target, TargetChange, TargetError, TrackError, Tracker,
+    TrackerInfo,
 };

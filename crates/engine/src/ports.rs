@@ -1,8 +1,9 @@
 //! The ports of the engine. One trait each; one file a backend; one fake in `testkit`.
 
-use terrace_policy::heat::{PageLooks, PageWrites, Sighting, Skim};
+use terrace_policy::heat::{PageSamples, PageWrites, Prescan, RangeObservation};
 use terrace_types::{
-    Area, Bytes, CellCount, Move, Nanos, NodeId, Pid, Request, Sees, Tick, TierState, VpnRange,
+    Area, Bytes, CellCount, Move, Nanos, NodeId, Pid, Request, Tick, TierState, TrackerVisibility,
+    VpnRange,
 };
 
 /// Gives time. Real, simulated or scripted.
@@ -117,7 +118,7 @@ pub trait Target {
 
 /// What is asked of trackers for the next window.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ask {
+pub struct SampleRequest {
     /// Planned length of the window.
     pub window: Nanos,
     /// Page-exact answers are wanted within these ranges; empty: coarse everywhere.
@@ -136,9 +137,9 @@ pub struct Ask {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Observation {
     /// What was seen, ordered by process, then address. Pages not covered were not looked at.
-    pub sightings: Vec<Sighting>,
+    pub sightings: Vec<RangeObservation>,
     /// What was seen page by page.
-    pub looks: Vec<PageLooks>,
+    pub looks: Vec<PageSamples>,
     /// How soon pages were found written.
     pub writes: Vec<PageWrites>,
     /// How soon pages are written is being looked at, and will be told after a later window.
@@ -159,7 +160,7 @@ pub struct TrackerInfo {
     /// Name, as `terrace doctor` prints it.
     pub name: &'static str,
     /// What it can see.
-    pub sees: Sees,
+    pub sees: TrackerVisibility,
     /// What it cannot see, one sentence.
     pub blind_to: &'static str,
 }
@@ -187,7 +188,7 @@ pub trait Tracker {
     ///
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
-    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError>;
+    fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError>;
     /// How long `finish` will go on looking by itself: the engine calls it so much before the
     /// window's end.
     fn lead(&self) -> Nanos {
@@ -198,13 +199,13 @@ pub trait Tracker {
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
     fn finish(&mut self, now: Tick) -> Result<Observation, TrackError>;
-    /// Looks twice for [`Skim::LOOK`], and counts pages touched at the times of [`Skim::LATER`]
+    /// Looks twice for [`Prescan::LOOK`], and counts pages touched at the times of [`Prescan::LATER`]
     /// until that says something. Takes its time itself; `None` where the tracker sees no bits of
     /// its own.
     ///
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
-    fn skim(&mut self, _mappings: &[Mapping]) -> Result<Option<Skim>, TrackError> {
+    fn skim(&mut self, _mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
         Ok(None)
     }
     /// Passes on a policy's request (clear bits, look closer, relax).

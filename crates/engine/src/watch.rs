@@ -1,14 +1,14 @@
 //! All trackers as one: those that stop are left behind, the others go on.
 
-use crate::{Ask, Mapping, TrackError, Tracker};
-use terrace_policy::heat::{PageLooks, PageWrites, Sighting, Skim};
-use terrace_types::{BitSource, Bytes, CellCount, Nanos, Request, Sees, Tick};
+use crate::{Mapping, SampleRequest, TrackError, Tracker};
+use terrace_policy::heat::{PageSamples, PageWrites, Prescan, RangeObservation};
+use terrace_types::{BitSource, Bytes, CellCount, Nanos, Request, Tick, TrackerVisibility};
 
 /// What all trackers saw in one window.
 #[derive(Debug, Default)]
-pub(crate) struct Watched {
-    pub seen: Vec<Sighting>,
-    pub looks: Vec<PageLooks>,
+pub(crate) struct WindowSamples {
+    pub seen: Vec<RangeObservation>,
+    pub looks: Vec<PageSamples>,
     pub writes: Vec<PageWrites>,
     pub writes_to_come: bool,
     pub by_cell: Vec<CellCount>,
@@ -21,7 +21,7 @@ pub(crate) struct Watched {
     pub saw_nothing: bool,
 }
 
-impl Watched {
+impl WindowSamples {
     /// Gives back what looks page by page take.
     pub fn forget_looks(&mut self) {
         let looks: usize = self.looks.drain(..).map(|l| l.hits.capacity()).sum();
@@ -32,11 +32,11 @@ impl Watched {
 }
 
 /// The trackers that still work.
-pub(crate) struct Watch {
+pub(crate) struct TrackerSet {
     trackers: Vec<Box<dyn Tracker>>,
 }
 
-impl Watch {
+impl TrackerSet {
     pub fn new(trackers: Vec<Box<dyn Tracker>>) -> Self {
         Self { trackers }
     }
@@ -46,8 +46,8 @@ impl Watch {
     }
 
     /// What they see together. Where heat is seen but no bits are given, bits are approximate.
-    pub fn sees(&self) -> Sees {
-        let mut all = Sees::default();
+    pub fn sees(&self) -> TrackerVisibility {
+        let mut all = TrackerVisibility::default();
         for sees in self.trackers.iter().map(|t| t.info().sees) {
             all.reads |= sees.reads;
             all.writes |= sees.writes;
@@ -66,7 +66,7 @@ impl Watch {
         all
     }
 
-    pub fn begin(&mut self, mappings: &[Mapping], ask: &Ask, notes: &mut Vec<String>) {
+    pub fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest, notes: &mut Vec<String>) {
         self.each(notes, |tracker| tracker.begin(mappings, ask));
     }
 
@@ -74,8 +74,8 @@ impl Watch {
         self.trackers.iter().map(|t| t.lead()).max().unwrap_or_default()
     }
 
-    pub fn finish(&mut self, now: Tick, notes: &mut Vec<String>) -> Watched {
-        let mut all = Watched::default();
+    pub fn finish(&mut self, now: Tick, notes: &mut Vec<String>) -> WindowSamples {
+        let mut all = WindowSamples::default();
         self.each(notes, |tracker| {
             let mut seen = tracker.finish(now)?;
             all.seen.append(&mut seen.sightings);
@@ -94,7 +94,7 @@ impl Watch {
     }
 
     /// A skim by the first tracker that can.
-    pub fn skim(&mut self, mappings: &[Mapping], notes: &mut Vec<String>) -> Option<Skim> {
+    pub fn skim(&mut self, mappings: &[Mapping], notes: &mut Vec<String>) -> Option<Prescan> {
         let mut skim = None;
         self.each(notes, |tracker| {
             if skim.is_none() {

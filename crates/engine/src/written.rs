@@ -9,10 +9,10 @@
 //! [`FAULT`] is left out of what the looks count as watched, and a window that went in faults is
 //! left open ([`WriteSamples::ripe`]): pages not come to by then would seem unwritten. What a page is
 //! told by when it was found, the others of its window decide with it
-//! ([`terrace_policy::heat::waits`]).
+//! ([`terrace_policy::heat::write_rate`]).
 
 use std::convert::Infallible;
-use terrace_policy::heat::{waits, PageWrites};
+use terrace_policy::heat::{write_rate, PageWrites};
 use terrace_types::{Nanos, Pid, VpnRange};
 
 /// Shortest window: below it the target mostly takes faults (26-29 ms with 16 k hot pages, measured
@@ -40,12 +40,12 @@ pub struct WriteSamples {
     /// By range and page: the first look that found it dirty, counted from one; zero for none so
     /// far; or [`LEFT_OUT`].
     first: Vec<Vec<u8>>,
-    looks: Vec<Look>,
+    looks: Vec<WriteSample>,
 }
 
 /// One look into a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Look {
+struct WriteSample {
     /// Since the window began.
     at: Nanos,
     /// Pages dirty by then.
@@ -109,7 +109,7 @@ impl WriteSamples {
                 }
             })?;
         }
-        self.looks.push(Look { at: at(), pages });
+        self.looks.push(WriteSample { at: at(), pages });
         Ok(())
     }
 
@@ -177,8 +177,13 @@ impl WriteSamples {
         let Some(last) = self.looks.last().filter(|l| l.at >= SHORTEST) else {
             return false;
         };
-        let before =
-            self.looks.iter().rev().nth(1).copied().unwrap_or(Look { at: Nanos::ZERO, pages: 0 });
+        let before = self
+            .looks
+            .iter()
+            .rev()
+            .nth(1)
+            .copied()
+            .unwrap_or(WriteSample { at: Nanos::ZERO, pages: 0 });
         let faults = (last.pages - before.pages) * FAULT.0 / threads.max(1);
         last.at >= LONGEST || 2 * faults <= last.at.saturating_sub(before.at).0
     }
@@ -212,7 +217,7 @@ impl WriteSamples {
             .map(|(t, (l, n))| (t, l.pages - n))
             .collect();
         let never = self.first.iter().flatten().filter(|page| **page == 0).count() as u64;
-        let told = waits::told(&first, never);
+        let told = write_rate::group_by_first_write(&first, never);
         for (range, found) in self.ranges.into_iter().zip(self.first) {
             into.push(PageWrites { pid, start: range.start, window, told: told.clone(), found });
         }

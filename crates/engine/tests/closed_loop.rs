@@ -9,8 +9,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use terrace_engine::journal;
 use terrace_engine::{
-    Ask, Clock, Config, Engine, EngineParts, Mapping, Observation, Stop, TrackError, Tracker,
-    TrackerInfo,
+    Clock, Config, Engine, EngineParts, Mapping, Observation, SampleRequest, StopReason,
+    TrackError, Tracker, TrackerInfo,
 };
 use terrace_policy::heat::{PageEvidence, PageWrites};
 use terrace_policy::place::Placement;
@@ -18,7 +18,7 @@ use terrace_testkit::{
     cxl, dcpmm, BitTracker, ClosedLoopWorld, PageAccessRate, PageTracker, RegionTracker,
     WorldClock, WorldMover, WorldSpec, WorldTarget, WriteTracker,
 };
-use terrace_types::{BitSource, Bytes, Nanos, NodeId, Pid, Request, Sees, Tick};
+use terrace_types::{BitSource, Bytes, Nanos, NodeId, Pid, Request, Tick, TrackerVisibility};
 
 #[test]
 fn skew_is_sorted_out_in_one_go_within_half_a_second() {
@@ -188,11 +188,15 @@ struct Windows {
 
 impl Tracker for Windows {
     fn info(&self) -> TrackerInfo {
-        let sees = Sees { writes: true, bits: BitSource::Approximate, ..Sees::default() };
+        let sees = TrackerVisibility {
+            writes: true,
+            bits: BitSource::Approximate,
+            ..TrackerVisibility::default()
+        };
         TrackerInfo { name: "windows", sees, blind_to: "reads" }
     }
 
-    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
         if ask.writes {
             self.asked.borrow_mut().push(self.world.borrow().now());
             self.open = Some(mappings.to_vec());
@@ -298,7 +302,7 @@ fn nothing_is_waited_for_once_the_target_has_ended() {
             own_cpu: Box::new(|| Nanos::ZERO),
         };
         let (_, stop) = Engine::new(parts, Config::default()).run(|_| false);
-        assert_eq!(stop, Some(Stop::TargetEnded));
+        assert_eq!(stop, Some(StopReason::TargetEnded));
         assert!(*after.borrow() <= 2, "waited {} times after the end", after.borrow());
     }
 }

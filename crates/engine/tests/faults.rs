@@ -5,14 +5,18 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use terrace_engine::journal::{self, JournalEntry, JournalProblem};
-use terrace_engine::{Config, Engine, EngineParts, Observation, Sighting, Stop, Tracker};
+use terrace_engine::{
+    Config, Engine, EngineParts, Observation, RangeObservation, StopReason, Tracker,
+};
 use terrace_policy::place::Placement;
 use terrace_testkit::{
     cxl, numa, ClosedLoopWorld, FailingJournal, MemoryJournal, PageAccessRate, PageTracker,
     ScriptedTracker, StoppingTracker, WorldClock, WorldMover, WorldSpec, WorldTarget, WriteTracker,
     PID, START,
 };
-use terrace_types::{Bytes, BytesPerSec, CellCount, Nanos, NodeId, Pid, Sees, Tick, Vpn, VpnRange};
+use terrace_types::{
+    Bytes, BytesPerSec, CellCount, Nanos, NodeId, Pid, Tick, TrackerVisibility, Vpn, VpnRange,
+};
 
 type Shared = Rc<RefCell<ClosedLoopWorld>>;
 
@@ -47,7 +51,7 @@ fn parts(world: &Shared, policy: &str, trackers: Vec<Box<dyn Tracker>>) -> Engin
     }
 }
 
-fn notes_of(mut engine: Engine) -> (Vec<String>, Option<Stop>) {
+fn notes_of(mut engine: Engine) -> (Vec<String>, Option<StopReason>) {
     let mut notes = Vec::new();
     let (_, stop) = engine.run(|r| {
         notes.extend(r.notes.clone());
@@ -63,7 +67,7 @@ fn a_full_disk_is_said_once_and_the_work_goes_on() {
     let mut parts = parts(&world, "terrace", vec![Box::new(PageTracker::new(world.clone()))]);
     parts.journal = Some(Box::new(FailingJournal { room: 3, refused: refused.clone() }));
     let (notes, stop) = notes_of(Engine::new(parts, Config::default()));
-    assert_eq!(stop, Some(Stop::TargetEnded));
+    assert_eq!(stop, Some(StopReason::TargetEnded));
     let said = notes.iter().filter(|n| n.contains("no space left")).count();
     assert_eq!((said, *refused.borrow()), (1, 1), "{notes:?}");
     assert!(world.borrow().fast_share_now() > 0.8);
@@ -77,7 +81,7 @@ fn a_tracker_that_stops_is_replaced_by_those_left() {
         vec![Box::new(first), Box::new(WriteTracker::new(world.clone()))];
     let (notes, stop) =
         notes_of(Engine::new(parts(&world, "terrace", trackers), Config::default()));
-    assert_eq!(stop, Some(Stop::TargetEnded));
+    assert_eq!(stop, Some(StopReason::TargetEnded));
     assert_eq!(notes.iter().filter(|n| n.contains("going on with dirty")).count(), 1, "{notes:?}");
     assert!(world.borrow().fast_share_now() > 0.8, "{}", world.borrow().fast_share_now());
 }
@@ -88,7 +92,7 @@ fn nothing_left_to_see_with_is_exit_three() {
     let only = StoppingTracker { inner: Box::new(PageTracker::new(world.clone())), windows: 2 };
     let (notes, stop) =
         notes_of(Engine::new(parts(&world, "terrace", vec![Box::new(only)]), Config::default()));
-    assert!(matches!(stop, Some(Stop::Missing { policy: "terrace", .. })), "{stop:?}");
+    assert!(matches!(stop, Some(StopReason::Missing { policy: "terrace", .. })), "{stop:?}");
     assert!(notes.iter().any(|n| n.contains("none is left")), "{notes:?}");
 }
 
@@ -124,7 +128,7 @@ fn access_count_follows_cells_where_they_are_told() {
     world.borrow_mut().end_at(Tick(2_000_000_000));
     let reply = Observation { by_cell: (2..5).map(count).collect(), ..Observation::default() };
     let tracker = ScriptedTracker {
-        sees: Sees { cells: true, ..Sees::default() },
+        sees: TrackerVisibility { cells: true, ..TrackerVisibility::default() },
         replies: VecDeque::from([reply]),
         asked: Rc::default(),
         requests: Rc::default(),
@@ -133,7 +137,7 @@ fn access_count_follows_cells_where_they_are_told() {
         parts(&world, "access-count", vec![Box::new(tracker)]),
         Config::default(),
     ));
-    assert_eq!(stop, Some(Stop::TargetEnded));
+    assert_eq!(stop, Some(StopReason::TargetEnded));
     assert_eq!(world.borrow().used(NodeId(1)), 3);
 }
 
@@ -177,7 +181,7 @@ fn pages_that_vanish_are_no_trouble() {
 fn hostile_replies_do_not_panic() {
     let world = world();
     let range = |a: u64, b: u64| VpnRange::new(Vpn(a), Vpn(b));
-    let sighting = |pid: i32, r: VpnRange, hits, windows, ns: u64| Sighting {
+    let sighting = |pid: i32, r: VpnRange, hits, windows, ns: u64| RangeObservation {
         pid: Pid(pid),
         range: r,
         hits,
@@ -201,7 +205,7 @@ fn hostile_replies_do_not_panic() {
     };
     for policy in ["terrace", "hyplacer", "first-touch"] {
         let tracker = ScriptedTracker {
-            sees: Sees { reads: true, writes: true, ..Sees::default() },
+            sees: TrackerVisibility { reads: true, writes: true, ..TrackerVisibility::default() },
             replies: VecDeque::from([reply.clone(), reply.clone(), reply.clone()]),
             asked: Rc::default(),
             requests: Rc::default(),

@@ -7,7 +7,9 @@ mod common;
 use common::{engine, pages, read, show, skew, world, world_on, Shared, COLD, FAST, HOT, SECONDS};
 use std::cell::RefCell;
 use std::rc::Rc;
-use terrace_engine::{Ask, Clock, Mapping, Observation, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{
+    Clock, Mapping, Observation, SampleRequest, TrackError, Tracker, TrackerInfo,
+};
 use terrace_testkit::{dcpmm, PageTracker, WorldClock};
 use terrace_types::{Bytes, Nanos, Request, Tick};
 
@@ -109,7 +111,7 @@ struct Late {
     inner: PageTracker,
     world: Shared,
     begun: Tick,
-    asked: Option<(Vec<Mapping>, Ask)>,
+    asked: Option<(Vec<Mapping>, SampleRequest)>,
     waits: Rc<RefCell<Vec<Nanos>>>,
 }
 
@@ -118,7 +120,7 @@ impl Tracker for Late {
         self.inner.info()
     }
 
-    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
         self.begun = self.world.borrow().now();
         self.asked = Some((mappings.to_vec(), ask.clone()));
         Ok(())

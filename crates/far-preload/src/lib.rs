@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicU8, AtomicUsize, Ordering::*
 use std::sync::{Arc, OnceLock};
 use terrace_alloc::arena;
 use terrace_far::store::StoreSpec;
-use terrace_far::{tally, Counts, FarError, FarMap, FarOptions, InUse, Takeover};
+use terrace_far::{tally, FarCounts, FarError, FarMap, FarOptions, InUse, Takeover};
 use terrace_preload::far as threads;
 use terrace_sys::{ForkSafeLock, ReservedMemory, SharedTable};
 use terrace_types::{Bytes, Nanos};
@@ -341,7 +341,7 @@ fn counted(
 ) -> terrace_far::OnCounts {
     let (looked, share) = (AtomicU64::new(0), AtomicU64::new(first.0));
     let least = FarMap::least(first, FarOptions::default().unit_for(first));
-    Arc::new(move |counts: &Counts, _stored: Bytes| {
+    Arc::new(move |counts: &FarCounts, _stored: Bytes| {
         row.tell(&table, counts);
         let now = terrace_sys::now().0;
         if now - looked.load(Relaxed) < Nanos::millis(100).0 {

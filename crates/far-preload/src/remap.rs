@@ -11,7 +11,7 @@ use crate::space::{
 use crate::{either, offsets};
 use libc::{c_int, c_void, size_t};
 use std::ops::Range;
-use terrace_far::{Contents, FarMap, Occupancy};
+use terrace_far::{DiscardedContents, FarMap, Occupancy};
 use terrace_preload::far as threads;
 
 /// What is in memory at a time while far memory moves: little beside what a pager has at least
@@ -248,7 +248,7 @@ fn move_far(wanted: &Move, target: &Range<usize>) -> isize {
 fn move_piece(map: &FarMap, wanted: &Move, target: usize, piece: &Range<usize>) -> bool {
     let old = wanted.old.start + piece.start..wanted.old.start + piece.end;
     let new = target + piece.start..target + piece.end;
-    let _within_the_ground = map.detach(offsets(old.start, old.len()), Contents::Keep);
+    let _within_the_ground = map.detach(offsets(old.start, old.len()), DiscardedContents::Keep);
     let flags = wanted.flags | libc::MREMAP_DONTUNMAP;
     let one = Move { old: old.clone(), new_len: new.len(), new: new.start, flags };
     // SAFETY: a part of the program's own call.

@@ -15,7 +15,7 @@ use libc::c_int;
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use terrace_far::{Advice, Contents, FarMap, Occupancy};
+use terrace_far::{Advice, DiscardedContents, FarMap, Occupancy};
 use terrace_preload::far as threads;
 use terrace_sys::ForkSafeLock;
 use terrace_types::Nanos;
@@ -205,15 +205,19 @@ pub(crate) fn take_in(map: &FarMap, part: &Range<usize>, occupancy: Occupancy) {
 
 /// Has the pager give up a part and forget its bytes, so that another mapping can come there.
 pub(crate) fn drop_far(part: &Range<usize>) {
-    let _within_the_ground =
-        either(|| Ok(()), |map| map.detach(offsets(part.start, part.len()), Contents::Drop));
+    let _within_the_ground = either(
+        || Ok(()),
+        |map| map.detach(offsets(part.start, part.len()), DiscardedContents::Drop),
+    );
 }
 
 /// Makes what is far of a part ordinary memory, with all its bytes.
 pub(crate) fn hand_out(part: &Range<usize>) {
     for piece in with(|l| l.of_kind(part, Kind::Far)) {
-        let _within_the_ground =
-            either(|| Ok(()), |map| map.detach(offsets(piece.start, piece.len()), Contents::Keep));
+        let _within_the_ground = either(
+            || Ok(()),
+            |map| map.detach(offsets(piece.start, piece.len()), DiscardedContents::Keep),
+        );
         inherit_part(&piece, true);
         with(|l| l.set(piece, Kind::Ordinary));
     }

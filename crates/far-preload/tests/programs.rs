@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use terrace_far::tally::{FarTotals, Teller, WORDS};
+use terrace_far::tally::{FarTotals, TallyReader, WORDS};
 use terrace_sys::{SharedTable, Uffd};
 
 /// The library, built for this profile.
@@ -58,7 +58,7 @@ fn far(folder: &Path, script: &str, mib: u64, store: &str) -> (Output, FarTotals
     command.env("TERRACE_FAR_DRAM", (mib << 20).to_string()).env("TERRACE_FAR_STORE", store);
     command.env("TERRACE_FAR_TALLY", table.path().unwrap());
     let output = command.output().unwrap();
-    (output, Teller::new(table).read().0)
+    (output, TallyReader::new(table).read().0)
 }
 
 /// Why far memory of whole programs cannot be tried here.

@@ -1,6 +1,6 @@
 //! What a unit's bytes are: zeros, or what was written last (a checksum a grain).
 
-use crate::geometry::{Mask, UnitNo};
+use crate::geometry::{PageMask, UnitNo};
 use crate::service::Service;
 use crate::store::StoreError;
 use terrace_sys::ChunkFrame;
@@ -8,7 +8,7 @@ use terrace_types::Bytes;
 
 impl Service {
     /// Each grain of a mask with its bytes in the slot.
-    fn each<'a>(&self, unit: UnitNo, mask: Mask, slot: &'a ChunkFrame) -> Vec<(u32, &'a [u8])> {
+    fn each<'a>(&self, unit: UnitNo, mask: PageMask, slot: &'a ChunkFrame) -> Vec<(u32, &'a [u8])> {
         let g = self.pager.geometry();
         let size = g.grain_bytes();
         let bits = (0..g.grains_per_unit()).filter(|b| mask >> b & 1 == 1);
@@ -22,7 +22,7 @@ impl Service {
     }
 
     /// Grains of a mask that are zeros, where those need not be stored.
-    pub(crate) fn zeros(&self, unit: UnitNo, mask: Mask, slot: &ChunkFrame) -> Mask {
+    pub(crate) fn zeros(&self, unit: UnitNo, mask: PageMask, slot: &ChunkFrame) -> PageMask {
         if self.store.holds() > Bytes::ZERO {
             return 0;
         }
@@ -31,7 +31,7 @@ impl Service {
     }
 
     /// Notes the checksums of what is about to be written.
-    pub(crate) fn sum_up(&mut self, unit: UnitNo, mask: Mask, slot: &ChunkFrame) {
+    pub(crate) fn sum_up(&mut self, unit: UnitNo, mask: PageMask, slot: &ChunkFrame) {
         let grains = self.each(unit, mask, slot);
         let first = self.pager.geometry().grain_at(unit, 0) as usize;
         if let Some(sums) = &mut self.sums {
@@ -45,7 +45,7 @@ impl Service {
     pub(crate) fn verify(
         &self,
         unit: UnitNo,
-        mask: Mask,
+        mask: PageMask,
         slot: &ChunkFrame,
     ) -> Result<(), StoreError> {
         let Some(sums) = &self.sums else {

@@ -16,23 +16,23 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod company;
 mod contents;
 mod error;
 mod map;
-mod near;
-mod relief;
+mod pager_affinity;
+mod pressure;
 mod service;
 pub mod store;
 mod takeover;
 pub mod tally;
+mod wake_affinity;
 
 pub use error::FarError;
 pub use map::{stalls, FarMap, FarOptions, FileMapMode, Statistics};
-pub use pager::{Advice, Contents};
-pub use service::{Lost, OnCounts, OnLost, Stalls};
+pub use pager::{Advice, DiscardedContents};
+pub use service::{LostBytes, OnCounts, OnLost, StallClock};
 pub use takeover::{InUse, Occupancy, Takeover};
-pub use terrace_policy::far::{geometry, pager, Counts};
+pub use terrace_policy::far::{geometry, pager, FarCounts};
 
 /// The guide's examples, run as tests.
 #[cfg(doctest)]

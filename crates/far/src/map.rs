@@ -3,9 +3,11 @@
 use crate::error::FarError;
 use crate::geometry::Geometry;
 use crate::pager::{Advice, Pager, PagerSettings};
-use crate::service::{Command, Lost, OnCounts, OnLost, Service, Shared, Stalls, State, Told};
+use crate::service::{
+    Command, LostBytes, OnCounts, OnLost, Service, ServiceReport, Shared, StallClock, State,
+};
 use crate::store::{BackingStore, ExistingFile};
-use crate::Counts;
+use crate::FarCounts;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -13,7 +15,8 @@ use std::sync::mpsc::{channel, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use terrace_sys::{
-    Bell, FarArea, OneShotReply, PriorityBoost, SignalsBlocked, SysError, Uffd, UffdFeatures,
+    FarArea, OneShotReply, PriorityBoost, SignalsBlocked, SysError, Uffd, UffdFeatures,
+    WakeDescriptor,
 };
 use terrace_types::Bytes;
 
@@ -45,13 +48,13 @@ pub struct FarOptions {
     /// tenth of the time, an eighth of the map's memory is given back each second, down to a
     /// fourth, and taken again after ten calm seconds. Nobody unless set; [`stalls`] is this
     /// machine.
-    pub stalls: Option<Stalls>,
+    pub stalls: Option<StallClock>,
 }
 
 /// This machine's stalls for memory: `/proc/pressure/memory`; `None` where the kernel keeps no such
 /// account.
 #[must_use]
-pub fn stalls() -> Option<Stalls> {
+pub fn stalls() -> Option<StallClock> {
     terrace_sys::memory_stalls(&terrace_sys::Root::live()).ok()?;
     Some(Arc::new(|| terrace_sys::memory_stalls(&terrace_sys::Root::live()).ok()))
 }
@@ -98,7 +101,7 @@ impl std::fmt::Debug for FarOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statistics {
     /// Counts and gauges.
-    pub counts: Counts,
+    pub counts: FarCounts,
     /// Memory in which the store keeps data, beside the map's own.
     pub store_memory: Bytes,
     /// Memory for accounts: records of units, checksums, where the store has what. It is beside the
@@ -164,9 +167,10 @@ impl FarMap {
         store: Box<dyn BackingStore>,
         options: &FarOptions,
     ) -> Result<Self, FarError> {
-        let made = assemble(bytes, dram, store, options, Bell::new()?, |uffd, geometry| {
-            FarArea::map(uffd, geometry.bytes() as usize, geometry.unit_bytes())
-        });
+        let made =
+            assemble(bytes, dram, store, options, WakeDescriptor::new()?, |uffd, geometry| {
+                FarArea::map(uffd, geometry.bytes() as usize, geometry.unit_bytes())
+            });
         let (mut map, service) = made?;
         let ahead = options.ahead;
         let quiet = SignalsBlocked::new();
@@ -338,7 +342,7 @@ impl FarMap {
     pub fn statistics(&self) -> Statistics {
         let told = *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let features = self.shared.area.uffd().features();
-        let Told { counts, store_memory, metadata } = told;
+        let ServiceReport { counts, store_memory, metadata } = told;
         Statistics { counts, store_memory, metadata, features, remarks: self.remarks.clone() }
     }
 
@@ -402,7 +406,7 @@ pub(crate) fn assemble(
     dram: Bytes,
     store: Box<dyn BackingStore>,
     options: &FarOptions,
-    bell: Bell,
+    bell: WakeDescriptor,
     area: impl FnOnce(Uffd, Geometry) -> Result<FarArea, SysError>,
 ) -> Result<(FarMap, Service), FarError> {
     let unit = options.unit_for(dram);
@@ -412,7 +416,7 @@ pub(crate) fn assemble(
         window: options.window,
         tries: options.tries,
         stored: store.holds(),
-        ..PagerSettings::of(dram, unit)
+        ..PagerSettings::new(dram, unit)
     };
     let least = FarMap::least(dram, unit);
     if dram < least {
@@ -426,7 +430,7 @@ pub(crate) fn assemble(
     let free = area.slots(settings.slots + settings.standby, geometry.unit_bytes())?;
     let slot_bytes = dram - settings.budget;
     let pager = Pager::new(geometry, settings);
-    let counts = Mutex::new(Told { counts: pager.counts(), ..Told::default() });
+    let counts = Mutex::new(ServiceReport { counts: pager.counts(), ..ServiceReport::default() });
     let shared = Arc::new(Shared { area, bell, counts });
     let (commands, receiver) = channel();
     let service = Service {
@@ -479,6 +483,6 @@ fn slower(features: UffdFeatures) -> Vec<String> {
     all.into_iter().filter(|(missing, _)| *missing).map(|(_, what)| what.to_owned()).collect()
 }
 
-fn say_lost(lost: &Lost) {
+fn say_lost(lost: &LostBytes) {
     eprintln!("{lost}");
 }

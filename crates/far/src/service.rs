@@ -1,19 +1,21 @@
 //! The fault loop: one thread that reads many events at once, asks the [`Pager`] what to do, and
 //! does it.
 
-use crate::company::Company;
-use crate::geometry::{Mask, UnitNo};
-use crate::pager::{Advice, Contents, Pager, PagerAction, ReadOutcome, Touch, WriteOutcome};
-use crate::relief::{Relief, EVERY};
+use crate::geometry::{PageMask, UnitNo};
+use crate::pager::{
+    Advice, DiscardedContents, PageFault, Pager, PagerAction, ReadOutcome, WriteOutcome,
+};
+use crate::pager_affinity::PagerAffinity;
+use crate::pressure::{PressureResponse, EVERY};
 use crate::store::{BackingStore, CompletedJob, JobPiece, StoreBuffer, StoreError, StoreJob};
 use crate::takeover::Occupancy;
-use crate::Counts;
+use crate::FarCounts;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_sys::{now, Bell, ChunkFrame, FarArea, OneShotReply, SysError};
+use terrace_sys::{now, ChunkFrame, FarArea, OneShotReply, SysError, WakeDescriptor};
 use terrace_types::{Bytes, Nanos, Tid};
 
 /// Jobs that a store without a descriptor does before faults are looked for again.
@@ -27,7 +29,7 @@ const TELL_AGAIN: Nanos = Nanos::millis(200);
 
 /// Bytes that could not be read back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostBytes {
     /// Offsets in the map.
     pub range: Range<u64>,
     /// Address of its first byte.
@@ -38,7 +40,7 @@ pub struct Lost {
     pub why: String,
 }
 
-impl std::fmt::Display for Lost {
+impl std::fmt::Display for LostBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (address, thread, why) = (self.address, self.thread, &self.why);
         let bytes = self.range.end - self.range.start;
@@ -47,14 +49,14 @@ impl std::fmt::Display for Lost {
 }
 
 /// Who is told of lost bytes, before the signal.
-pub type OnLost = Arc<dyn Fn(&Lost) + Send + Sync>;
+pub type OnLost = Arc<dyn Fn(&LostBytes) + Send + Sync>;
 
 /// Told of the counts whenever they changed, with the memory that the store uses; what it returns
 /// is the memory of the map from now on.
-pub type OnCounts = Arc<dyn Fn(&Counts, Bytes) -> Option<Bytes> + Send + Sync>;
+pub type OnCounts = Arc<dyn Fn(&FarCounts, Bytes) -> Option<Bytes> + Send + Sync>;
 
 /// For how long programs have stalled for want of memory so far; none when that cannot be read.
-pub type Stalls = Arc<dyn Fn() -> Option<Nanos> + Send + Sync>;
+pub type StallClock = Arc<dyn Fn() -> Option<Nanos> + Send + Sync>;
 
 /// What the program asks of the thread.
 #[derive(Debug)]
@@ -62,7 +64,7 @@ pub(crate) enum Command {
     Flush(Arc<OneShotReply>),
     Advise(Range<u64>, Advice, Arc<OneShotReply>),
     Pin(Range<u64>, bool, Arc<OneShotReply>),
-    Detach(Range<u64>, Contents, Arc<OneShotReply>),
+    Detach(Range<u64>, DiscardedContents, Arc<OneShotReply>),
     /// The pages that are there are taken over too, where there may be some.
     Attach(Range<u64>, Occupancy, Arc<OneShotReply>),
     Budget(Bytes),
@@ -75,21 +77,21 @@ pub(crate) enum Command {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub area: FarArea,
-    pub bell: Bell,
-    pub counts: Mutex<Told>,
+    pub bell: WakeDescriptor,
+    pub counts: Mutex<ServiceReport>,
 }
 
 /// What the thread tells of itself.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Told {
-    pub counts: Counts,
+pub(crate) struct ServiceReport {
+    pub counts: FarCounts,
     /// Memory in which the store keeps data, and all accounts together.
     pub store_memory: Bytes,
     pub metadata: Bytes,
 }
 
 #[derive(Debug)]
-enum Held {
+enum HeldFault {
     Mine(ChunkFrame),
     /// Pages were moved into it that were protected against writing, and still are: not to be
     /// written to.
@@ -109,7 +111,7 @@ pub(crate) struct Service {
     pub commands: Receiver<Command>,
     pub on_lost: OnLost,
     pub on_counts: Option<OnCounts>,
-    pub stalls: Option<Stalls>,
+    pub stalls: Option<StallClock>,
     /// What the map may have without its slots, were there memory enough for all.
     pub set: Bytes,
     /// Memory that slots take of the map's.
@@ -122,24 +124,24 @@ pub(crate) struct Service {
 /// What changes while it runs.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    held: HashMap<UnitNo, Held>,
+    held: HashMap<UnitNo, HeldFault>,
     /// Grains of the jobs under way.
-    under_way: HashMap<UnitNo, Mask>,
+    under_way: HashMap<UnitNo, PageMask>,
     reads: Vec<StoreJob>,
     /// Jobs were begun of which some may have ended already, without a word on the store's
     /// descriptor.
     begun: bool,
     writes: Vec<StoreJob>,
     dropped: Vec<Range<usize>>,
-    /// Units whose slot was [`Held::Protected`] before a store got it.
+    /// Units whose slot was [`HeldFault::Protected`] before a store got it.
     protected: HashSet<UnitNo>,
     answers: HashMap<u64, Arc<OneShotReply>>,
     number: u64,
     why: HashMap<UnitNo, String>,
     /// Everything is in memory, whatever the budget.
     gathered: bool,
-    company: Company,
-    relief: Relief,
+    company: PagerAffinity,
+    relief: PressureResponse,
     /// Whether who waits for what is installed is woken later, and what that is.
     together: bool,
     to_wake: Vec<Range<usize>>,
@@ -151,7 +153,7 @@ pub(crate) struct State {
 impl State {
     /// At the start. `beside`: threads may go on beside the pager.
     pub fn of(beside: bool) -> Self {
-        Self { company: Company::new(beside), ..Self::default() }
+        Self { company: PagerAffinity::new(beside), ..Self::default() }
     }
 }
 
@@ -173,7 +175,7 @@ impl Service {
             }
             for f in faults.drain(..) {
                 let grain = self.pager.geometry().grain_of(f.address.wrapping_sub(base));
-                let touch = Touch { tid: f.tid, grain, write: f.write, protected: f.protected };
+                let touch = PageFault { tid: f.tid, grain, write: f.write, protected: f.protected };
                 self.pager.touch(touch, now());
                 self.act()?;
             }
@@ -256,7 +258,7 @@ impl Service {
             match d.job.buffer {
                 StoreBuffer::Fill(slot) => {
                     let result = d.result.and_then(|()| self.verify(unit, mask, &slot));
-                    self.state.held.insert(unit, Held::Mine(slot));
+                    self.state.held.insert(unit, HeldFault::Mine(slot));
                     let outcome = match &result {
                         Ok(()) => ReadOutcome::Done,
                         Err(StoreError::Altered { .. }) => ReadOutcome::Altered,
@@ -282,8 +284,8 @@ impl Service {
     fn publish(&mut self) -> Result<(), SysError> {
         let sums = Bytes(self.sums.as_ref().map_or(0, |s| s.len() * 4) as u64);
         let metadata = self.pager.metadata() + self.store.metadata() + sums;
-        let counts = Counts { woken_here: self.state.company.woken_here, ..self.pager.counts() };
-        let told = Told { counts, store_memory: self.store.memory(), metadata };
+        let counts = FarCounts { woken_here: self.state.company.woken_here, ..self.pager.counts() };
+        let told = ServiceReport { counts, store_memory: self.store.memory(), metadata };
         *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner) = told;
         let asked = self.on_counts.as_ref().and_then(|on| on(&told.counts, told.store_memory));
         if let Some(dram) = asked {
@@ -391,7 +393,12 @@ impl Service {
     }
 
     /// Does what lets threads go on that wait for these grains.
-    fn let_go_on(&mut self, action: PagerAction, unit: UnitNo, mask: Mask) -> Result<(), SysError> {
+    fn let_go_on(
+        &mut self,
+        action: PagerAction,
+        unit: UnitNo,
+        mask: PageMask,
+    ) -> Result<(), SysError> {
         let g = self.pager.geometry();
         let mut company = std::mem::take(&mut self.state.company);
         // Who is to go on here is woken within `waking`.
@@ -463,7 +470,7 @@ impl Service {
 
     /// Who is woken for a page that is not there comes back at once, for ever. Some of those that
     /// are woken are looked at: who comes back is, soon.
-    fn look_after(&mut self, unit: UnitNo, mask: Mask, tid: Tid) {
+    fn look_after(&mut self, unit: UnitNo, mask: PageMask, tid: Tid) {
         self.state.wakes = self.state.wakes.wrapping_add(1);
         if self.state.wakes % LOOKED_AT != 0 {
             return;
@@ -478,8 +485,8 @@ impl Service {
 
     fn take_slot(&mut self, unit: UnitNo) -> Option<ChunkFrame> {
         match self.state.held.remove(&unit) {
-            Some(Held::Mine(slot)) => Some(slot),
-            Some(Held::Protected(mut slot)) => {
+            Some(HeldFault::Mine(slot)) => Some(slot),
+            Some(HeldFault::Protected(mut slot)) => {
                 slot.empty();
                 Some(slot)
             }
@@ -487,7 +494,7 @@ impl Service {
         }
     }
 
-    fn pieces(&self, unit: UnitNo, mask: Mask) -> Vec<JobPiece> {
+    fn pieces(&self, unit: UnitNo, mask: PageMask) -> Vec<JobPiece> {
         let g = self.pager.geometry();
         let base = u64::from(unit) * g.unit_bytes() as u64;
         let piece = |p: Range<usize>| JobPiece {
@@ -498,7 +505,7 @@ impl Service {
         g.parts(unit, mask).map(piece).collect()
     }
 
-    fn begin_read(&mut self, unit: UnitNo, mask: Mask) {
+    fn begin_read(&mut self, unit: UnitNo, mask: PageMask) {
         let Some(slot) = self.take_slot(unit) else {
             return;
         };
@@ -513,7 +520,7 @@ impl Service {
             }
             near
         });
-        self.state.held.insert(unit, Held::Away);
+        self.state.held.insert(unit, HeldFault::Away);
         self.state.under_way.insert(unit, mask);
         self.state.reads.push(StoreJob {
             tag: u64::from(unit),
@@ -522,10 +529,10 @@ impl Service {
         });
     }
 
-    fn begin_write(&mut self, unit: UnitNo, mask: Mask) {
+    fn begin_write(&mut self, unit: UnitNo, mask: PageMask) {
         let (slot, protected) = match self.state.held.remove(&unit) {
-            Some(Held::Mine(slot)) => (slot, false),
-            Some(Held::Protected(slot)) => (slot, true),
+            Some(HeldFault::Mine(slot)) => (slot, false),
+            Some(HeldFault::Protected(slot)) => (slot, true),
             _ => return,
         };
         // One that was on trial is at work from here on: another slot's memory goes for it.
@@ -542,7 +549,7 @@ impl Service {
         if protected {
             self.state.protected.insert(unit);
         }
-        self.state.held.insert(unit, Held::Shared(Arc::clone(&slot)));
+        self.state.held.insert(unit, HeldFault::Shared(Arc::clone(&slot)));
         self.state.under_way.insert(unit, mask);
         self.state.writes.push(StoreJob {
             tag: u64::from(unit),
@@ -553,12 +560,12 @@ impl Service {
 
     fn release(&mut self, unit: UnitNo) {
         let (slot, protected) = match self.state.held.remove(&unit) {
-            Some(Held::Mine(slot)) => (Some(slot), false),
-            Some(Held::Protected(slot)) => (Some(slot), true),
-            Some(Held::Shared(slot)) => {
+            Some(HeldFault::Mine(slot)) => (Some(slot), false),
+            Some(HeldFault::Protected(slot)) => (Some(slot), true),
+            Some(HeldFault::Shared(slot)) => {
                 (Arc::try_unwrap(slot).ok(), self.state.protected.remove(&unit))
             }
-            Some(Held::Away) | None => (None, false),
+            Some(HeldFault::Away) | None => (None, false),
         };
         let Some(mut slot) = slot else {
             return;
@@ -577,14 +584,14 @@ impl Service {
     fn install(
         &self,
         unit: UnitNo,
-        mask: Mask,
+        mask: PageMask,
         protect: bool,
         mut later: Option<&mut Vec<Range<usize>>>,
     ) -> Result<(), SysError> {
         let slot: &ChunkFrame = match self.state.held.get(&unit) {
-            Some(Held::Mine(slot) | Held::Protected(slot)) => slot,
-            Some(Held::Shared(slot)) => slot,
-            Some(Held::Away) | None => return Ok(()),
+            Some(HeldFault::Mine(slot) | HeldFault::Protected(slot)) => slot,
+            Some(HeldFault::Shared(slot)) => slot,
+            Some(HeldFault::Away) | None => return Ok(()),
         };
         let g = self.pager.geometry();
         let base = unit as usize * g.unit_bytes();
@@ -599,7 +606,7 @@ impl Service {
         Ok(())
     }
 
-    fn extract(&mut self, unit: UnitNo, mask: Mask, dirty: Mask) {
+    fn extract(&mut self, unit: UnitNo, mask: PageMask, dirty: PageMask) {
         // Emptied, for pages are moved there; and of a unit on trial only what its slot holds is
         // counted.
         let kept = self.free.pop().map(|mut slot| {
@@ -637,12 +644,13 @@ impl Service {
         }
         let zeros = self.zeros(unit, got & dirty, &slot);
         // What was clean was mapped against writing, and moves as it is.
-        let held = if mask & !dirty == 0 { Held::Mine(slot) } else { Held::Protected(slot) };
+        let held =
+            if mask & !dirty == 0 { HeldFault::Mine(slot) } else { HeldFault::Protected(slot) };
         self.state.held.insert(unit, held);
         self.pager.extracted(unit, got, zeros, now());
     }
 
-    fn copy_out(&mut self, unit: UnitNo, mask: Mask) -> Result<(), SysError> {
+    fn copy_out(&mut self, unit: UnitNo, mask: PageMask) -> Result<(), SysError> {
         let Some(mut slot) = self.take_slot(unit) else {
             self.pager.extracted(unit, 0, 0, now());
             return Ok(());
@@ -653,19 +661,25 @@ impl Service {
             self.shared.area.copy_out(&part, &mut slot, part.start - base)?;
         }
         let zeros = self.zeros(unit, mask, &slot);
-        self.state.held.insert(unit, Held::Mine(slot));
+        self.state.held.insert(unit, HeldFault::Mine(slot));
         self.pager.extracted(unit, mask, zeros, now());
         Ok(())
     }
 
-    fn poison(&mut self, unit: UnitNo, mask: Mask, tid: Tid, first: bool) -> Result<(), SysError> {
+    fn poison(
+        &mut self,
+        unit: UnitNo,
+        mask: PageMask,
+        tid: Tid,
+        first: bool,
+    ) -> Result<(), SysError> {
         let why = self.state.why.remove(&unit);
         for part in self.pager.geometry().parts(unit, mask) {
             if first {
                 let range = part.start as u64..part.end as u64;
                 let address = self.shared.area.address() + range.start;
                 let why = why.clone().unwrap_or_else(|| "its store failed".to_owned());
-                (self.on_lost)(&Lost { range, address, thread: tid, why });
+                (self.on_lost)(&LostBytes { range, address, thread: tid, why });
             }
             self.shared.area.poison(&part, tid)?;
         }

@@ -3,12 +3,14 @@
 
 use crate::error::FarError;
 use crate::map::{assemble, no_thread, serve, FarMap, FarOptions, THREAD};
-use crate::pager::Contents;
+use crate::pager::DiscardedContents;
 use crate::service::{Command, Service};
 use crate::store::BackingStore;
 use std::ops::Range;
 use std::sync::mpsc::channel;
-use terrace_sys::{now, Bell, FarArea, PriorityBoost, ReservedMemory, SignalsBlocked, SysError};
+use terrace_sys::{
+    now, FarArea, PriorityBoost, ReservedMemory, SignalsBlocked, SysError, WakeDescriptor,
+};
 use terrace_types::Bytes;
 
 /// Whether memory that is attached may have pages.
@@ -49,14 +51,14 @@ pub struct InUse {
 
 fn take_over(takeover: Takeover, options: &FarOptions) -> Result<(FarMap, Service), FarError> {
     terrace_sys::own_descriptors()?;
-    let bell = Bell::of_this_thread()?;
+    let bell = WakeDescriptor::of_this_thread()?;
     let store = (takeover.store)()?;
     let ground = takeover.ground;
     let bytes = Bytes(ground.len() as u64);
     let used = (takeover.used)();
     let (map, mut service) =
         assemble(bytes, takeover.dram, store, options, bell, |uffd, geometry| {
-            FarArea::over(uffd, ground, &used.managed, geometry.unit_bytes())
+            FarArea::take_over(uffd, ground, &used.managed, geometry.unit_bytes())
         })?;
     for part in used.others {
         service.pager.exclude(part.start as u64..part.end as u64);
@@ -114,7 +116,7 @@ impl FarMap {
     ///
     /// # Errors
     /// A range beyond the map. What cannot be read back is lost as elsewhere: SIGBUS.
-    pub fn detach(&self, range: Range<usize>, contents: Contents) -> Result<(), FarError> {
+    pub fn detach(&self, range: Range<usize>, contents: DiscardedContents) -> Result<(), FarError> {
         let range = self.within(&range)?;
         let _always = self.ask(|reply| Command::Detach(range, contents, reply));
         Ok(())

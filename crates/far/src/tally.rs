@@ -1,7 +1,7 @@
 //! What several processes' maps did, in rows that each writes and one reads
 //! ([`terrace_sys::SharedTable`]).
 
-use crate::Counts;
+use crate::FarCounts;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use terrace_sys::{is_running, SharedTable};
 use terrace_types::{Bytes, Pid};
@@ -40,7 +40,7 @@ pub struct FarTotals {
 }
 
 impl FarTotals {
-    fn of(counts: &Counts) -> [u64; 9] {
+    fn of(counts: &FarCounts) -> [u64; 9] {
         let c = counts;
         [
             c.faults,
@@ -105,7 +105,7 @@ fn sums(row: &[AtomicU64]) -> [u64; 9] {
 
 impl ProcessTally {
     /// Writes the counts.
-    pub fn tell(&self, table: &SharedTable, counts: &Counts) {
+    pub fn tell(&self, table: &SharedTable, counts: &FarCounts) {
         let row = table.row(self.number);
         row[RESIDENT].store(counts.mapped_bytes, Relaxed);
         row[MOST].fetch_max(counts.mapped_bytes, Relaxed);
@@ -124,13 +124,13 @@ pub fn sharers(table: &SharedTable) -> u64 {
 
 /// Reads all rows, of processes that have ended too.
 #[derive(Debug)]
-pub struct Teller {
+pub struct TallyReader {
     table: SharedTable,
     ended: FarTotals,
     most: Bytes,
 }
 
-impl Teller {
+impl TallyReader {
     /// Reads this table, and is the only one who does.
     #[must_use]
     pub fn new(table: SharedTable) -> Self {
@@ -197,14 +197,14 @@ mod tests {
 
     #[test]
     fn rows_are_summed_and_those_of_the_dead_kept() {
-        let mut teller = Teller::new(SharedTable::create(WORDS).unwrap());
+        let mut teller = TallyReader::new(SharedTable::create(WORDS).unwrap());
         let row = claim(teller.table()).unwrap();
-        let of = |resident| Counts {
+        let of = |resident| FarCounts {
             faults: 7,
             prefetched_bytes: 100,
             wasted_bytes: 25,
             mapped_bytes: resident,
-            ..Counts::default()
+            ..FarCounts::default()
         };
         row.tell(teller.table(), &of(50));
         row.tell(teller.table(), &of(20));

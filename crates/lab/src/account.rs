@@ -1,7 +1,7 @@
 //! What a run's counters say about pages moved and time spent, by who moved them.
 
 use crate::job::JobResult;
-use crate::policies::{self, Actor, PolicySetup};
+use crate::policies::{self, PageMover, PolicySetup};
 use crate::stats::RoiSpan;
 use crate::wire::AtMark;
 use serde::Deserialize;
@@ -46,7 +46,7 @@ pub fn kernel(plan: &PolicySetup, result: &JobResult) -> KnownFigures {
     } else if plan.name == "first-touch" || plan.name.starts_with("bound:") {
         summary.overhead_seconds = Some(0.0);
     }
-    if let (Actor::Agent, Some(placed)) = (&plan.actor, &result.reply.placed) {
+    if let (PageMover::Agent, Some(placed)) = (&plan.actor, &result.reply.placed) {
         // What was moved before the measured phase began is no move of it.
         let counts = matches!(plan.at_mark, AtMark::Place { counts: true, .. });
         let moved = |pages: u64| Some(if counts { pages } else { 0 });
@@ -136,7 +136,8 @@ mod tests {
 
     fn plan(name: &str) -> PolicySetup {
         let shape =
-            crate::shape::Shape::of(&terrace_machine::preset("lab-cxl").unwrap(), None).unwrap();
+            crate::shape::Shape::from_machine(&terrace_machine::preset("lab-cxl").unwrap(), None)
+                .unwrap();
         policies::plan(name, &shape).unwrap()
     }
 

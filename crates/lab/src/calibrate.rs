@@ -227,7 +227,8 @@ mod tests {
 
     #[test]
     fn large_caches_take_more_memory_to_see_past() {
-        let shape = Shape::of(&terrace_machine::preset("lab-cxl").unwrap(), None).unwrap();
+        let shape =
+            Shape::from_machine(&terrace_machine::preset("lab-cxl").unwrap(), None).unwrap();
         let sizes = |cache| -> Vec<String> {
             plan(&shape, cache)
                 .iter()
@@ -245,7 +246,8 @@ mod tests {
 
     #[test]
     fn every_link_and_node_is_measured() {
-        let shape = |m: &str| Shape::of(&terrace_machine::preset(m).unwrap(), Some(2)).unwrap();
+        let shape =
+            |m: &str| Shape::from_machine(&terrace_machine::preset(m).unwrap(), Some(2)).unwrap();
         let plan = |m: &str| plan(&shape(m), Bytes::mib(4));
         assert_eq!(plan("lab-cxl").len(), 2 + 4);
         assert_eq!(plan("lab-numa").len(), 4 + 4);

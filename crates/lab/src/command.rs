@@ -107,7 +107,7 @@ impl HostCommand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::Carried;
+    use crate::files::CarriedPath;
 
     #[test]
     fn a_command_brings_its_libraries_and_what_it_was_seen_to_use() {
@@ -130,7 +130,7 @@ mod tests {
         assert!(named("ld-linux-x86-64.so.2").is_some());
         assert!(named("/seen").is_some() && named("/gone").is_none());
         let stdin = job.stdin.as_deref().unwrap();
-        assert!(matches!(named(stdin), Some((_, Carried::File { .. }))));
+        assert!(matches!(named(stdin), Some((_, CarriedPath::File { .. }))));
         assert_eq!(job.cwd, dir.display().to_string());
         command.files = vec!["gone".into()];
         assert!(command.job().unwrap_err().to_string().contains("gone"));

@@ -7,7 +7,7 @@ use crate::error::{io, LabError, Result};
 use crate::job::{JobResult, JobSpec, ServedPages};
 use crate::lab::{LabMachine, ProgressSink};
 use crate::placement::{self, PageRanking};
-use crate::policies::{self, Actor, PolicySetup};
+use crate::policies::{self, PageMover, PolicySetup};
 use crate::wire::{self, AtMark};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -112,7 +112,7 @@ pub struct LabRun {
 impl LabRun {
     /// A run of which only the time is known.
     #[must_use]
-    pub fn of(policy: &str, seconds: f64) -> Self {
+    pub fn new(policy: &str, seconds: f64) -> Self {
         LabRun {
             policy: policy.to_string(),
             seconds: Some(seconds),
@@ -136,7 +136,7 @@ impl LabRun {
     /// A run without a time.
     #[must_use]
     pub fn without_time(policy: &str, why: String) -> Self {
-        LabRun { seconds: None, error: Some(why), ..LabRun::of(policy, 0.0) }
+        LabRun { seconds: None, error: Some(why), ..LabRun::new(policy, 0.0) }
     }
 }
 
@@ -180,7 +180,8 @@ pub fn compare(
         .iter()
         .map(|p| policies::plan(p, bench.shape()))
         .collect::<Result<Vec<_>>>()?;
-    if plans.iter().any(|p| matches!(p.actor, Actor::Terrace { .. })) && spec.terrace.is_none() {
+    if plans.iter().any(|p| matches!(p.actor, PageMover::Terrace { .. })) && spec.terrace.is_none()
+    {
         let hint = "run crates/guest/build.sh DIR/bin terrace-cli".into();
         return Err(LabError::NotSetUp {
             dir: bench.lab().dir().into(),
@@ -271,7 +272,7 @@ impl<'a> Comparison<'a> {
         let mut tasks: Vec<(usize, &PolicySetup)> =
             (0..plans.len()).flat_map(|i| std::iter::repeat_n((i, &plans[i]), repeat)).collect();
         // The bound needs two runs, one after the other: begin with it.
-        tasks.sort_by_key(|(i, p)| (p.actor != Actor::Agent, *i));
+        tasks.sort_by_key(|(i, p)| (p.actor != PageMover::Agent, *i));
         let queue = Mutex::new(tasks.into_iter());
         let done: Mutex<Vec<(usize, Result<Ran>)>> = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
@@ -303,7 +304,7 @@ impl<'a> Comparison<'a> {
     pub(crate) fn run_one(&self, plan: &PolicySetup) -> Result<Ran> {
         let mut job = self.job(plan)?;
         let mut warning = None;
-        if plan.actor == Actor::Agent {
+        if plan.actor == PageMover::Agent {
             let ranking = self.profile(&plan.name, &job)?;
             if ranking.whole_program {
                 warning = Some(WHOLE_PROGRAM.to_string());
@@ -348,7 +349,9 @@ impl<'a> Comparison<'a> {
         job.cpu_of = plan.cpu_of.clone();
         job.fetch = plan.fetch.clone();
         job.plugin = plan.plugin.clone();
-        if let (Actor::Terrace { policy, set }, Some(terrace)) = (&plan.actor, &self.spec.terrace) {
+        if let (PageMover::Terrace { policy, set }, Some(terrace)) =
+            (&plan.actor, &self.spec.terrace)
+        {
             job.carry_as(terrace, GUEST_TERRACE);
             let mut argv: Vec<String> =
                 [GUEST_TERRACE, "run", "--policy", policy, "--journal", GUEST_JOURNAL]
@@ -409,7 +412,7 @@ impl<'a> Comparison<'a> {
 
     fn account(&self, plan: &PolicySetup, result: &JobResult) -> LabRun {
         let summary = match plan.actor {
-            Actor::Terrace { .. } => {
+            PageMover::Terrace { .. } => {
                 account::tool(result.files.get(GUEST_SUMMARY).map(Vec::as_slice), result)
             }
             _ => account::kernel(plan, result),

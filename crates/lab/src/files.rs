@@ -15,7 +15,7 @@ const MAX_LINKS: usize = 40;
 
 /// What a path of the guest is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Carried {
+pub enum CarriedPath {
     /// A file with the host's contents.
     File {
         /// The host's file.
@@ -39,13 +39,13 @@ pub enum Carried {
 /// Everything that the guest is given, by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CarriedFiles {
-    by_path: BTreeMap<String, Carried>,
+    by_path: BTreeMap<String, CarriedPath>,
 }
 
 impl CarriedFiles {
     /// A file of the host at another path of the guest, without its time.
     pub fn add_as(&mut self, host_path: &Path, guest_path: &str) {
-        let file = Carried::File { host_path: host_path.to_path_buf(), keep_time: false };
+        let file = CarriedPath::File { host_path: host_path.to_path_buf(), keep_time: false };
         self.by_path.insert(guest_path.to_string(), file);
     }
 
@@ -87,15 +87,15 @@ impl CarriedFiles {
                 if target.is_absolute() {
                     done = PathBuf::from("/");
                 }
-                self.by_path.insert(key, Carried::Link { target: text(&target)? });
+                self.by_path.insert(key, CarriedPath::Link { target: text(&target)? });
                 continue;
             }
             if todo.is_empty() {
                 let mode = meta.permissions().mode() & 0o7777;
                 if meta.is_dir() {
-                    self.by_path.entry(key).or_insert(Carried::Folder { mode });
+                    self.by_path.entry(key).or_insert(CarriedPath::Folder { mode });
                 } else if meta.is_file() {
-                    let file = Carried::File { host_path: next.clone(), keep_time: true };
+                    let file = CarriedPath::File { host_path: next.clone(), keep_time: true };
                     self.by_path.entry(key).or_insert(file);
                 }
             }
@@ -118,7 +118,7 @@ impl CarriedFiles {
                 let kind = kind.map_err(io("reading", &path))?;
                 if kind.is_symlink() {
                     let target = fs::read_link(&path).map_err(io("reading", &path))?;
-                    let link = Carried::Link { target: text(&target)? };
+                    let link = CarriedPath::Link { target: text(&target)? };
                     self.by_path.insert(text(&path)?, link);
                 } else if kind.is_dir() || kind.is_file() {
                     self.add(&path)?;
@@ -142,7 +142,7 @@ impl CarriedFiles {
     }
 
     /// Everything, by the guest's path.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Carried)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &CarriedPath)> {
         self.by_path.iter().map(|(path, what)| (path.as_str(), what))
     }
 
@@ -153,11 +153,11 @@ impl CarriedFiles {
         for (name, what) in self.iter() {
             let entry = |mode, changed_s, data| ArchiveEntry { name, mode, changed_s, data };
             match what {
-                Carried::Link { target } => {
+                CarriedPath::Link { target } => {
                     archive.put(&entry(wire::S_IFLNK | 0o777, 0, target.as_bytes()));
                 }
-                Carried::Folder { mode } => archive.put(&entry(wire::S_IFDIR | mode, 0, b"")),
-                Carried::File { host_path, keep_time } => {
+                CarriedPath::Folder { mode } => archive.put(&entry(wire::S_IFDIR | mode, 0, b"")),
+                CarriedPath::File { host_path, keep_time } => {
                     let meta = fs::metadata(host_path).map_err(io("reading", host_path))?;
                     // Before it is read: what is too large does not have to fit this memory.
                     job_bytes += meta.len();
@@ -230,11 +230,11 @@ mod tests {
         assert_eq!(
             got,
             [
-                (at("bin").as_str(), &Carried::Link { target: at("usr") }),
-                (at("usr/tool").as_str(), &Carried::Link { target: "tool-3".into() }),
+                (at("bin").as_str(), &CarriedPath::Link { target: at("usr") }),
+                (at("usr/tool").as_str(), &CarriedPath::Link { target: "tool-3".into() }),
                 (
                     at("usr/tool-3").as_str(),
-                    &Carried::File { host_path: dir.join("usr/tool-3"), keep_time: true }
+                    &CarriedPath::File { host_path: dir.join("usr/tool-3"), keep_time: true }
                 ),
             ]
         );

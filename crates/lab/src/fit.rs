@@ -30,7 +30,7 @@ pub(crate) fn last_cache(machine: &Machine) -> Bytes {
 /// [`LabError::Machine`], with what to do.
 pub fn fit(machine: &Machine, vcpus: Option<u32>) -> Result<(Shape, Machine)> {
     let bad = |why: String| LabError::Machine { name: machine.name.clone(), why };
-    let shape = Shape::of(machine, vcpus)?;
+    let shape = Shape::from_machine(machine, vcpus)?;
     let total = Bytes(shape.total_bytes());
     if total > MOST_MEMORY {
         let why = format!(
@@ -60,7 +60,7 @@ pub fn fit(machine: &Machine, vcpus: Option<u32>) -> Result<(Shape, Machine)> {
     let options =
         ModelOptions { vcpus: shape.vcpus, all_fast: false, memory_mode: false, outstanding: None };
     // The plugin would find out as well, when the machine boots, and nobody would hear why.
-    ModelParams::of(&machine, options).map_err(|error| {
+    ModelParams::from_machine(&machine, options).map_err(|error| {
         let remedy = match &error {
             ModelError::Missing(_) => "add it to a copy of the file",
             ModelError::Unusable(_) => "change it in a copy of the file",

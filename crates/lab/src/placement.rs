@@ -12,12 +12,12 @@ const PAGE_SHIFT: u32 = 12;
 
 /// What a miss of each kind costs more on the slow node than on the fast, nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Gain {
+struct MissGain {
     load: f64,
     store: f64,
 }
 
-impl Gain {
+impl MissGain {
     fn between(fast: &LinkShape, slow: &LinkShape) -> Self {
         let transfer = |rate: u64| LINE_BYTES * 1e9 / rate.max(1) as f64;
         let load = slow.read_latency_ns as f64 - fast.read_latency_ns as f64
@@ -25,7 +25,7 @@ impl Gain {
             - transfer(fast.read_bandwidth);
         // A store that misses fetches the line and later writes it back.
         let write_back = transfer(slow.write_bandwidth) - transfer(fast.write_bandwidth);
-        Gain { load, store: load + write_back }
+        MissGain { load, store: load + write_back }
     }
 }
 
@@ -48,7 +48,7 @@ pub fn rank(profile: &[u8], shape: &Shape) -> Result<PageRanking> {
     let (Some(fast), Some(slow)) = (fast, slow) else {
         return Err(broken("no figures for its nodes".into()));
     };
-    let gain = Gain::between(fast, slow);
+    let gain = MissGain::between(fast, slow);
     let text =
         std::str::from_utf8(profile).map_err(|e| broken(format!("the plugin's profile: {e}")))?;
     let (text, whole_program) = match text.strip_prefix("job\n") {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn shape(name: &str) -> Shape {
-        Shape::of(&terrace_machine::preset(name).unwrap(), None).unwrap()
+        Shape::from_machine(&terrace_machine::preset(name).unwrap(), None).unwrap()
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn stores_weigh_more_where_writing_is_slow() {
         let got = rank(b"10 11 0\n11 0 10\n", &shape("lab-dcpmm")).unwrap();
-        let gain = Gain::between(
+        let gain = MissGain::between(
             shape("lab-dcpmm").link_to(0).unwrap(),
             shape("lab-dcpmm").link_to(1).unwrap(),
         );

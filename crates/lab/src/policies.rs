@@ -51,7 +51,7 @@ pub const OTHERS: [&str; 11] = [
 
 /// Who moves pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Actor {
+pub enum PageMover {
     /// Nobody, or the kernel by itself.
     Kernel,
     /// `terrace run --policy` around the command.
@@ -71,7 +71,7 @@ pub struct PolicySetup {
     /// The name as asked.
     pub name: String,
     /// Who acts.
-    pub actor: Actor,
+    pub actor: PageMover,
     /// Written before the command starts.
     pub before: Vec<Setting>,
     /// Written after it ended.
@@ -99,7 +99,7 @@ pub fn plan(name: &str, shape: &Shape) -> Result<PolicySetup> {
     let mut options = Options::parse(name, words)?;
     let mut plan = PolicySetup {
         name: name.to_string(),
-        actor: Actor::Kernel,
+        actor: PageMover::Kernel,
         before: vec![set(NUMA_BALANCING, "0"), optional(DEMOTION, "0")],
         after: Vec::new(),
         memory_policy: None,
@@ -131,13 +131,13 @@ pub fn plan(name: &str, shape: &Shape) -> Result<PolicySetup> {
             let counts = base == "bound:ideal-move";
             plan.at_mark =
                 AtMark::Place { fast: shape.fast, slow: shape.slow, reserve_pages, counts };
-            plan.actor = Actor::Agent;
+            plan.actor = PageMover::Agent;
             plan.settings.push(("reserve_pages".into(), reserve_pages.to_string()));
         }
         ours if OURS.contains(&ours) => {
             // Which parameters a policy has is not for the lab to judge.
             let set = options.left.iter().map(|(key, value)| format!("{key}={value}")).collect();
-            plan.actor = Actor::Terrace { policy: ours.to_string(), set };
+            plan.actor = PageMover::Terrace { policy: ours.to_string(), set };
             plan.cpu_of.push("kdamond".into());
             plan.settings.append(&mut options.left);
         }
@@ -399,7 +399,7 @@ mod tests {
     use super::*;
 
     fn shape() -> Shape {
-        Shape::of(&terrace_machine::preset("lab-cxl").unwrap(), None).unwrap()
+        Shape::from_machine(&terrace_machine::preset("lab-cxl").unwrap(), None).unwrap()
     }
 
     fn value<'a>(plan: &'a PolicySetup, path: &str) -> Option<&'a str> {
@@ -490,7 +490,7 @@ mod tests {
     fn parameters_of_ours_are_passed_on() {
         let p = plan("terrace+least_evidence=2", &shape()).unwrap();
         let set = vec!["least_evidence=2".to_string()];
-        assert_eq!(p.actor, Actor::Terrace { policy: "terrace".into(), set });
+        assert_eq!(p.actor, PageMover::Terrace { policy: "terrace".into(), set });
         assert_eq!(p.settings.last(), Some(&("least_evidence".into(), "2".into())));
     }
 

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     fn line(machine: &str, start: Start) -> String {
-        let shape = Shape::of(&terrace_machine::preset(machine).unwrap(), None).unwrap();
+        let shape = Shape::from_machine(&terrace_machine::preset(machine).unwrap(), None).unwrap();
         let p = Path::new;
         let launch = Launch {
             shape: &shape,

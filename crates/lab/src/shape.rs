@@ -74,7 +74,7 @@ pub struct Shape {
 impl Shape {
     /// Derive the shape; `vcpus` overrides the number of CPUs in the machine file (dealt out in its
     /// order).
-    pub fn of(machine: &Machine, vcpus: Option<u32>) -> Result<Self> {
+    pub fn from_machine(machine: &Machine, vcpus: Option<u32>) -> Result<Self> {
         let bad = |why: String| LabError::Machine { name: machine.name.clone(), why };
         check_ids(machine).map_err(bad)?;
         let owned = deal_cpus(machine, vcpus).map_err(bad)?;
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn lab_cxl() {
-        let s = Shape::of(&lab("lab-cxl"), None).unwrap();
+        let s = Shape::from_machine(&lab("lab-cxl"), None).unwrap();
         assert_eq!((s.vcpus, s.fast, s.slow), (2, 0, 1));
         assert_eq!(s.nodes[0].cpus, [0, 1]);
         assert_eq!(s.nodes[1].initiator, 0);
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn the_fast_node_may_lack_cpus() {
-        let s = Shape::of(&lab("lab-hbm"), None).unwrap();
+        let s = Shape::from_machine(&lab("lab-hbm"), None).unwrap();
         assert!(s.nodes[s.fast as usize].cpus.is_empty());
         assert!(!s.nodes[s.slow as usize].cpus.is_empty());
         assert_eq!(s.nodes[s.fast as usize].initiator, s.slow);
@@ -310,11 +310,11 @@ mod tests {
 
     #[test]
     fn cpus_on_both_nodes() {
-        let s = Shape::of(&lab("lab-numa"), Some(2)).unwrap();
+        let s = Shape::from_machine(&lab("lab-numa"), Some(2)).unwrap();
         assert_eq!(s.nodes.iter().map(|n| n.cpus.len()).collect::<Vec<_>>(), [1, 1]);
         assert_eq!(s.links.len(), 4);
         assert_eq!(s.nodes[1].initiator, 1);
-        let one = Shape::of(&lab("lab-numa"), Some(1)).unwrap();
+        let one = Shape::from_machine(&lab("lab-numa"), Some(1)).unwrap();
         assert_eq!(one.vcpus, 1);
         assert_eq!(one.links.len(), 2);
     }
@@ -329,17 +329,17 @@ mod tests {
 
     #[test]
     fn impossible_machines_are_refused() {
-        assert!(Shape::of(&lab("lab-cxl"), Some(0)).is_err());
+        assert!(Shape::from_machine(&lab("lab-cxl"), Some(0)).is_err());
         let mut m = lab("lab-cxl");
         m.nodes[0].cpus.clear();
-        assert!(Shape::of(&m, None).is_err());
+        assert!(Shape::from_machine(&m, None).is_err());
         let mut m = lab("lab-cxl");
         m.nodes[1].capacity = terrace_types::Bytes::ZERO;
-        assert!(Shape::of(&m, None).is_err());
+        assert!(Shape::from_machine(&m, None).is_err());
         let capacity = |node: usize, mib| {
             let mut m = lab("lab-cxl");
             m.nodes[node].capacity = Bytes::mib(mib);
-            Shape::of(&m, None).map(|_| ()).map_err(|e| e.to_string())
+            Shape::from_machine(&m, None).map(|_| ()).map_err(|e| e.to_string())
         };
         assert_eq!((capacity(0, 96), capacity(1, 40)), (Ok(()), Ok(())));
         let why = capacity(0, 32).unwrap_err();
@@ -347,9 +347,9 @@ mod tests {
         assert!(capacity(1, 32).unwrap_err().contains("40 MiB"));
         let mut m = lab("lab-cxl");
         m.links.clear();
-        assert!(Shape::of(&m, None).is_err());
+        assert!(Shape::from_machine(&m, None).is_err());
         let mut m = lab("lab-cxl");
         m.nodes.pop();
-        assert!(Shape::of(&m, None).is_err());
+        assert!(Shape::from_machine(&m, None).is_err());
     }
 }

@@ -34,8 +34,11 @@ fn engine() -> MemorySystem {
     machine.caches[0].size = Bytes(4096);
     machine.caches[1].size = Bytes(16_384);
     let options = ModelOptions { vcpus: 1, all_fast: false, memory_mode: true, outstanding: None };
-    MemorySystem::new(ModelParams::of(&machine, options).expect("can be modelled"), 10_000_000)
-        .expect("caches of that size")
+    MemorySystem::new(
+        ModelParams::from_machine(&machine, options).expect("can be modelled"),
+        10_000_000,
+    )
+    .expect("caches of that size")
 }
 
 /// Share of misses that the fast node serves when pages (cold ones first) lie in these frames.

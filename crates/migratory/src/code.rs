@@ -76,7 +76,7 @@ pub enum SpawnTarget {
 
 /// An instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Instruction {
+pub enum ThreadletInstruction {
     /// `d = value`.
     Constant {
         /// Destination.
@@ -185,13 +185,13 @@ pub enum Instruction {
 /// A program: instructions, with the source line of each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MachineCode {
-    instructions: Vec<Instruction>,
+    instructions: Vec<ThreadletInstruction>,
     lines: Vec<u32>,
 }
 
 impl MachineCode {
     /// Appends an instruction of a source line; 0: none.
-    pub fn push(&mut self, instruction: Instruction, line: u32) -> CodeAddress {
+    pub fn push(&mut self, instruction: ThreadletInstruction, line: u32) -> CodeAddress {
         self.instructions.push(instruction);
         self.lines.push(line);
         CodeAddress((self.instructions.len() - 1) as u32)
@@ -207,10 +207,10 @@ impl MachineCode {
     pub fn set_target(&mut self, at: CodeAddress, target: CodeAddress) {
         match self.instructions.get_mut(at.0 as usize) {
             Some(
-                Instruction::Jump { to }
-                | Instruction::Branch { to, .. }
-                | Instruction::BranchZero { to, .. }
-                | Instruction::Spawn { entry: to, .. },
+                ThreadletInstruction::Jump { to }
+                | ThreadletInstruction::Branch { to, .. }
+                | ThreadletInstruction::BranchZero { to, .. }
+                | ThreadletInstruction::Spawn { entry: to, .. },
             ) => *to = target,
             _ => debug_assert!(false, "no target at {at:?}"),
         }
@@ -218,7 +218,7 @@ impl MachineCode {
 
     /// The instructions.
     #[must_use]
-    pub fn instructions(&self) -> &[Instruction] {
+    pub fn instructions(&self) -> &[ThreadletInstruction] {
         &self.instructions
     }
 
@@ -234,24 +234,25 @@ impl MachineCode {
         let target = |to: &CodeAddress| (to.0 as usize) < self.instructions.len();
         let register = |r: &Register| usize::from(r.0) < REGISTERS;
         self.instructions.iter().all(|instruction| match instruction {
-            Instruction::Constant { d, .. } => register(d),
-            Instruction::Copy { d, a } | Instruction::AluConstant { d, a, .. } => {
-                register(d) && register(a)
+            ThreadletInstruction::Constant { d, .. } => register(d),
+            ThreadletInstruction::Copy { d, a }
+            | ThreadletInstruction::AluConstant { d, a, .. } => register(d) && register(a),
+            ThreadletInstruction::Alu { d, a, b, .. } => register(d) && register(a) && register(b),
+            ThreadletInstruction::Jump { to } => target(to),
+            ThreadletInstruction::Branch { a, b, to, .. } => {
+                register(a) && register(b) && target(to)
             }
-            Instruction::Alu { d, a, b, .. } => register(d) && register(a) && register(b),
-            Instruction::Jump { to } => target(to),
-            Instruction::Branch { a, b, to, .. } => register(a) && register(b) && target(to),
-            Instruction::BranchZero { a, to } => register(a) && target(to),
-            Instruction::Load { d, index, .. } => register(d) && register(index),
-            Instruction::Update { index, value, .. } => register(index) && register(value),
-            Instruction::Atomic { d, index, value, .. } => {
+            ThreadletInstruction::BranchZero { a, to } => register(a) && target(to),
+            ThreadletInstruction::Load { d, index, .. } => register(d) && register(index),
+            ThreadletInstruction::Update { index, value, .. } => register(index) && register(value),
+            ThreadletInstruction::Atomic { d, index, value, .. } => {
                 register(d) && register(index) && register(value)
             }
-            Instruction::Spawn { entry, target: SpawnTarget::Here } => target(entry),
-            Instruction::Spawn { entry, target: SpawnTarget::Nodelet(r) } => {
+            ThreadletInstruction::Spawn { entry, target: SpawnTarget::Here } => target(entry),
+            ThreadletInstruction::Spawn { entry, target: SpawnTarget::Nodelet(r) } => {
                 target(entry) && register(r)
             }
-            Instruction::Sync | Instruction::End => true,
+            ThreadletInstruction::Sync | ThreadletInstruction::End => true,
         })
     }
 }

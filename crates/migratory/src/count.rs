@@ -1,7 +1,9 @@
 //! Runs a program without time: a spawn is a call, an update happens at once. It counts what a
 //! machine of this size would do; order-dependent programs may do something else with time.
 
-use crate::code::{CodeAddress, Instruction, MachineCode, Register, SpawnTarget, REGISTERS};
+use crate::code::{
+    CodeAddress, MachineCode, Register, SpawnTarget, ThreadletInstruction, REGISTERS,
+};
 use crate::memory::{ArrayId, MemoryImage, MemoryMap};
 use crate::semantics::{compute, update};
 use crate::MigratoryError;
@@ -77,36 +79,36 @@ pub fn count(
         };
         let mut next = CodeAddress(pc.0 + 1);
         match *instruction {
-            Instruction::Constant { d, value } => registers[usize::from(d.0)] = value,
-            Instruction::Copy { d, a } => registers[usize::from(d.0)] = get(a),
-            Instruction::Alu { operation, d, a, b } => {
+            ThreadletInstruction::Constant { d, value } => registers[usize::from(d.0)] = value,
+            ThreadletInstruction::Copy { d, a } => registers[usize::from(d.0)] = get(a),
+            ThreadletInstruction::Alu { operation, d, a, b } => {
                 registers[usize::from(d.0)] = compute(operation, get(a), get(b));
             }
-            Instruction::AluConstant { operation, d, a, value } => {
+            ThreadletInstruction::AluConstant { operation, d, a, value } => {
                 registers[usize::from(d.0)] = compute(operation, get(a), i64::from(value));
             }
-            Instruction::Jump { to } => next = to,
-            Instruction::Branch { operation, a, b, to } => {
+            ThreadletInstruction::Jump { to } => next = to,
+            ThreadletInstruction::Branch { operation, a, b, to } => {
                 if compute(operation, get(a), get(b)) != 0 {
                     next = to;
                 }
             }
-            Instruction::BranchZero { a, to } if get(a) == 0 => next = to,
-            Instruction::BranchZero { .. } => {}
-            Instruction::Load { d, array, index } => {
+            ThreadletInstruction::BranchZero { a, to } if get(a) == 0 => next = to,
+            ThreadletInstruction::BranchZero { .. } => {}
+            ThreadletInstruction::Load { d, array, index } => {
                 let place = locate(array, index)?;
                 move_to(&mut here, place.nodelet, &mut counts);
                 counts.loads[here as usize] += 1;
                 registers[usize::from(d.0)] = memory.nodelets[here as usize][place.word as usize];
             }
-            Instruction::Atomic { operation, d, array, index, value } => {
+            ThreadletInstruction::Atomic { operation, d, array, index, value } => {
                 let (place, value) = (locate(array, index)?, get(value));
                 move_to(&mut here, place.nodelet, &mut counts);
                 let word = &mut memory.nodelets[here as usize][place.word as usize];
                 registers[usize::from(d.0)] = *word;
                 *word = update(operation, *word, value);
             }
-            Instruction::Update { operation, array, index, value } => {
+            ThreadletInstruction::Update { operation, array, index, value } => {
                 let place = locate(array, index)?;
                 if place.nodelet != here {
                     counts.remote_updates[here as usize] += 1;
@@ -115,7 +117,7 @@ pub fn count(
                 let word = &mut memory.nodelets[place.nodelet as usize][place.word as usize];
                 *word = update(operation, *word, get(value));
             }
-            Instruction::Spawn { entry, target } => {
+            ThreadletInstruction::Spawn { entry, target } => {
                 counts.spawns += 1;
                 callers.push(Caller { pc: next, registers, nodelet: here });
                 if let SpawnTarget::Nodelet(r) = target {
@@ -124,8 +126,8 @@ pub fn count(
                 }
                 next = entry;
             }
-            Instruction::Sync => counts.syncs += 1,
-            Instruction::End => match callers.pop() {
+            ThreadletInstruction::Sync => counts.syncs += 1,
+            ThreadletInstruction::End => match callers.pop() {
                 None => return Ok(counts),
                 Some(caller) => {
                     (next, registers, here) = (caller.pc, caller.registers, caller.nodelet);

@@ -39,9 +39,9 @@ struct Producer {
 
 /// Numbers, counted by their lowest bits: tells of most that no number beside them is there.
 #[derive(Debug, Clone)]
-struct Nearby([u8; Self::SLOTS]);
+struct NeighborFilter([u8; Self::SLOTS]);
 
-impl Nearby {
+impl NeighborFilter {
     const SLOTS: usize = 1024;
 
     /// `count` times `number`.
@@ -68,7 +68,7 @@ impl Nearby {
 
 /// A miss in flight.
 #[derive(Debug, Clone, Copy, Default)]
-struct Flight {
+struct OutstandingMiss {
     /// When it ends, picoseconds.
     ends: u64,
     /// Instruction count past which the core waits for it.
@@ -87,18 +87,18 @@ pub struct Core {
     outstanding: usize,
     /// Those taken at `first_flight..last_flight`, by when they end. Some may have ended: a
     /// register is only given back when all are taken.
-    flights: [Flight; RING],
+    flights: [OutstandingMiss; RING],
     first_flight: usize,
     last_flight: usize,
     /// No flight's `must_end_by` is smaller.
     next_wait: u64,
     streams: [u64; STREAMS],
     /// The same, to tell quickly that none is near.
-    stream_lines: Nearby,
+    stream_lines: NeighborFilter,
     stream_next: usize,
     producers: [Producer; PRODUCERS],
     /// The producers' values by fields, to tell quickly that none is near.
-    value_fields: Nearby,
+    value_fields: NeighborFilter,
     /// When the last of all values so far arrives.
     values_ready: u64,
     producer_next: usize,
@@ -116,15 +116,15 @@ impl Core {
             instruction_ps,
             window,
             outstanding: outstanding.clamp(1, MAX_OUTSTANDING),
-            flights: [Flight::default(); RING],
+            flights: [OutstandingMiss::default(); RING],
             first_flight: 0,
             last_flight: 0,
             next_wait: u64::MAX,
             streams: [u64::MAX - 1; STREAMS],
-            stream_lines: Nearby::of(u64::MAX - 1, STREAMS as u8),
+            stream_lines: NeighborFilter::of(u64::MAX - 1, STREAMS as u8),
             stream_next: 0,
             producers: [Producer::default(); PRODUCERS],
-            value_fields: Nearby::of(0, PRODUCERS as u8),
+            value_fields: NeighborFilter::of(0, PRODUCERS as u8),
             values_ready: 0,
             producer_next: 0,
             nothing_since: PRODUCERS,
@@ -239,7 +239,7 @@ impl Core {
         // Waiting for the bus delays the start; the transfer itself is part of the latency.
         let ends = bus(start).max(start + latency);
         let must_end_by = self.instructions + self.window;
-        self.fly(Flight { ends, must_end_by });
+        self.fly(OutstandingMiss { ends, must_end_by });
         self.next_wait = self.next_wait.min(must_end_by);
         if let Some(value) = value {
             let producer = &mut self.producers[self.producer_next];
@@ -263,7 +263,7 @@ impl Core {
 
     /// Puts a miss among those in flight, by its end, which is mostly the last.
     #[inline(always)]
-    fn fly(&mut self, flight: Flight) {
+    fn fly(&mut self, flight: OutstandingMiss) {
         let mut at = self.last_flight;
         self.last_flight += 1;
         while at > self.first_flight && self.flights[(at - 1) % RING].ends > flight.ends {

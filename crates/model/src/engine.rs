@@ -24,7 +24,7 @@ pub struct MemoryAccess {
 
 /// A vCPU: core, its own caches, counts.
 #[derive(Debug, Clone)]
-pub struct Unit {
+pub struct Vcpu {
     /// Time and misses in flight.
     pub core: Core,
     /// First-level cache, of physical lines.
@@ -77,7 +77,7 @@ pub struct Uncore {
 #[derive(Debug, Clone)]
 pub struct MemorySystem {
     /// The vCPUs.
-    pub units: Vec<Unit>,
+    pub units: Vec<Vcpu>,
     uncore: Uncore,
     lockstep: Lockstep,
 }
@@ -96,7 +96,7 @@ impl MemorySystem {
             channel: params.channel_of(node),
             counts: NodeCounts::default(),
         };
-        let unit = |(index, links): (usize, &Vec<LinkParams>)| Unit {
+        let unit = |(index, links): (usize, &Vec<LinkParams>)| Vcpu {
             core: Core::new(params.instruction, params.window, params.outstanding),
             l1: l1.clone(),
             l2: l2.clone(),
@@ -200,7 +200,7 @@ impl MemorySystem {
 
     /// A vCPU and what it shares with the others, for many accesses of it.
     #[must_use]
-    pub fn parts(&mut self, vcpu: usize) -> (&mut Unit, &mut Uncore) {
+    pub fn parts(&mut self, vcpu: usize) -> (&mut Vcpu, &mut Uncore) {
         (&mut self.units[vcpu], &mut self.uncore)
     }
 
@@ -314,7 +314,7 @@ impl Uncore {
     #[inline]
     pub fn missed(
         &mut self,
-        unit: &mut Unit,
+        unit: &mut Vcpu,
         a: MemoryAccess,
         left: Option<u64>,
         value: impl FnOnce() -> Option<u64>,
@@ -368,7 +368,7 @@ impl Uncore {
 
     /// A dirty line leaves a core's own caches.
     #[inline(never)]
-    fn leave_to_last(&mut self, unit: &mut Unit, line: u64) {
+    fn leave_to_last(&mut self, unit: &mut Vcpu, line: u64) {
         if !self.llc.mark_dirty(line) {
             self.write_back(unit, line);
         }
@@ -377,7 +377,7 @@ impl Uncore {
     #[inline]
     fn fetch(
         &mut self,
-        unit: &mut Unit,
+        unit: &mut Vcpu,
         node: usize,
         line: u64,
         a: MemoryAccess,
@@ -425,7 +425,7 @@ impl Uncore {
     }
 
     /// A dirty line leaves the last level, or one is written past it.
-    fn write_back(&mut self, unit: &mut Unit, line: u64) {
+    fn write_back(&mut self, unit: &mut Vcpu, line: u64) {
         let Some(mut node) = self.home(line * LINE) else { return };
         if let Some((fast, _, found)) = self.found(node, line, true) {
             node = fast;
@@ -455,13 +455,13 @@ impl Uncore {
     }
 
     /// A dirty line leaves the fast node that cached it.
-    fn write_home(&mut self, unit: &mut Unit, line: u64) {
+    fn write_home(&mut self, unit: &mut Vcpu, line: u64) {
         let Some(node) = self.params.layout.node_of(line * LINE) else { return };
         let slow = self.params.cached_by[node].1;
         self.bus_write(unit, slow, line);
     }
 
-    fn bus_write(&mut self, unit: &mut Unit, node: usize, line: u64) {
+    fn bus_write(&mut self, unit: &mut Vcpu, node: usize, line: u64) {
         let Route { link, channel, counts } = &mut unit.routes[node];
         let channel = &mut self.channels[*channel];
         if !channel.opens_block(line, true) {
@@ -473,7 +473,7 @@ impl Uncore {
     }
 }
 
-impl Unit {
+impl Vcpu {
     /// A cache below the first level serves an access: nobody waits for that of a stream.
     #[inline(always)]
     fn wait(

@@ -5,7 +5,8 @@ use crate::params::ModelOptions;
 
 fn engine(preset: &str, vcpus: u32, memory_mode: bool) -> MemorySystem {
     let options = ModelOptions { vcpus, all_fast: false, memory_mode, outstanding: None };
-    let params = ModelParams::of(&terrace_machine::preset(preset).unwrap(), options).unwrap();
+    let params =
+        ModelParams::from_machine(&terrace_machine::preset(preset).unwrap(), options).unwrap();
     MemorySystem::new(params, 10_000_000).unwrap()
 }
 

@@ -25,7 +25,7 @@ pub mod memory_mode;
 pub mod params;
 
 pub use counters::Counters;
-pub use engine::{MemoryAccess, MemorySystem, Uncore, Unit};
+pub use engine::{MemoryAccess, MemorySystem, Uncore, Vcpu};
 pub use lockstep::Lockstep;
 pub use params::{ModelError, ModelOptions, ModelParams};
 

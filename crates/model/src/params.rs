@@ -130,7 +130,7 @@ impl ModelParams {
     }
 
     /// The machine as `options.vcpus` vCPUs see it.
-    pub fn of(machine: &Machine, options: ModelOptions) -> Result<Self, ModelError> {
+    pub fn from_machine(machine: &Machine, options: ModelOptions) -> Result<Self, ModelError> {
         if machine.nodes.is_empty() {
             return Err(ModelError::Missing("any node".into()));
         }
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     fn of(preset: &str, options: ModelOptions) -> Result<ModelParams, ModelError> {
-        ModelParams::of(&terrace_machine::preset(preset).unwrap(), options)
+        ModelParams::from_machine(&terrace_machine::preset(preset).unwrap(), options)
     }
 
     const TWO: ModelOptions =
@@ -382,13 +382,13 @@ mod tests {
         assert!(of("lab-cxl", ModelOptions { outstanding: Some(0), ..TWO }).is_err());
         let mut m = terrace_machine::preset("lab-cxl").unwrap();
         m.caches[1].size = terrace_types::Bytes::gib(5);
-        let said = ModelParams::of(&m, TWO).unwrap_err().to_string();
+        let said = ModelParams::from_machine(&m, TWO).unwrap_err().to_string();
         assert!(said.contains("of caches"), "{said}");
         let mut vast = terrace_machine::preset("lab-cxl").unwrap();
         vast.nodes[1].capacity = terrace_types::Bytes(1 << 50);
-        let said = ModelParams::of(&vast, TWO).unwrap_err().to_string();
+        let said = ModelParams::from_machine(&vast, TWO).unwrap_err().to_string();
         assert!(said.contains("of memory"), "{said}");
         m.caches.clear();
-        assert!(matches!(ModelParams::of(&m, TWO), Err(ModelError::Missing(_))));
+        assert!(matches!(ModelParams::from_machine(&m, TWO), Err(ModelError::Missing(_))));
     }
 }

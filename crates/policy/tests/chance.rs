@@ -5,8 +5,8 @@
 use terrace_policy::place::Placement;
 use terrace_testkit::{dcpmm, tier};
 use terrace_types::{
-    Area, BitSource, Bytes, Heat, Nanos, NodeId, PageFlags, PageStat, Pid, Seed, Sees, Snapshot,
-    Tick, Vpn,
+    Area, BitSource, Bytes, Heat, Nanos, NodeId, PageFlags, PageStat, Pid, Seed, Snapshot, Tick,
+    TrackerVisibility, Vpn,
 };
 
 /// Mean of accesses seen of each page, and how long was looked.
@@ -47,12 +47,12 @@ fn alike(read: usize, written: usize, fast: usize, seed: u64) -> Snapshot {
         page_size: Bytes(4096),
         tiers: vec![tier(&[0], fast as u64, 0), tier(&[1], 2 * all as u64, all as u64)],
         areas: vec![Area { pid: Pid(1), start: Vpn(0), pages: (0..all).map(&mut page).collect() }],
-        sees: Sees {
+        sees: TrackerVisibility {
             reads: true,
             writes: true,
             pages: true,
             bits: BitSource::Approximate,
-            ..Sees::default()
+            ..TrackerVisibility::default()
         },
         ..Snapshot::default()
     }

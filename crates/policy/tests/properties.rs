@@ -8,7 +8,7 @@ use terrace_policy::place::Placement;
 use terrace_testkit::{cxl, dcpmm, numa, tier};
 use terrace_types::{
     Area, BitSource, Bytes, BytesPerSec, CellCount, Heat, Nanos, NodeId, PageFlags, PageStat, Pid,
-    Plan, Seed, Sees, Snapshot, ThroughputSource, Tick, Vpn,
+    Plan, Seed, Snapshot, ThroughputSource, Tick, TrackerVisibility, Vpn,
 };
 
 fn page() -> impl Strategy<Value = PageStat> {
@@ -68,7 +68,7 @@ prop_compose! {
             swept: (window_ms % 5) as f32 / 4.0,
             at_least: exact && window_ms % 3 == 1,
             move_cost: Nanos(window_ms % 7 * 1000),
-            sees: Sees {
+            sees: TrackerVisibility {
                 reads: true,
                 writes: true,
                 cells,
@@ -197,6 +197,9 @@ fn names_and_parameters() {
 #[test]
 fn access_count_cannot_do_without_cells() {
     let policy = Placement::named("access-count", &numa(2, false)).unwrap();
-    assert!(policy.needs().missing(&Sees::default()).is_some());
-    assert!(policy.needs().missing(&Sees { cells: true, ..Sees::default() }).is_none());
+    assert!(policy.needs().missing(&TrackerVisibility::default()).is_some());
+    assert!(policy
+        .needs()
+        .missing(&TrackerVisibility { cells: true, ..TrackerVisibility::default() })
+        .is_none());
 }

@@ -9,7 +9,7 @@ use terrace_policy::place::Placement;
 use terrace_testkit::{cxl, dcpmm, hbm, numa, tier};
 use terrace_types::{
     Area, BitSource, Bytes, BytesPerSec, CellCount, Heat, Nanos, NodeId, PageFlags, PageStat, Pid,
-    Plan, Request, Seed, Sees, Snapshot, ThroughputSource, Tick, Vpn,
+    Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TrackerVisibility, Vpn,
 };
 
 const BLESS: &str = "UPDATE_SCENARIOS=1 cargo test -p terrace-policy --test scenarios";
@@ -193,12 +193,12 @@ fn snapshot(text: &str, bits: Option<&str>, window: Option<&str>) -> Snapshot {
         page_size: Bytes(4096),
         tiers: tiers.collect(),
         areas,
-        sees: Sees {
+        sees: TrackerVisibility {
             reads: true,
             writes: true,
             cells: !by_cell.is_empty(),
             bits: if bits == Some("exact") { BitSource::Exact } else { BitSource::Approximate },
-            ..Sees::default()
+            ..TrackerVisibility::default()
         },
         by_cell,
         shifted: false,

@@ -68,7 +68,7 @@ impl HostPlan {
             if let (1, Some(SimInput::Workload(spec))) = (inputs.len(), &mut input) {
                 spec.seed = spec.seed.wrapping_add(index as u64);
             }
-            let plan = input.map(|input| SimSetup::of(&machine, input));
+            let plan = input.map(|input| SimSetup::from_machine(&machine, input));
             let missing = || Err(SimError::Wrong("no input".to_owned()));
             let plan = plan
                 .unwrap_or_else(missing)

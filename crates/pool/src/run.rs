@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 use terrace_model::channel::BusDemand;
-use terrace_sim::build::{Births, MachineMode};
+use terrace_sim::build::{FirstTouchPlacement, MachineMode};
 use terrace_sim::world::World;
 use terrace_sim::{conclude, SimError, SimRun};
 use terrace_types::{Bytes, Nanos};
@@ -178,7 +178,7 @@ fn drive_hosts(
 }
 
 fn start_host(host: &HostPlan) -> HostState {
-    let mut world = host.plan.world(MachineMode::Plain, Births::Nearest)?;
+    let mut world = host.plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest)?;
     let account = host.frame_account();
     world.memory.choose_births(Box::new(account.clone()));
     Ok((world, account))

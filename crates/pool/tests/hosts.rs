@@ -39,7 +39,8 @@ const SKEW: &str = "skew,accesses=300k";
 fn one_host_with_local_first_has_the_digits_of_the_machine_alone() {
     for input in [SKEW, "stream,accesses=300k", "skew,accesses=300k,threads=4"] {
         let input = workload(input);
-        let alone = SimSetup::of(&preset("disaggregated").unwrap(), input.clone()).unwrap();
+        let alone =
+            SimSetup::from_machine(&preset("disaggregated").unwrap(), input.clone()).unwrap();
         let alone = simulate(&alone, "first-touch", RunOptions::default()).unwrap();
         let outcomes = run(&opal(1, 2, "local-first"), &[input], 1);
         let host = &outcomes[0].run;

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::{null_mut, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicU8, Ordering::*};
-use terrace_alloc::arena::plan::{ArenaPlan, Segments, When, PLAN_LIMIT};
+use terrace_alloc::arena::plan::{AllocationCondition, ArenaPlan, Segments, PLAN_LIMIT};
 use terrace_alloc::arena::{Arena, ArenaSpec, Devices};
 
 /// A plan under way.
@@ -17,7 +17,7 @@ struct Routes {
     default: Arena,
     /// Where what no rule speaks of goes.
     rest: Arena,
-    rules: Vec<(When, Arena)>,
+    rules: Vec<(AllocationCondition, Arena)>,
     sites: Option<Sites>,
     segments: Vec<(Segments, Devices)>,
 }
@@ -208,9 +208,9 @@ impl Routes {
         let mut called_from = None;
         for (at, (when, arena)) in self.rules.iter().enumerate() {
             let matches = match when {
-                When::Size(from, to) => (*from..*to).contains(&(size as u64)),
-                When::ThreadNumber(number) => *number == thread_number(),
-                When::ThreadName { name, open } => {
+                AllocationCondition::Size(from, to) => (*from..*to).contains(&(size as u64)),
+                AllocationCondition::ThreadNumber(number) => *number == thread_number(),
+                AllocationCondition::ThreadName { name, open } => {
                     let own = thread_name();
                     let own = &own[..own.iter().position(|b| *b == 0).unwrap_or(own.len())];
                     if *open {
@@ -219,7 +219,7 @@ impl Routes {
                         own == name.as_bytes()
                     }
                 }
-                When::Site { .. } => match &self.sites {
+                AllocationCondition::Site { .. } => match &self.sites {
                     Some(sites) => {
                         *called_from.get_or_insert_with(|| outside(|| sites.rule())) == Some(at)
                     }

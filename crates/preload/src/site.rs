@@ -5,7 +5,7 @@ use libc::{c_int, c_void, dl_phdr_info, size_t};
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::*};
-use terrace_alloc::arena::plan::{ArenaRule, When};
+use terrace_alloc::arena::plan::{AllocationCondition, ArenaRule};
 use terrace_sys::ForkSafeLock;
 
 #[repr(C)]
@@ -104,7 +104,7 @@ impl Sites {
     /// The site rules among these, by their place in the list.
     pub(crate) fn new(rules: &[ArenaRule]) -> Self {
         let wanted = rules.iter().enumerate().filter_map(|(at, rule)| match &rule.when {
-            When::Site { module, offset } => Some((module.clone(), *offset, at)),
+            AllocationCondition::Site { module, offset } => Some((module.clone(), *offset, at)),
             _ => None,
         });
         let here = visit as *const () as usize;

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 use terrace_alloc::arena;
 
 /// A function of glibc's behind this library's of the same name.
-struct Behind(AtomicPtr<c_void>, &'static std::ffi::CStr);
+struct LibcFunction(AtomicPtr<c_void>, &'static std::ffi::CStr);
 
-impl Behind {
+impl LibcFunction {
     const fn new(name: &'static std::ffi::CStr) -> Self {
         Self(AtomicPtr::new(std::ptr::null_mut()), name)
     }
@@ -26,9 +26,9 @@ impl Behind {
     }
 }
 
-static MALLINFO2: Behind = Behind::new(c"mallinfo2");
-static MALLOC_TRIM: Behind = Behind::new(c"malloc_trim");
-static USABLE_SIZE: Behind = Behind::new(c"malloc_usable_size");
+static MALLINFO2: LibcFunction = LibcFunction::new(c"mallinfo2");
+static MALLOC_TRIM: LibcFunction = LibcFunction::new(c"malloc_trim");
+static USABLE_SIZE: LibcFunction = LibcFunction::new(c"malloc_usable_size");
 
 /// Bytes of a block of glibc's.
 ///

@@ -76,7 +76,7 @@ mod tests {
         (region, if region.get() <= 32 * MIB { 16.0 } else { 105.0 })
     }
 
-    fn told(region: Bytes, latency: impl Fn(Bytes) -> (Bytes, f64)) -> bool {
+    fn is_distinct(region: Bytes, latency: impl Fn(Bytes) -> (Bytes, f64)) -> bool {
         let last = Bytes::mib(32);
         let mut chases: Vec<_> = witnesses(region, last).map(&latency).to_vec();
         chases.push(latency(region));
@@ -86,21 +86,24 @@ mod tests {
     #[test]
     fn a_region_that_caches_hold_much_of_is_not_memory() {
         for mib in [24, 33, 45, 64, 100, 127] {
-            assert!(!told(Bytes::mib(mib), by_chance), "{mib} MiB, a quarter of hits and more");
+            assert!(
+                !is_distinct(Bytes::mib(mib), by_chance),
+                "{mib} MiB, a quarter of hits and more"
+            );
         }
         for mib in [24, 33, 45] {
             assert!(
-                !told(Bytes::mib(mib), in_turn),
+                !is_distinct(Bytes::mib(mib), in_turn),
                 "{mib} MiB: half an octave below it caches hold all"
             );
         }
-        assert!(told(Bytes::mib(48), in_turn));
+        assert!(is_distinct(Bytes::mib(48), in_turn));
         // A virtual machine that is told 32 MiB and has 6; and one that is told too little of what
         // it has.
         let less = |b: Bytes| (b, if b.get() <= 6 * MIB { 16.0 } else { 105.0 });
-        assert!(told(Bytes::mib(48), less));
+        assert!(is_distinct(Bytes::mib(48), less));
         let more = |b: Bytes| (b, if b.get() <= 96 * MIB { 16.0 } else { 105.0 });
-        assert!(!told(Bytes::mib(48), more) && !told(Bytes::mib(100), more));
+        assert!(!is_distinct(Bytes::mib(48), more) && !is_distinct(Bytes::mib(100), more));
     }
 
     #[test]
@@ -112,7 +115,7 @@ mod tests {
             "caches as slow, perhaps"
         );
         assert!(!reached(&[(region, 105.0), (Bytes::mib(71), 105.0)], region, Bytes::ZERO));
-        assert!(!told(region, |b| (b, 105.0)), "no rise at all");
+        assert!(!is_distinct(region, |b| (b, 105.0)), "no rise at all");
     }
 
     #[test]

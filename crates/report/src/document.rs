@@ -94,7 +94,7 @@ pub fn read(bytes: &[u8]) -> Result<Document, ReportError> {
 /// [`ReportError::Recording`] when it is none, or cannot be read.
 pub fn read_recording<R: Read + Seek>(input: R) -> Result<Document, ReportError> {
     let recording =
-        TraceReader::open(input).and_then(|mut reader| RecordingSummary::of(&mut reader));
+        TraceReader::open(input).and_then(|mut reader| RecordingSummary::from_reader(&mut reader));
     recording
         .map(|r| Document::Recording(Box::new(r)))
         .map_err(|e| ReportError::Recording(e.to_string()))

@@ -24,6 +24,6 @@ pub use comparison::{CalibrationFigure, Comparison, PolicyRun};
 pub use document::{read, read_recording, Document, ReportError};
 pub use far::{FarHeader, FarRun, FarSample};
 pub use probe::ProbeReport;
-pub use recording::{ObjectUses, RecordingSummary, SampleStudy, Uses};
+pub use recording::{ObjectUses, RecordingSummary, SampleStudy, UseCounts};
 pub use run::JournalFigures;
 pub use stacked::StackedMemory;

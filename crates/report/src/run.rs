@@ -37,7 +37,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(reading: &'a ParsedJournal) -> Self {
+    fn from_journal(reading: &'a ParsedJournal) -> Self {
         let mut parts = Self { snapshots: Vec::new(), outcomes: Vec::new(), notes: Vec::new() };
         for entry in &reading.entries {
             match entry {
@@ -52,7 +52,7 @@ impl<'a> Parts<'a> {
 }
 
 impl JournalFigures {
-    fn of(reading: &ParsedJournal, parts: &Parts<'_>) -> Self {
+    fn from_parts(reading: &ParsedJournal, parts: &Parts<'_>) -> Self {
         let ending = reading.entries.iter().rev().find_map(|e| match e {
             JournalEntry::End(summary) => Some(summary.clone()),
             _ => None,
@@ -111,8 +111,8 @@ fn add_up(reading: &ParsedJournal, parts: &Parts<'_>) -> JournalSummary {
 
 /// One HTML file.
 pub fn html(reading: &ParsedJournal) -> String {
-    let parts = Parts::of(reading);
-    let figures = JournalFigures::of(reading, &parts);
+    let parts = Parts::from_journal(reading);
+    let figures = JournalFigures::from_parts(reading, &parts);
     let header = &reading.header;
     let timeline = Timeline::new(header, &parts.snapshots, figures.summary.at_ns);
     let mut body = String::new();
@@ -369,8 +369,8 @@ const MOST_NOTES: usize = 200;
 
 /// For a terminal: one screen.
 pub fn text(reading: &ParsedJournal) -> String {
-    let parts = Parts::of(reading);
-    let figures = JournalFigures::of(reading, &parts);
+    let parts = Parts::from_journal(reading);
+    let figures = JournalFigures::from_parts(reading, &parts);
     let clean = |text: &str| -> String {
         text.chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect()
     };
@@ -405,8 +405,8 @@ pub fn text(reading: &ParsedJournal) -> String {
 
 /// The figures.
 pub fn json(reading: &ParsedJournal) -> Value {
-    let parts = Parts::of(reading);
-    let figures = JournalFigures::of(reading, &parts);
+    let parts = Parts::from_journal(reading);
+    let figures = JournalFigures::from_parts(reading, &parts);
     let s = &figures.summary;
     let failed: serde_json::Map<String, Value> = figures
         .failed

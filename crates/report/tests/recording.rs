@@ -5,7 +5,7 @@ use std::io::Cursor;
 use terrace_report::{read_recording, Document, RecordingSummary};
 use terrace_sampling::{AccessLocality, DataSource, MemoryLevel, MemoryOperation};
 use terrace_trace::{
-    Access, SampleDetail, TraceClock, TraceEvent, TraceHeader, TraceReader, TraceWriter, What,
+    Access, EventKind, SampleDetail, TraceClock, TraceEvent, TraceHeader, TraceReader, TraceWriter,
 };
 
 /// Page 0 of an array is loaded 900 times, pages 0 to 9 of another are stored to in turn, ten
@@ -18,7 +18,7 @@ fn trace(name: &str) -> Vec<u8> {
     };
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
     let event = |what| TraceEvent { time: 0, process: 0, thread: 0, what };
-    let map = |start, length, name: &str| What::Map {
+    let map = |start, length, name: &str| EventKind::Map {
         start,
         length,
         protection: 3,
@@ -28,7 +28,7 @@ fn trace(name: &str) -> Vec<u8> {
     writer.event(&event(map(0x10_0000, 0x1000, "/lib/hot"))).unwrap();
     writer.event(&event(map(0x20_0000, 0x10_0000, ""))).unwrap();
     writer
-        .event(&event(What::Object { start: 0x20_0000, length: 0xa000, name: name.into() }))
+        .event(&event(EventKind::Object { start: 0x20_0000, length: 0xa000, name: name.into() }))
         .unwrap();
     let access =
         |address, store| Access { address, size: 8, store, gap: 10, pc: 7, ..Access::default() };
@@ -44,7 +44,7 @@ fn trace(name: &str) -> Vec<u8> {
 }
 
 fn recording(bytes: Vec<u8>) -> RecordingSummary {
-    RecordingSummary::of(&mut TraceReader::open(Cursor::new(bytes)).unwrap()).unwrap()
+    RecordingSummary::from_reader(&mut TraceReader::open(Cursor::new(bytes)).unwrap()).unwrap()
 }
 
 #[test]
@@ -133,9 +133,9 @@ fn samples_show_who_accessed_what_served_them_and_how_far_to_trust_them() {
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
     let event = |time, what| TraceEvent { time, process: 0, thread: 0, what };
     for (cpu, node) in [(0, 0), (1, 7)] {
-        writer.event(&event(0, What::CpuNode { cpu, node })).unwrap();
+        writer.event(&event(0, EventKind::CpuNode { cpu, node })).unwrap();
     }
-    writer.event(&event(0, What::Lost { accesses: 5 })).unwrap();
+    writer.event(&event(0, EventKind::Lost { accesses: 5 })).unwrap();
     for i in 0..40u64 {
         let thread = u32::from(i % 4 == 3);
         let page = if i < 10 { i } else { 100 };
@@ -151,7 +151,7 @@ fn samples_show_who_accessed_what_served_them_and_how_far_to_trust_them() {
         let access = Access { address: page << 12, size: 8, ..Access::default() };
         writer.sample(0, thread, &access, 1000 * i, &detail).unwrap();
         if i % 10 == 9 {
-            writer.event(&event(1000 * i, What::SampleInterrupt { samples: 10 })).unwrap();
+            writer.event(&event(1000 * i, EventKind::SampleInterrupt { samples: 10 })).unwrap();
         }
     }
     let r = recording(writer.finish().unwrap());

@@ -12,7 +12,7 @@ use std::io::Cursor;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
-use terrace_sim::recording::{Open, RecordingSource};
+use terrace_sim::recording::{OpenRecording, RecordingSource};
 use terrace_sim::{all, simulate, Recording, RunOptions, SimInput, SimSetup};
 use terrace_trace::{Access, Block, BlockKind, TraceHeader, TraceReader, TraceWriter};
 
@@ -178,7 +178,7 @@ impl PlainLru {
 }
 
 /// Decodes all and, if asked, hands each address to the plain cache; gives the count of accesses.
-fn pass(open: &Arc<Open>, mut plain: Option<PlainLru>) -> Outcome<u64> {
+fn pass(open: &Arc<OpenRecording>, mut plain: Option<PlainLru>) -> Outcome<u64> {
     let mut reader = TraceReader::open(open()?)?;
     let (mut block, mut count, mut hits) = (Block::new()?, 0, 0u64);
     while reader.next_block(&mut block)? {
@@ -193,11 +193,12 @@ fn pass(open: &Arc<Open>, mut plain: Option<PlainLru>) -> Outcome<u64> {
     Ok(count)
 }
 
-fn measure(name: &str, open: Arc<Open>, machine: &str, times: usize) -> Outcome<f64> {
+fn measure(name: &str, open: Arc<OpenRecording>, machine: &str, times: usize) -> Outcome<f64> {
     let machine = terrace_machine::preset(machine).ok_or("no such preset")?;
     let recording = Recording::new(open.clone())?;
     let accesses = recording.accesses() as f64;
-    let plan = SimSetup::of(&machine, SimInput::Recording { name: name.to_owned(), recording })?;
+    let plan =
+        SimSetup::from_machine(&machine, SimInput::Recording { name: name.to_owned(), recording })?;
     let simulated = least(times, || Ok(simulate(&plan, "first-touch", RunOptions::default())?))?;
     let decoded = least(times, || pass(&open, None))?;
     let plain = least(times, || {
@@ -249,12 +250,14 @@ fn cachegrind(name: &str, accesses: i64) -> Option<f64> {
 }
 
 /// Several policies over one recording, on one thread and on all.
-fn several(open: &Arc<Open>, workers: usize) -> Outcome<()> {
+fn several(open: &Arc<OpenRecording>, workers: usize) -> Outcome<()> {
     let machine = terrace_machine::preset("dram-dcpmm").ok_or("no such preset")?;
     let recording = Recording::new(open.clone())?;
     let (accesses, decodes) = (recording.accesses() as f64, recording.clone());
-    let plan =
-        SimSetup::of(&machine, SimInput::Recording { name: "several".to_owned(), recording })?;
+    let plan = SimSetup::from_machine(
+        &machine,
+        SimInput::Recording { name: "several".to_owned(), recording },
+    )?;
     let policies = ["first-touch", "bound:all-fast", "hardware:memory-mode", "first-touch"];
     let mut first = None;
     for workers in [1, workers] {
@@ -298,10 +301,10 @@ fn main() -> Outcome<()> {
     println!("| recording | accesses | reach memory | decoded | simulated | plain LRU | simulated / plain |");
     println!("|---|---|---|---|---|---|---|");
     let mut speeds = Vec::new();
-    let mut last: Option<Arc<Open>> = None;
+    let mut last: Option<Arc<OpenRecording>> = None;
     for name in KERNELS.into_iter().filter(|k| only.is_none_or(|o| o == k)) {
         let bytes = recorded(name, accesses)?;
-        let open: Arc<Open> = Arc::new(move || {
+        let open: Arc<OpenRecording> = Arc::new(move || {
             Ok(Box::new(Cursor::new(SharedBytes(bytes.clone()))) as Box<dyn RecordingSource>)
         });
         speeds.push((name, measure(name, open.clone(), machine, times)?));
@@ -309,7 +312,7 @@ fn main() -> Outcome<()> {
     }
     for file in args.iter().filter(|a| !a.starts_with("--") && Some(*a) != only) {
         let (path, name) = (file.clone(), file.rsplit('/').next().unwrap_or(file));
-        let open: Arc<Open> = Arc::new(move || {
+        let open: Arc<OpenRecording> = Arc::new(move || {
             Ok(Box::new(std::io::BufReader::new(std::fs::File::open(&path)?))
                 as Box<dyn RecordingSource>)
         });

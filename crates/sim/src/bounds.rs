@@ -117,7 +117,7 @@ pub fn placed(
 mod tests {
     use super::*;
     use crate::memory::FirstTouch;
-    use crate::pool::Pool;
+    use crate::pool::FramePool;
     use terrace_model::layout::AddressLayout;
     use terrace_types::{Vpn, VpnRange};
 
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn only_what_needs_room_makes_room() {
         let layout = AddressLayout::q35(&[1 << 20, 1 << 20]);
-        let pools = vec![Pool::new(0, 4, layout.clone()), Pool::new(1, 100, layout)];
+        let pools = vec![FramePool::new(0, 4, layout.clone()), FramePool::new(1, 100, layout)];
         let mut m = ProgramMemory::new(pools, FirstTouch::Nearest(vec![vec![0, 1]]));
         m.map(VpnRange::new(Vpn(0), Vpn(8)));
         for i in 0..7 {

@@ -6,13 +6,13 @@ use crate::feed::{Feed, WorkloadFeed, BASE};
 use crate::memory::{FirstTouch, ProgramMemory};
 use crate::mmu::Mmu;
 use crate::percpu::ZoneLimits;
-use crate::pool::Pool;
+use crate::pool::FramePool;
 use crate::recording::Recording;
 use crate::world::World;
 use std::collections::HashMap;
 use std::sync::Arc;
 use terrace_machine::{rank, Machine, RankAttribute};
-use terrace_model::engine::Unit;
+use terrace_model::engine::Vcpu;
 use terrace_model::{MemorySystem, ModelOptions, ModelParams, PS};
 use terrace_types::{Bytes, Nanos, NodeId, Vpn, VpnRange};
 use terrace_workload::{DataPageSize, WorkloadSpec};
@@ -43,7 +43,7 @@ pub enum MachineMode {
 
 /// Where pages are put at their first touch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Births {
+pub enum FirstTouchPlacement {
     /// On the nearest node with room: Linux's rule.
     #[default]
     Nearest,
@@ -55,7 +55,7 @@ pub enum Births {
     Placed(Arc<HashMap<u64, u8>>),
 }
 
-impl Births {
+impl FirstTouchPlacement {
     /// The pages of a workload's data one by one, from its first: the index of the node that each
     /// is born on.
     #[must_use]
@@ -123,7 +123,7 @@ pub struct SimSetup {
     /// kernel at a page's first touch, which takes a fixed time there and writes no zeros through
     /// the caches.
     pub waits_for_records: bool,
-    /// Whoever manages takes some of the room that programs have (`Pool::share_with_tool`). Not so
+    /// Whoever manages takes some of the room that programs have (`FramePool::share_with_tool`). Not so
     /// where it is said how much room the program has.
     pub tool_takes_room: bool,
     /// Memory of the host that one run may take, where that is known: a workload's data, which it
@@ -146,14 +146,14 @@ impl SimSetup {
             let free: u64 = tiers.first().into_iter().flatten().map(|n| usable(machine, *n)).sum();
             spec.fast = Bytes((free >> 20).max(1) << 20);
         }
-        Self::of(machine, SimInput::Workload(spec))
+        Self::from_machine(machine, SimInput::Workload(spec))
     }
 
     /// Any input on a machine: checks that the two go together.
     ///
     /// # Errors
     /// [`SimError`].
-    pub fn of(machine: &Machine, input: SimInput) -> Result<Self, SimError> {
+    pub fn from_machine(machine: &Machine, input: SimInput) -> Result<Self, SimError> {
         let ids: Vec<NodeId> = machine.nodes.iter().map(|n| n.id).collect();
         let cpus: usize = machine.nodes.iter().map(|n| n.cpus.len()).sum();
         // One more than the program has threads, for the manager; those beyond would only be idle.
@@ -217,7 +217,7 @@ impl SimSetup {
             memory_mode: mode == MachineMode::MemoryMode,
             outstanding: None,
         };
-        ModelParams::of(&self.machine, options)
+        ModelParams::from_machine(&self.machine, options)
             .map_err(|why| SimError::Machine { machine: self.machine.name.clone(), why })
     }
 
@@ -225,7 +225,7 @@ impl SimSetup {
     ///
     /// # Errors
     /// [`SimError::Machine`], [`SimError::TooSmall`].
-    pub fn world(&self, mode: MachineMode, births: Births) -> Result<World, SimError> {
+    pub fn world(&self, mode: MachineMode, births: FirstTouchPlacement) -> Result<World, SimError> {
         let machine = || self.machine.name.clone();
         // Where it does not fit the machine either, that is said, below.
         let machine_has = Bytes((0..self.ids.len()).map(|node| self.usable(node)).sum());
@@ -263,11 +263,11 @@ impl SimSetup {
             }
         };
         let listed = self.waits_for_records && mode != MachineMode::Paged;
-        let pools: Vec<Pool> = (0..)
+        let pools: Vec<FramePool> = (0..)
             .zip(self.zones())
             .map(|(node, zone)| {
                 let pool =
-                    Pool::new(node, frames(node), params.layout.clone()).beside(others(node));
+                    FramePool::new(node, frames(node), params.layout.clone()).beside(others(node));
                 match zone.filter(|_| listed && pool.frames() > 0) {
                     Some(zone) => pool.with_lists(zone, self.cores as usize),
                     None => pool,
@@ -293,11 +293,13 @@ impl SimSetup {
             .for_each(|list| list.sort_by_key(|node| std::cmp::Reverse(rank(node))));
         let asked =
             matches!(&self.input, SimInput::Workload(spec) if spec.pages == DataPageSize::Huge);
-        let huge = asked || births == Births::Huge;
+        let huge = asked || births == FirstTouchPlacement::Huge;
         let first_touch = match births {
-            Births::Nearest | Births::Huge => FirstTouch::Nearest(nearest),
-            Births::Slow => FirstTouch::Nearest(worst_first),
-            Births::Placed(nodes) => FirstTouch::Placed(nodes, nearest),
+            FirstTouchPlacement::Nearest | FirstTouchPlacement::Huge => {
+                FirstTouch::Nearest(nearest)
+            }
+            FirstTouchPlacement::Slow => FirstTouch::Nearest(worst_first),
+            FirstTouchPlacement::Placed(nodes) => FirstTouch::Placed(nodes, nearest),
         };
         let mut memory = ProgramMemory::new(pools, first_touch);
         memory.huge = huge;
@@ -316,7 +318,7 @@ impl SimSetup {
         let engine = MemorySystem::new(params, quantum.get() * PS)
             .map_err(|why| SimError::Machine { machine: machine(), why })?;
         let mmu =
-            |unit: &Unit| Mmu::new(self.machine.core.tlb_flush, &self.machine.tlb, unit.l1.sets());
+            |unit: &Vcpu| Mmu::new(self.machine.core.tlb_flush, &self.machine.tlb, unit.l1.sets());
         let mmus = engine.units.iter().map(mmu).collect();
         let mut world = World::new(engine, memory, mmus, homes, feed);
         world.waits_for_records = self.waits_for_records;
@@ -343,7 +345,7 @@ impl SimSetup {
                 known: known.join(", "),
             });
         };
-        let mut world = self.world(MachineMode::Paged, Births::Nearest)?;
+        let mut world = self.world(MachineMode::Paged, FirstTouchPlacement::Nearest)?;
         let have = Bytes(self.best().iter().map(|node| self.usable(*node) / PAGE * PAGE).sum());
         let need = SimFarMemory::least();
         let far = SimFarMemory::new(found, have, self.best().to_vec());
@@ -364,7 +366,7 @@ impl SimSetup {
             (0..nodes.len()).map(|n| (room(n), nodes[n].cpus.len() as u64)).collect();
         let kept =
             |node: usize| nodes[node].reserved.saturating_sub(nodes[node].in_use).get() / PAGE;
-        let zones = ZoneLimits::of(&sizes).into_iter().enumerate();
+        let zones = ZoneLimits::of_nodes(&sizes).into_iter().enumerate();
         zones
             .map(|(node, zone)| Some(zone).filter(|z| kept(node) >= z.high + z.most_at_once()))
             .collect()

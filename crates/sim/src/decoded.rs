@@ -43,7 +43,7 @@ pub(crate) struct Columns {
 
 impl Columns {
     /// The block's columns, in the memory of others that are no longer needed.
-    pub(crate) fn of(block: &mut Block, memory: Self) -> Self {
+    pub(crate) fn from_block(block: &mut Block, memory: Self) -> Self {
         let mut times = Vec::new();
         if block.jumps().iter().any(|j| j.0 > 0) {
             block.times_into(&mut times);

@@ -15,17 +15,17 @@
 //! clean is a fault like any other.
 
 use crate::memory::{BasePage, ProgramMemory, ABSENT, PROTECTED};
-use crate::pool::Use;
+use crate::pool::FrameUse;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use terrace_machine::FarStore;
 use terrace_model::PS;
-use terrace_policy::far::geometry::{runs, Geometry, GrainNo, Mask, UnitNo};
+use terrace_policy::far::geometry::{runs, Geometry, GrainNo, PageMask, UnitNo};
 use terrace_policy::far::pager::{
-    Pager, PagerAction, PagerSettings, ReadOutcome, Touch, WriteOutcome,
+    PageFault, Pager, PagerAction, PagerSettings, ReadOutcome, WriteOutcome,
 };
-use terrace_policy::far::Counts;
+use terrace_policy::far::FarCounts;
 use terrace_types::{Bytes, Tick, Tid};
 
 const PAGE_SHIFT: u32 = 12;
@@ -34,7 +34,7 @@ const ADDRESSES: Bytes = Bytes(1 << 47);
 
 /// What happens next, in the order of time and then of number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Next {
+enum FarEvent {
     Told {
         thread: usize,
         grain: GrainNo,
@@ -45,7 +45,7 @@ enum Next {
     /// The pager's CPU has time to store this.
     Store {
         unit: UnitNo,
-        mask: Mask,
+        mask: PageMask,
     },
 }
 
@@ -56,7 +56,7 @@ pub struct SimFarMemory {
     store: FarStore,
     /// Where pages may lie, indexes of nodes.
     nodes: Vec<usize>,
-    events: BinaryHeap<Reverse<(u64, u64, Next)>>,
+    events: BinaryHeap<Reverse<(u64, u64, FarEvent)>>,
     number: u64,
     /// When the pager's CPU, and the store, have done what they were given, picoseconds.
     pager_free: u64,
@@ -93,7 +93,7 @@ pub struct FarCount {
 impl FarCount {
     /// Of a run with so much memory.
     #[must_use]
-    pub const fn of(counts: &Counts, dram: Bytes) -> Self {
+    pub const fn from_counts(counts: &FarCounts, dram: Bytes) -> Self {
         Self {
             dram_bytes: dram.0,
             faults: counts.faults,
@@ -120,7 +120,7 @@ impl SimFarMemory {
         let geometry =
             Geometry::new(ADDRESSES, unit, PAGE_SHIFT).filter(|_| dram >= Self::least())?;
         Some(Self {
-            pager: Pager::new(geometry, PagerSettings::of(dram, unit)),
+            pager: Pager::new(geometry, PagerSettings::new(dram, unit)),
             store,
             nodes,
             events: BinaryHeap::new(),
@@ -142,7 +142,7 @@ impl SimFarMemory {
 
     /// What the pager did so far.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> FarCounts {
         self.pager.counts()
     }
 
@@ -157,7 +157,7 @@ impl SimFarMemory {
     pub fn touch(&mut self, thread: usize, vpn: u64, write: bool, time: u64) {
         self.waiting.entry(vpn).or_default().push(thread);
         let told = time + self.half_a_fault();
-        self.then(told, Next::Told { thread, grain: vpn, write });
+        self.then(told, FarEvent::Told { thread, grain: vpn, write });
     }
 
     /// Threads woken since it was asked last, and when they go on, picoseconds.
@@ -184,15 +184,17 @@ impl SimFarMemory {
             self.pager_free = begin;
             let now = Tick(begin / PS);
             match next {
-                Next::Told { thread, grain, write } => {
+                FarEvent::Told { thread, grain, write } => {
                     let protected =
                         write && memory.page_of(grain).is_some_and(|page| page.frame != ABSENT);
-                    self.pager
-                        .touch(Touch { tid: Tid(thread as i32 + 1), grain, write, protected }, now);
+                    self.pager.touch(
+                        PageFault { tid: Tid(thread as i32 + 1), grain, write, protected },
+                        now,
+                    );
                 }
-                Next::Read(unit) => self.pager.read_done(unit, ReadOutcome::Done, now),
-                Next::Written(unit) => self.pager.write_done(unit, WriteOutcome::Done, now),
-                Next::Store { unit, mask } => {
+                FarEvent::Read(unit) => self.pager.read_done(unit, ReadOutcome::Done, now),
+                FarEvent::Written(unit) => self.pager.write_done(unit, WriteOutcome::Done, now),
+                FarEvent::Store { unit, mask } => {
                     self.work(self.asks(unit, mask, true));
                     self.pager.write_done(unit, WriteOutcome::Done, Tick(self.pager_free / PS));
                 }
@@ -207,7 +209,7 @@ impl SimFarMemory {
         self.store.fault.0 * PS / 2
     }
 
-    fn then(&mut self, time: u64, next: Next) {
+    fn then(&mut self, time: u64, next: FarEvent) {
         self.number += 1;
         self.events.push(Reverse((time, self.number, next)));
     }
@@ -219,7 +221,7 @@ impl SimFarMemory {
     }
 
     /// What reading or writing grains keeps the store busy, picoseconds.
-    fn asks(&self, unit: UnitNo, mask: Mask, write: bool) -> u64 {
+    fn asks(&self, unit: UnitNo, mask: PageMask, write: bool) -> u64 {
         let bytes: usize = self.pager.geometry().parts(unit, mask).map(|part| part.len()).sum();
         let rate = if write { self.store.write_bandwidth } else { self.store.read_bandwidth };
         runs(mask).count() as u64 * self.store.operation.0 * PS + transfer(bytes as u64, rate)
@@ -235,18 +237,18 @@ impl SimFarMemory {
         match action {
             PagerAction::Read { unit, mask } if self.store.on_cpu => {
                 self.work(self.asks(unit, mask, false));
-                self.then(self.pager_free, Next::Read(unit));
+                self.then(self.pager_free, FarEvent::Read(unit));
             }
             PagerAction::Write { unit, mask } if self.store.on_cpu => {
-                self.then(self.pager_free, Next::Store { unit, mask })
+                self.then(self.pager_free, FarEvent::Store { unit, mask })
             }
             PagerAction::Read { unit, mask } => {
                 let done = self.request(self.asks(unit, mask, false), self.store.read_latency.0);
-                self.then(done, Next::Read(unit));
+                self.then(done, FarEvent::Read(unit));
             }
             PagerAction::Write { unit, mask } => {
                 let done = self.request(self.asks(unit, mask, true), self.store.write_latency.0);
-                self.then(done, Next::Written(unit));
+                self.then(done, FarEvent::Written(unit));
             }
             PagerAction::Install { unit, mask, protect }
             | PagerAction::Zeros { unit, mask, protect } => {
@@ -288,7 +290,7 @@ impl SimFarMemory {
         self.store_free + latency * PS
     }
 
-    fn grains(&self, unit: UnitNo, mask: Mask) -> impl Iterator<Item = GrainNo> {
+    fn grains(&self, unit: UnitNo, mask: PageMask) -> impl Iterator<Item = GrainNo> {
         let geometry = self.pager.geometry();
         runs(mask)
             .flat_map(|(first, count)| first..first + count)
@@ -299,7 +301,7 @@ impl SimFarMemory {
         let frame = self
             .nodes
             .iter()
-            .find_map(|node| Some((*node, memory.pools[*node].take(memory.cpu, Use::Move)?)));
+            .find_map(|node| Some((*node, memory.pools[*node].take(memory.cpu, FrameUse::Move)?)));
         // The pager keeps to its budget, which is less than all frames.
         let Some((node, frame)) = frame else {
             memory.refused += 1;
@@ -315,7 +317,7 @@ impl SimFarMemory {
         }
     }
 
-    fn unmap(&mut self, memory: &mut ProgramMemory, unit: UnitNo, mask: Mask) {
+    fn unmap(&mut self, memory: &mut ProgramMemory, unit: UnitNo, mask: PageMask) {
         for grain in self.grains(unit, mask) {
             self.work(self.store.page.0 * PS);
             let Some(page) = memory.page_of_mut(grain).filter(|page| page.frame != ABSENT) else {
@@ -328,7 +330,7 @@ impl SimFarMemory {
         }
     }
 
-    fn wake(&mut self, unit: UnitNo, mask: Mask) {
+    fn wake(&mut self, unit: UnitNo, mask: PageMask) {
         let time = self.pager_free + self.half_a_fault();
         for grain in self.grains(unit, mask) {
             for thread in self.waiting.remove(&grain).unwrap_or_default() {

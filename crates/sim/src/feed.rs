@@ -13,7 +13,8 @@ use std::sync::Mutex;
 use std::thread::JoinHandle;
 use terrace_types::Nanos;
 use terrace_workload::{
-    conduct, Algorithm, Conduct, Hot, HotLayout, Name, ThreadStep, WordMemory, WorkloadSpec,
+    conduct, Algorithm, HotAccess, HotLayout, ThreadStep, WordMemory, WorkloadName, WorkloadRunner,
+    WorkloadSpec,
 };
 
 /// Accesses in a batch.
@@ -35,9 +36,9 @@ pub trait Feed: std::fmt::Debug {
     /// Threads of the measured phase.
     fn threads(&self) -> usize;
     /// What the first thread does before the measured phase.
-    fn prepare(&mut self) -> Supply;
+    fn prepare(&mut self) -> ThreadSupply;
     /// What thread `index` does at `now`, counted from the begin of the phase.
-    fn step(&mut self, index: usize, now: Nanos) -> Supply;
+    fn step(&mut self, index: usize, now: Nanos) -> ThreadSupply;
     /// Checks the results once all threads are done: accesses as the program counts them.
     ///
     /// # Errors
@@ -57,7 +58,7 @@ pub trait Feed: std::fmt::Debug {
 
 /// What a thread of the program has next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Supply {
+pub enum ThreadSupply {
     /// Accesses, in order.
     Accesses(Batch),
     /// The step is over; ask for another.
@@ -76,7 +77,7 @@ pub enum Supply {
 
 /// Which step is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ask {
+enum StepRequest {
     Prepare,
     Step(usize, Nanos),
     Finish,
@@ -85,8 +86,8 @@ enum Ask {
 /// A workload as a source of accesses.
 #[derive(Debug)]
 pub struct WorkloadFeed {
-    ask: Option<SyncSender<Ask>>,
-    reply: Option<Receiver<Reply>>,
+    ask: Option<SyncSender<StepRequest>>,
+    reply: Option<Receiver<StepReply>>,
     worker: Option<JoinHandle<()>>,
     words: u64,
     threads: usize,
@@ -95,11 +96,11 @@ pub struct WorkloadFeed {
 }
 
 #[derive(Debug)]
-enum Reply {
+enum StepReply {
     Words(u64),
     /// The host has no memory for them.
     NoMemory,
-    Supply(Supply),
+    Supply(ThreadSupply),
     Finished(Result<u64, String>),
 }
 
@@ -123,7 +124,7 @@ impl WorkloadFeed {
         let worker =
             std::thread::spawn(move || conduct(&own, Worker { asked, reply: sender, heap }));
         let words = match reply.recv() {
-            Ok(Reply::Words(words)) => words,
+            Ok(StepReply::Words(words)) => words,
             _ => 0,
         };
         Self {
@@ -137,21 +138,21 @@ impl WorkloadFeed {
         }
     }
 
-    fn next(&mut self, ask: Ask) -> Supply {
+    fn next(&mut self, ask: StepRequest) -> ThreadSupply {
         if !self.in_step && self.ask.as_ref().is_none_or(|a| a.send(ask).is_err()) {
-            return Supply::Done;
+            return ThreadSupply::Done;
         }
         match self.reply.as_ref().and_then(|r| r.recv().ok()) {
-            Some(Reply::Supply(supply)) => {
-                self.in_step = matches!(supply, Supply::Accesses(_) | Supply::Held(_));
+            Some(StepReply::Supply(supply)) => {
+                self.in_step = matches!(supply, ThreadSupply::Accesses(_) | ThreadSupply::Held(_));
                 supply
             }
-            Some(Reply::NoMemory) => {
+            Some(StepReply::NoMemory) => {
                 self.out_of_memory = true;
-                Supply::Done
+                ThreadSupply::Done
             }
             // The worker is gone: only a bug of the workload's does that, and `finish` says so.
-            _ => Supply::Done,
+            _ => ThreadSupply::Done,
         }
     }
 }
@@ -165,12 +166,12 @@ impl Feed for WorkloadFeed {
         self.threads
     }
 
-    fn prepare(&mut self) -> Supply {
-        self.next(Ask::Prepare)
+    fn prepare(&mut self) -> ThreadSupply {
+        self.next(StepRequest::Prepare)
     }
 
-    fn step(&mut self, index: usize, now: Nanos) -> Supply {
-        self.next(Ask::Step(index, now))
+    fn step(&mut self, index: usize, now: Nanos) -> ThreadSupply {
+        self.next(StepRequest::Step(index, now))
     }
 
     fn lacks_memory(&self) -> bool {
@@ -178,9 +179,9 @@ impl Feed for WorkloadFeed {
     }
 
     fn finish(&mut self) -> Result<u64, String> {
-        let asked = self.ask.as_ref().is_some_and(|a| a.send(Ask::Finish).is_ok());
+        let asked = self.ask.as_ref().is_some_and(|a| a.send(StepRequest::Finish).is_ok());
         match self.reply.as_ref().filter(|_| asked).and_then(|r| r.recv().ok()) {
-            Some(Reply::Finished(outcome)) => outcome,
+            Some(StepReply::Finished(outcome)) => outcome,
             _ => Err("the workload ended early".to_owned()),
         }
     }
@@ -199,17 +200,17 @@ impl Drop for WorkloadFeed {
 
 /// The thread that runs the workload.
 struct Worker {
-    asked: Receiver<Ask>,
-    reply: SyncSender<Reply>,
+    asked: Receiver<StepRequest>,
+    reply: SyncSender<StepReply>,
     heap: bool,
 }
 
-impl Conduct for Worker {
+impl WorkloadRunner for Worker {
     type Out = ();
 
     fn conduct<A: Algorithm>(self, mut algorithm: A, spec: &WorkloadSpec) {
         let words = algorithm.words();
-        if self.reply.send(Reply::Words(words as u64)).is_err() {
+        if self.reply.send(StepReply::Words(words as u64)).is_err() {
             return;
         }
         let mut threads: Vec<A::Thread> = Vec::new();
@@ -220,35 +221,35 @@ impl Conduct for Worker {
                 made = Recorder::new(words, preparing(spec), self.reply.clone(), self.heap);
             }
             let Some(recorder) = &made else {
-                let _gone = self.reply.send(Reply::NoMemory);
+                let _gone = self.reply.send(StepReply::NoMemory);
                 return;
             };
             let supply = match ask {
-                Ask::Prepare => {
+                StepRequest::Prepare => {
                     algorithm.prepare(recorder);
-                    recorder.go_at(Pace::even(instructions(spec)));
+                    recorder.go_at(InstructionRate::even(instructions(spec)));
                     threads = (0..spec.threads).map(|i| algorithm.thread(i)).collect();
-                    Supply::Done
+                    ThreadSupply::Done
                 }
-                Ask::Step(index, now) => match threads.get_mut(index) {
-                    None => Supply::Done,
+                StepRequest::Step(index, now) => match threads.get_mut(index) {
+                    None => ThreadSupply::Done,
                     Some(thread) => match algorithm.step(recorder, thread, now) {
-                        ThreadStep::More => Supply::Again,
-                        ThreadStep::Meet => Supply::Meet,
-                        ThreadStep::Done => Supply::Done,
+                        ThreadStep::More => ThreadSupply::Again,
+                        ThreadStep::Meet => ThreadSupply::Meet,
+                        ThreadStep::Done => ThreadSupply::Done,
                     },
                 },
-                Ask::Finish => {
+                StepRequest::Finish => {
                     recorder.stop();
                     let outcome = algorithm
                         .finish(recorder, &threads)
                         .map(|o| o.accesses)
                         .map_err(|e| e.to_string());
-                    let _gone = self.reply.send(Reply::Finished(outcome));
+                    let _gone = self.reply.send(StepReply::Finished(outcome));
                     return;
                 }
             };
-            if recorder.flush().is_break() || self.reply.send(Reply::Supply(supply)).is_err() {
+            if recorder.flush().is_break() || self.reply.send(StepReply::Supply(supply)).is_err() {
                 return;
             }
         }
@@ -269,12 +270,17 @@ struct Recorder {
     silent: AtomicUsize,
     /// Bytes of the heap so far; `None`: nothing is told of it.
     held: Option<AtomicU64>,
-    reply: Mutex<SyncSender<Reply>>,
+    reply: Mutex<SyncSender<StepReply>>,
 }
 
 impl Recorder {
     /// `None`: the host has no memory for so many words.
-    fn new(words: usize, pace: Pace, reply: SyncSender<Reply>, heap: bool) -> Option<Self> {
+    fn new(
+        words: usize,
+        pace: InstructionRate,
+        reply: SyncSender<StepReply>,
+        heap: bool,
+    ) -> Option<Self> {
         let mut data = Vec::new();
         data.try_reserve_exact(words).ok()?;
         data.resize_with(words, AtomicU64::default);
@@ -290,7 +296,7 @@ impl Recorder {
         })
     }
 
-    fn go_at(&self, pace: Pace) {
+    fn go_at(&self, pace: InstructionRate) {
         let [load, store, heap, own, fill] = &self.paces;
         load.store(pace.load, Ordering::Relaxed);
         store.store(pace.store, Ordering::Relaxed);
@@ -330,7 +336,7 @@ impl Recorder {
         let sent = self
             .reply
             .lock()
-            .is_ok_and(|r| r.send(Reply::Supply(Supply::Accesses(events))).is_ok());
+            .is_ok_and(|r| r.send(StepReply::Supply(ThreadSupply::Accesses(events))).is_ok());
         if sent {
             ControlFlow::Continue(())
         } else {
@@ -367,8 +373,10 @@ impl WordMemory for Recorder {
         if self.flush().is_break() {
             return;
         }
-        let told =
-            self.reply.lock().is_ok_and(|r| r.send(Reply::Supply(Supply::Held(bytes))).is_ok());
+        let told = self
+            .reply
+            .lock()
+            .is_ok_and(|r| r.send(StepReply::Supply(ThreadSupply::Held(bytes))).is_ok());
         if !told {
             return self.stop();
         }
@@ -397,27 +405,27 @@ impl WordMemory for Recorder {
 /// algorithm makes here.
 const fn instructions(spec: &WorkloadSpec) -> u64 {
     let hundredths = match (spec.name, spec.layout, spec.hot) {
-        (Name::Skew | Name::Fits, HotLayout::Contiguous, _) => 980,
-        (Name::Skew | Name::Fits, HotLayout::Scattered, Hot::Write) => 2110,
-        (Name::Skew | Name::Fits, HotLayout::Scattered, Hot::Read) => 3760,
-        (Name::Shift, _, _) => 890,
-        (Name::Rwsplit, _, _) => 1130,
-        (Name::Scan, _, _) => 1070,
-        (Name::GraphBfs, _, _) => 750,
-        (Name::Stream, _, _) => 235,
-        (Name::Chase, _, _) => 500,
-        (Name::GraphPagerank, _, _) => 539,
-        (Name::NpbBt, _, _) => 4547,
-        (Name::NpbFt, _, _) => 1942,
-        (Name::NpbMg, _, _) => 1298,
-        (Name::NpbCg, _, _) => 580,
+        (WorkloadName::Skew | WorkloadName::Fits, HotLayout::Contiguous, _) => 980,
+        (WorkloadName::Skew | WorkloadName::Fits, HotLayout::Scattered, HotAccess::Write) => 2110,
+        (WorkloadName::Skew | WorkloadName::Fits, HotLayout::Scattered, HotAccess::Read) => 3760,
+        (WorkloadName::Shift, _, _) => 890,
+        (WorkloadName::Rwsplit, _, _) => 1130,
+        (WorkloadName::Scan, _, _) => 1070,
+        (WorkloadName::GraphBfs, _, _) => 750,
+        (WorkloadName::Stream, _, _) => 235,
+        (WorkloadName::Chase, _, _) => 500,
+        (WorkloadName::GraphPagerank, _, _) => 539,
+        (WorkloadName::NpbBt, _, _) => 4547,
+        (WorkloadName::NpbFt, _, _) => 1942,
+        (WorkloadName::NpbMg, _, _) => 1298,
+        (WorkloadName::NpbCg, _, _) => 580,
     };
     hundredths * 1024 / 100
 }
 
 /// 1024ths of an instruction for what a program does.
 #[derive(Debug, Clone, Copy)]
-struct Pace {
+struct InstructionRate {
     load: u64,
     store: u64,
     /// A word that comes to its own heap.
@@ -428,7 +436,7 @@ struct Pace {
     fill: u64,
 }
 
-impl Pace {
+impl InstructionRate {
     const fn even(pace: u64) -> Self {
         Self { load: pace, store: pace, heap: pace, own: 0, fill: pace }
     }
@@ -445,14 +453,16 @@ impl Pace {
 /// loads, which only check, 680.1 to go over the lists again, of which 12.67 million lines are read
 /// each time, and the rest for 9.44 million stores. Others are taken to go at the pace of what
 /// follows.
-const fn preparing(spec: &WorkloadSpec) -> Pace {
+const fn preparing(spec: &WorkloadSpec) -> InstructionRate {
     match spec.name {
-        Name::GraphBfs | Name::GraphPagerank => {
-            Pace { own: 145 * 1024 / 10, fill: 61 * 1024 / 10, ..Pace::even(96 * 1024 / 10) }
-        }
-        Name::NpbCg => {
+        WorkloadName::GraphBfs | WorkloadName::GraphPagerank => InstructionRate {
+            own: 145 * 1024 / 10,
+            fill: 61 * 1024 / 10,
+            ..InstructionRate::even(96 * 1024 / 10)
+        },
+        WorkloadName::NpbCg => {
             let store = 161 * 1024 / 10;
-            Pace {
+            InstructionRate {
                 load: 13 * 1024,
                 store,
                 heap: 652 * 1024 / 10,
@@ -460,7 +470,7 @@ const fn preparing(spec: &WorkloadSpec) -> Pace {
                 fill: store,
             }
         }
-        _ => Pace::even(instructions(spec)),
+        _ => InstructionRate::even(instructions(spec)),
     }
 }
 
@@ -475,9 +485,9 @@ mod tests {
         let mut all = Vec::new();
         loop {
             match feed.prepare() {
-                Supply::Accesses(a) => all.extend(a.iter()),
-                Supply::Held(_) => {}
-                other => break assert_eq!(other, Supply::Done),
+                ThreadSupply::Accesses(a) => all.extend(a.iter()),
+                ThreadSupply::Held(_) => {}
+                other => break assert_eq!(other, ThreadSupply::Done),
             }
         }
         let mut state = vec![true; feed.threads()];
@@ -485,8 +495,8 @@ mod tests {
             for (i, running) in state.iter_mut().enumerate().filter(|s| *s.1) {
                 loop {
                     match feed.step(i, Nanos::ZERO) {
-                        Supply::Accesses(a) => all.extend(a.iter()),
-                        Supply::Done => break *running = false,
+                        ThreadSupply::Accesses(a) => all.extend(a.iter()),
+                        ThreadSupply::Done => break *running = false,
                         _ => break,
                     }
                 }
@@ -502,8 +512,10 @@ mod tests {
             let (mut held, mut heap) = (0, Vec::new());
             loop {
                 match feed.prepare() {
-                    Supply::Accesses(a) => heap.extend(a.iter().filter(|e| e.address() < BASE)),
-                    Supply::Held(bytes) => held = bytes,
+                    ThreadSupply::Accesses(a) => {
+                        heap.extend(a.iter().filter(|e| e.address() < BASE))
+                    }
+                    ThreadSupply::Held(bytes) => held = bytes,
                     _ => return (held, heap),
                 }
             }
@@ -532,12 +544,12 @@ mod tests {
             (WorkloadFeed::new(&spec), 0, 0_u64, 0_u64);
         loop {
             match feed.prepare() {
-                Supply::Accesses(a) => {
+                ThreadSupply::Accesses(a) => {
                     reads += a.iter().filter(|e| e.address() < HEAP + 65_536 && !e.store()).count()
                         as u64;
                     stores += a.iter().filter(|e| e.address() >= BASE && e.store()).count() as u64;
                 }
-                Supply::Held(bytes) => held = bytes,
+                ThreadSupply::Held(bytes) => held = bytes,
                 _ => break,
             }
         }
@@ -547,7 +559,7 @@ mod tests {
         let (edges, vertices) = (reads / (2 * 4), 2048);
         assert_eq!(edges, 11 * vertices);
         assert!(stores.abs_diff(8 * edges + 3 * vertices) < 10, "{stores}");
-        assert!(WorkloadFeed::without_heap(&spec).prepare() != Supply::Held(65_536));
+        assert!(WorkloadFeed::without_heap(&spec).prepare() != ThreadSupply::Held(65_536));
     }
 
     #[test]
@@ -587,12 +599,12 @@ mod tests {
         let (mut accesses, mut instructions) = (0u64, 0);
         loop {
             match feed.prepare() {
-                Supply::Accesses(a) => {
+                ThreadSupply::Accesses(a) => {
                     accesses += a.len() as u64;
                     instructions += a.iter().map(|e| e.instructions()).sum::<u64>();
                 }
-                Supply::Held(_) => {}
-                other => break assert_eq!(other, Supply::Done),
+                ThreadSupply::Held(_) => {}
+                other => break assert_eq!(other, ThreadSupply::Done),
             }
         }
         // `callgrind_annotate --inclusive=yes` of `terrace-workload npb-cg,accesses=1M,fast=64MiB`:
@@ -604,7 +616,7 @@ mod tests {
     #[test]
     fn a_feed_can_be_left_in_the_middle() {
         let mut feed = WorkloadFeed::new(&WorkloadSpec::parse("skew,fast=8MiB").unwrap());
-        assert!(matches!(feed.prepare(), Supply::Accesses(_)));
+        assert!(matches!(feed.prepare(), ThreadSupply::Accesses(_)));
     }
 
     #[test]
@@ -613,9 +625,9 @@ mod tests {
         let (mut feed, mut held, mut heap) = (WorkloadFeed::new(&spec), Vec::new(), Vec::new());
         loop {
             match feed.prepare() {
-                Supply::Accesses(a) => heap.extend(a.iter().filter(|e| e.address() < BASE)),
-                Supply::Held(bytes) => held.push((heap.len(), bytes)),
-                other => break assert_eq!(other, Supply::Done),
+                ThreadSupply::Accesses(a) => heap.extend(a.iter().filter(|e| e.address() < BASE)),
+                ThreadSupply::Held(bytes) => held.push((heap.len(), bytes)),
+                other => break assert_eq!(other, ThreadSupply::Done),
             }
         }
         let [(before, bytes)] = held[..] else { panic!("{held:?}") };
@@ -624,6 +636,8 @@ mod tests {
         assert!(filled.clone().all(|(e, word)| e.store() && e.address() == HEAP + word * WORD));
         assert_eq!(filled.count() as u64, bytes.div_ceil(WORD));
         let without = WorkloadFeed::without_heap(&spec).prepare();
-        assert!(matches!(without, Supply::Accesses(a) if a.iter().all(|e| e.address() >= BASE)));
+        assert!(
+            matches!(without, ThreadSupply::Accesses(a) if a.iter().all(|e| e.address() >= BASE))
+        );
     }
 }

@@ -10,9 +10,9 @@ use crate::kernel::{entry, record};
 use crate::memory::{Misses, ProgramMemory, WAITS};
 use crate::mmu::{Mmu, NOWHERE};
 use crate::sampler::AccessSampler;
-use crate::world::{Thread, World};
+use crate::world::{SimThread, World};
 use terrace_cache::ahead;
-use terrace_model::{Counters, MemoryAccess, Uncore, Unit, LINE};
+use terrace_model::{Counters, MemoryAccess, Uncore, Vcpu, LINE};
 
 /// Accesses before an access at which the host is told to fetch what it will look at; at twice as
 /// many, its page.
@@ -24,13 +24,13 @@ const OFTEN: u64 = 8;
 
 /// How many accesses a core's own caches do not serve.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Outlook {
+pub(crate) struct MissOutlook {
     /// Accesses, and those among them, until it was last told.
     seen: (u64, u64),
     far: bool,
 }
 
-impl Outlook {
+impl MissOutlook {
     #[inline(always)]
     fn look(&mut self, counters: &Counters) {
         let accesses = counters.loads + counters.stores;
@@ -63,11 +63,11 @@ impl World {
         thread: usize,
         end: u64,
     ) {
-        let Thread { events, at, again, .. } = &mut self.threads[thread];
+        let SimThread { events, at, again, .. } = &mut self.threads[thread];
         let (unit, uncore) = self.engine.parts(core);
         let (time, instructions, clear) =
             (unit.core.time, unit.core.instructions, unit.core.clear_until());
-        let mut lane = Lane {
+        let mut lane = CoreLane {
             pace: unit.core.pace(),
             unit,
             uncore,
@@ -91,7 +91,7 @@ impl World {
             Batch::Part(part) => lane.run::<SAMPLED, FAR>(part, at, again),
         }
         let made = (*at - begun) as u64;
-        let Lane { unit, time, instructions, stores, unmapped, waits, .. } = lane;
+        let CoreLane { unit, time, instructions, stores, unmapped, waits, .. } = lane;
         (unit.core.time, unit.core.instructions) = (time, instructions);
         unit.counters.stores += stores - unmapped.1;
         unit.counters.loads += made - stores - unmapped.0;
@@ -107,7 +107,7 @@ impl World {
 
 /// What an access came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Came {
+enum AccessOutcome {
     /// It was made.
     On,
     /// Nothing is mapped there and nothing can be.
@@ -117,8 +117,8 @@ enum Came {
 }
 
 /// A core that makes accesses of a thread.
-struct Lane<'a> {
-    unit: &'a mut Unit,
+struct CoreLane<'a> {
+    unit: &'a mut Vcpu,
     uncore: &'a mut Uncore,
     memory: &'a mut ProgramMemory,
     mmu: &'a mut Mmu,
@@ -138,7 +138,7 @@ struct Lane<'a> {
     waits: bool,
 }
 
-impl Lane<'_> {
+impl CoreLane<'_> {
     /// One access after the other, from that of index `at` on.
     #[inline(always)]
     fn run<const SAMPLED: bool, const FAR: bool>(
@@ -174,7 +174,7 @@ impl Lane<'_> {
                 let came;
                 (came, time, clear) =
                     self.access::<SAMPLED>(event, time, instructions, clear, (source, number));
-                self.waits = came == Came::ToWait;
+                self.waits = came == AccessOutcome::ToWait;
                 if self.waits {
                     break;
                 }
@@ -227,7 +227,7 @@ impl Lane<'_> {
         instructions: u64,
         clear: u64,
         source: (&impl Accesses, usize),
-    ) -> (Came, u64, u64) {
+    ) -> (AccessOutcome, u64, u64) {
         let (address, store) = (event.address(), event.store());
         let (mut time, mut clear) = (time, clear);
         if instructions > clear {
@@ -245,10 +245,10 @@ impl Lane<'_> {
                 // What is no time is more than any.
                 if found.time >= NOWHERE {
                     if found.time == WAITS {
-                        return (Came::ToWait, time, clear);
+                        return (AccessOutcome::ToWait, time, clear);
                     }
                     *(if store { &mut self.unmapped.1 } else { &mut self.unmapped.0 }) += 1;
-                    return (Came::Nowhere, time, clear);
+                    return (AccessOutcome::Nowhere, time, clear);
                 }
                 time = found.time;
                 if let Some(frame) = self.memory.born.take() {
@@ -268,7 +268,7 @@ impl Lane<'_> {
             self.missed::<SAMPLED>(access, at.page, fetched.left(), source);
             (time, clear) = (self.unit.core.time, self.unit.core.clear_until());
         }
-        (Came::On, time, clear)
+        (AccessOutcome::On, time, clear)
     }
 
     /// A page was touched first: the kernel looks up and writes its records of the frame and of the
@@ -342,7 +342,7 @@ fn count(misses: &mut Misses, store: bool) {
 
 #[cfg(test)]
 mod tests {
-    use crate::build::{Births, MachineMode, SimInput, SimSetup};
+    use crate::build::{FirstTouchPlacement, MachineMode, SimInput, SimSetup};
     use crate::event::KEPT;
     use crate::memory::{ACCESSED, WATCHED};
     use crate::mmu::Mmu;
@@ -357,7 +357,7 @@ mod tests {
     /// Each access by itself, as far as the lines go: of a first level that is said to have many
     /// sets none is remembered.
     fn plain(plan: &SimSetup) -> World {
-        let mut world = plan.world(MachineMode::Plain, Births::Nearest).unwrap();
+        let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest).unwrap();
         for mmu in &mut world.mmus {
             *mmu = Mmu::new(plan.machine.core.tlb_flush, &plan.machine.tlb, 1 << 20);
         }
@@ -379,8 +379,10 @@ mod tests {
             ("lab-hbm", "stream,fast=1MiB,accesses=40k"),
         ] {
             let plan = SimSetup::new(&machine(name), workload).unwrap();
-            let (mut short, mut plain) =
-                (plan.world(MachineMode::Plain, Births::Nearest).unwrap(), plain(&plan));
+            let (mut short, mut plain) = (
+                plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest).unwrap(),
+                plain(&plan),
+            );
             [&mut short, &mut plain]
                 .into_iter()
                 .for_each(|world| world.pass(Nanos(u64::MAX / 2000)));
@@ -461,9 +463,11 @@ mod tests {
     fn the_short_cut_changes_nothing_while_pages_move() {
         for (name, seed) in [("dram-dcpmm", 1), ("lab-cxl", 2), ("ddr-cxl", 3), ("lab-hbm", 4)] {
             let input = SimInput::Recording { name: "mixed".to_owned(), recording: mixed(seed) };
-            let plan = SimSetup::of(&machine(name), input).unwrap();
-            let (mut short, mut plain) =
-                (plan.world(MachineMode::Plain, Births::Nearest).unwrap(), plain(&plan));
+            let plan = SimSetup::from_machine(&machine(name), input).unwrap();
+            let (mut short, mut plain) = (
+                plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest).unwrap(),
+                plain(&plan),
+            );
             for world in [&mut short, &mut plain] {
                 let mut step = 0;
                 while !world.ended() {

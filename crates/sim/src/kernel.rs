@@ -28,7 +28,7 @@ const WEIGHTS: (u64, u64) = (9548, 1024);
 
 /// What is done to a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Touch {
+pub(crate) enum RecordUse {
     /// Nothing.
     #[default]
     No,
@@ -40,18 +40,18 @@ pub(crate) enum Touch {
 
 /// What is done for each page gone over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Visit {
+pub(crate) struct RecordVisit {
     /// Work of the processor a page, picoseconds, as measured where nothing is waited for.
     pub work: u64,
     /// Its entry in the page table.
-    pub entry: Touch,
+    pub entry: RecordUse,
     /// Its frame's `struct page`.
-    pub record: Touch,
+    pub record: RecordUse,
     /// Bytes that the manager remembers of it, which are changed.
     pub own: u64,
 }
 
-impl Visit {
+impl RecordVisit {
     /// What `pages` take where nothing is waited for.
     pub(crate) const fn worked(self, pages: u64) -> Nanos {
         Nanos(pages.saturating_mul(self.work) / PS)
@@ -60,7 +60,11 @@ impl Visit {
 
 impl World {
     /// The manager goes over `pages` in order. Charges what that takes, and says how much it was.
-    pub(crate) fn visit(&mut self, pages: impl IntoIterator<Item = u64>, visit: Visit) -> Nanos {
+    pub(crate) fn visit(
+        &mut self,
+        pages: impl IntoIterator<Item = u64>,
+        visit: RecordVisit,
+    ) -> Nanos {
         let (mut pages, mut hint, mut total) = (pages.into_iter(), 0, Nanos::ZERO);
         loop {
             let frames: Vec<(u64, Option<u64>)> = (&mut pages)
@@ -95,7 +99,7 @@ impl World {
     /// them to its end (`clear_refs_write`, fs/proc/task_mmu.c, and `PGWALK_WRLOCK`,
     /// mm/pagewalk.c), so that a page fault waits for that. Its end is foreseen from how long the
     /// last such call took a page. On machines that are scaled down nobody waits, as for records.
-    pub(crate) fn visit_alone(&mut self, ranges: &[VpnRange], visit: Visit) -> Nanos {
+    pub(crate) fn visit_alone(&mut self, ranges: &[VpnRange], visit: RecordVisit) -> Nanos {
         let (pages, before) = (ranges.iter().map(|r| r.len()).sum::<u64>(), self.time_ps());
         if self.waits_for_records {
             let each = if self.alone_ps > 0 { self.alone_ps } else { visit.work };
@@ -128,7 +132,7 @@ fn go_over(
     engine: &mut MemorySystem,
     core: usize,
     frames: &[(u64, Option<u64>)],
-    visit: Visit,
+    visit: RecordVisit,
     own: usize,
 ) {
     let pace = engine.units[core].core.pace().max(1);
@@ -139,8 +143,8 @@ fn go_over(
         due %= pace;
         let params = engine.params();
         let lines = [
-            frame.and_then(|f| entry(params, f)).filter(|_| visit.entry != Touch::No),
-            frame.and_then(|f| record(params, f)).filter(|_| visit.record != Touch::No),
+            frame.and_then(|f| entry(params, f)).filter(|_| visit.entry != RecordUse::No),
+            frame.and_then(|f| record(params, f)).filter(|_| visit.record != RecordUse::No),
             own_record(params, own, *vpn, visit.own),
         ]
         .map(|address| address.map(|a| a / LINE));
@@ -150,14 +154,14 @@ fn go_over(
         let mut is_new =
             |line: Option<u64>, which: usize| line.filter(|l| last[which].replace(*l) != Some(*l));
         if let Some(line) = is_new(entry, 0) {
-            engine.touch(core, line * LINE, visit.entry == Touch::Write);
+            engine.touch(core, line * LINE, visit.entry == RecordUse::Write);
         }
         if let Some(line) = is_new(record, 1) {
             engine.follow(
                 core,
                 line * LINE,
                 next.unwrap_or(line * LINE),
-                visit.record == Touch::Write,
+                visit.record == RecordUse::Write,
             );
         }
         if let Some(line) = is_new(own, 2) {
@@ -199,13 +203,13 @@ fn place(params: &ModelParams, frame: u64) -> Option<(usize, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::{Births, MachineMode, SimSetup};
+    use crate::build::{FirstTouchPlacement, MachineMode, SimSetup};
     use crate::memory::UNTIL_TOLD;
     use crate::ports::costs;
 
     /// A machine whose program of so many threads is under way in its phase, and the pages of its
     /// data.
-    fn under_way(births: Births, threads: u32) -> (World, Vec<u64>) {
+    fn under_way(births: FirstTouchPlacement, threads: u32) -> (World, Vec<u64>) {
         let workload =
             format!("skew,accesses=64M,size=64MiB,hot_size=32MiB,fast=64MiB,threads={threads}");
         let plan =
@@ -219,14 +223,14 @@ mod tests {
         (world, pages)
     }
 
-    fn each(world: &mut World, pages: &[u64], visit: Visit) -> f64 {
+    fn each(world: &mut World, pages: &[u64], visit: RecordVisit) -> f64 {
         world.visit(pages.iter().copied(), visit).get() as f64 / pages.len() as f64
     }
 
     #[test]
     fn records_on_a_bus_that_the_program_fills_take_longer() {
-        let (mut fast, pages) = under_way(Births::Nearest, 1);
-        let (mut slow, same) = under_way(Births::Slow, 2);
+        let (mut fast, pages) = under_way(FirstTouchPlacement::Nearest, 1);
+        let (mut slow, same) = under_way(FirstTouchPlacement::Slow, 2);
         assert_eq!(pages, same);
         let (quick, late) =
             (each(&mut fast, &pages, costs::CLEARING), each(&mut slow, &pages, costs::CLEARING));
@@ -244,8 +248,8 @@ mod tests {
         )
         .unwrap();
         // ns a page, records in no cache: frames of neighbours two apart, or in order.
-        let each = |visit: Visit, apart: u64| {
-            let mut world = plan.world(MachineMode::Plain, Births::Nearest).unwrap();
+        let each = |visit: RecordVisit, apart: u64| {
+            let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest).unwrap();
             let half = 10_000;
             let frame = |n: u64| if apart == 2 { n % half * 2 + n / half } else { n };
             let frames: Vec<(u64, Option<u64>)> =
@@ -282,7 +286,7 @@ mod tests {
         .unwrap();
         // Pages that are born while 16,384 are gone over.
         let born = |alone: bool| {
-            let mut world = plan.world(MachineMode::Plain, Births::Nearest).unwrap();
+            let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest).unwrap();
             world.manager_core = 1;
             world.pass(Nanos::millis(5));
             let ranges: Vec<VpnRange> = world.memory.mappings().collect();
@@ -306,7 +310,7 @@ mod tests {
 
     #[test]
     fn what_is_next_to_each_other_comes_with_one_line() {
-        let (mut world, pages) = under_way(Births::Slow, 2);
+        let (mut world, pages) = under_way(FirstTouchPlacement::Slow, 2);
         let loads =
             |world: &World| world.engine().counters(0).loads + world.engine().counters(1).loads;
         let before = loads(&world);
@@ -341,14 +345,15 @@ mod tests {
             (begin as f64 / PS as f64 - 2_450_000.0) / pages
         };
         // 2.17 and 3.13 us a page in the lab, the program's own filling in it (ADR 0249).
-        let (fast, slow) = (filled(Births::Nearest), filled(Births::Slow));
+        let (fast, slow) =
+            (filled(FirstTouchPlacement::Nearest), filled(FirstTouchPlacement::Slow));
         assert!((2_050.0..2_300.0).contains(&fast), "{fast}");
         assert!((2_950.0..3_300.0).contains(&slow), "{slow}");
     }
 
     #[test]
     fn the_program_has_its_share_of_the_managers_core() {
-        let (mut world, _) = under_way(Births::Nearest, 2);
+        let (mut world, _) = under_way(FirstTouchPlacement::Nearest, 2);
         let (begun, used) = (world.now(), world.manager_cpu());
         world.charge(Nanos::millis(10));
         assert_eq!(world.manager_cpu().saturating_sub(used), Nanos::millis(10));
@@ -358,7 +363,7 @@ mod tests {
 
     #[test]
     fn the_manager_changes_cores_at_its_turns_and_takes_of_all_alike() {
-        let (mut world, _) = under_way(Births::Nearest, 2);
+        let (mut world, _) = under_way(FirstTouchPlacement::Nearest, 2);
         let mut cores = Vec::new();
         for _ in 0..4 {
             world.take_turn();
@@ -374,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_page_that_moves_is_waited_for_until_it_is_there() {
-        let (mut world, pages) = under_way(Births::Nearest, 2);
+        let (mut world, pages) = under_way(FirstTouchPlacement::Nearest, 2);
         let heads: Vec<usize> =
             pages.iter().filter_map(|vpn| world.memory.index(*vpn, &mut 0)).collect();
         assert_eq!(heads.len(), pages.len());
@@ -396,7 +401,7 @@ mod tests {
 
     #[test]
     fn an_idle_core_takes_the_thread_that_waits_for_the_manager() {
-        let (mut world, _) = under_way(Births::Nearest, 1);
+        let (mut world, _) = under_way(FirstTouchPlacement::Nearest, 1);
         world.charge(Nanos::millis(1));
         let (begun, before) = (world.now(), world.accesses());
         world.charge(Nanos::millis(10));
@@ -406,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_core_that_nobody_wants_is_the_managers_alone() {
-        let (mut world, pages) = under_way(Births::Nearest, 1);
+        let (mut world, pages) = under_way(FirstTouchPlacement::Nearest, 1);
         world.waits_for_records = false;
         assert_eq!(world.visit(pages, costs::CLEARING), costs::CLEARING.worked(4096));
         // It finds that core when it wakes.

@@ -37,7 +37,7 @@ pub mod sampler;
 pub mod tlb;
 pub mod world;
 
-pub use build::{Births, MachineMode, SimInput, SimSetup};
+pub use build::{FirstTouchPlacement, MachineMode, SimInput, SimSetup};
 pub use error::SimError;
 pub use far::FarCount;
 pub use recording::Recording;

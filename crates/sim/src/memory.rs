@@ -1,7 +1,7 @@
 //! The program's memory: which pages there are, in which frames, with which bits; and the kernel's
 //! part in it (first touch, faults, page moves).
 
-use crate::pool::{Pool, Use, HUGE};
+use crate::pool::{FramePool, FrameUse, HUGE};
 use std::collections::HashMap;
 use std::sync::Arc;
 use terrace_model::PS;
@@ -117,7 +117,7 @@ pub struct ProgramMemory {
     /// All pages of all regions.
     pub pages: Vec<BasePage>,
     /// Frames by node.
-    pub pools: Vec<Pool>,
+    pub pools: Vec<FramePool>,
     /// The CPU of whoever takes or frees pages now.
     pub cpu: usize,
     /// Misses by page, where wanted.
@@ -158,7 +158,7 @@ pub struct ProgramMemory {
 
 /// What a walk found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Walked {
+pub struct WalkResult {
     /// The frame.
     pub frame: u32,
     /// The core's time when the access can go on, picoseconds; [`WAITS`]: not known yet.
@@ -170,7 +170,7 @@ pub struct Walked {
 impl ProgramMemory {
     /// No mappings yet.
     #[must_use]
-    pub fn new(pools: Vec<Pool>, first_touch: FirstTouch) -> Self {
+    pub fn new(pools: Vec<FramePool>, first_touch: FirstTouch) -> Self {
         Self {
             regions: Vec::new(),
             pages: Vec::new(),
@@ -396,14 +396,21 @@ impl ProgramMemory {
 
     /// A page walk by a core of `home` at `time`: faults are served, bits set.
     #[inline(always)]
-    pub fn walk(&mut self, index: usize, vpn: u64, store: bool, home: usize, time: u64) -> Walked {
+    pub fn walk(
+        &mut self,
+        index: usize,
+        vpn: u64,
+        store: bool,
+        home: usize,
+        time: u64,
+    ) -> WalkResult {
         if let Some(page) = self.pages.get_mut(index) {
             // Nothing but bits to set.
             if page.frame != ABSENT
                 && page.bits & (MOVING | WATCHED | PART_OF_HUGE | PROTECTED) == 0
             {
                 page.bits |= if store { ACCESSED | DIRTY } else { ACCESSED };
-                return Walked { frame: page.frame, time, writable: page.bits & DIRTY != 0 };
+                return WalkResult { frame: page.frame, time, writable: page.bits & DIRTY != 0 };
             }
         }
         self.walk_slowly(index, vpn, store, home, time)
@@ -417,7 +424,7 @@ impl ProgramMemory {
         store: bool,
         home: usize,
         time: u64,
-    ) -> Walked {
+    ) -> WalkResult {
         let mut time = time;
         let page = self.pages[index];
         let head = self.head(index);
@@ -425,10 +432,10 @@ impl ProgramMemory {
             && self.moving.get(&(head as u32)) == Some(&UNTIL_TOLD)
         {
             self.waited_for = Some(head as u32);
-            return Walked { frame: ABSENT, time: WAITS, writable: false };
+            return WalkResult { frame: ABSENT, time: WAITS, writable: false };
         }
         if self.paged && (page.frame == ABSENT || store && page.bits & PROTECTED != 0) {
-            return Walked { frame: ABSENT, time: WAITS, writable: false };
+            return WalkResult { frame: ABSENT, time: WAITS, writable: false };
         }
         if page.frame == ABSENT {
             time = time.max(self.locked_until) + self.touch_first(index, vpn, home);
@@ -452,7 +459,7 @@ impl ProgramMemory {
             page.bits = page.bits & !WATCHED | DIRTY;
         }
         let writable = page.bits & (WATCHED | PROTECTED | DIRTY) == DIRTY;
-        Walked { frame: self.pages[index].frame, time, writable }
+        WalkResult { frame: self.pages[index].frame, time, writable }
     }
 
     /// Backs a page for the first time; gives the cost, picoseconds. Where no node has room, the
@@ -478,7 +485,7 @@ impl ProgramMemory {
                     return FAULT + HUGE * ZERO_PAGE + self.count_taken(*node, HUGE);
                 }
             }
-            if let Some(frame) = self.pools[*node].take(self.cpu, Use::Birth) {
+            if let Some(frame) = self.pools[*node].take(self.cpu, FrameUse::Birth) {
                 return self.back(index, *node, frame);
             }
         }
@@ -494,11 +501,11 @@ impl ProgramMemory {
     /// A page where every node is down to its low watermark.
     fn take_last(&mut self, order: &[usize]) -> Option<(usize, u64)> {
         let cpu = self.cpu;
-        let take = |pools: &mut [Pool]| {
-            order.iter().find_map(|n| Some((*n, pools[*n].take(cpu, Use::Move)?)))
+        let take = |pools: &mut [FramePool]| {
+            order.iter().find_map(|n| Some((*n, pools[*n].take(cpu, FrameUse::Move)?)))
         };
         take(&mut self.pools).or_else(|| {
-            self.pools.iter_mut().for_each(Pool::drain);
+            self.pools.iter_mut().for_each(FramePool::drain);
             take(&mut self.pools)
         })
     }
@@ -532,7 +539,7 @@ impl ProgramMemory {
             return false;
         }
         let pool = &mut self.pools[node];
-        let taken = if huge { pool.take_huge() } else { pool.take(self.cpu, Use::Move) };
+        let taken = if huge { pool.take_huge() } else { pool.take(self.cpu, FrameUse::Move) };
         let Some(frame) = taken else { return false };
         self.pools[old.node as usize].give_back(self.cpu, u64::from(old.frame), huge);
         for (i, page) in
@@ -573,11 +580,11 @@ mod tests {
 
     fn memory(fast: u64, slow: u64) -> ProgramMemory {
         let layout = AddressLayout::q35(&[16 << 20, 64 << 20]);
-        let pools = vec![Pool::new(0, fast, layout.clone()), Pool::new(1, slow, layout)];
+        let pools = vec![FramePool::new(0, fast, layout.clone()), FramePool::new(1, slow, layout)];
         ProgramMemory::new(pools, FirstTouch::Nearest(vec![vec![0, 1]]))
     }
 
-    fn walk(m: &mut ProgramMemory, vpn: u64, store: bool, time: u64) -> Walked {
+    fn walk(m: &mut ProgramMemory, vpn: u64, store: bool, time: u64) -> WalkResult {
         let index = m.index(vpn, &mut 0).unwrap();
         m.walk(index, vpn, store, 0, time)
     }
@@ -615,7 +622,7 @@ mod tests {
             walk(&mut m, 0, true, 0);
             m.pages[0].bits = WATCHED;
             assert!(!walk(&mut m, 0, false, 0).writable);
-            assert_eq!(walk(&mut m, 0, true, 0), Walked { frame: 0, time, writable: true });
+            assert_eq!(walk(&mut m, 0, true, 0), WalkResult { frame: 0, time, writable: true });
             assert_eq!((walk(&mut m, 0, true, 0).time, m.watched_writes), (0, 1));
         }
     }
@@ -658,7 +665,7 @@ mod tests {
     fn scattered_pages_take_memory_by_the_page_and_dense_ones_are_mapped_by_the_stretch() {
         let run = |pages: u64, apart: u64| {
             let layout = AddressLayout::q35(&[4 << 30]);
-            let pools = vec![Pool::new(0, 1 << 20, layout)];
+            let pools = vec![FramePool::new(0, 1 << 20, layout)];
             let mut m = ProgramMemory::new(pools, FirstTouch::Nearest(vec![vec![0]]));
             m.on_demand = true;
             let mut hint = 0;

@@ -6,7 +6,7 @@
 //! untrue takes the entry away: see [`Mmu::settle`].
 
 use crate::memory::{ProgramMemory, PART_OF_HUGE, WAITS};
-use crate::tlb::{Looked, Tlb, TlbLookup, Translation};
+use crate::tlb::{LookupResult, Tlb, TlbLookup, Translation};
 use terrace_machine::TlbSpec as Figures;
 use terrace_model::PS;
 use terrace_types::Nanos;
@@ -29,10 +29,10 @@ pub struct Mmu {
     /// All bits where nothing is remembered of lines, else none.
     no_lines: u64,
     /// By set of the first-level translations, or some of those together: what was used last.
-    pages: [Used; MOST_PAGES],
+    pages: [LastTranslation; MOST_PAGES],
     line_mask: usize,
     page_mask: usize,
-    kept: Kept,
+    kept: KeptTranslation,
     walk: u64,
     flush_every: u64,
     next_flush: u64,
@@ -43,7 +43,7 @@ pub struct Mmu {
 }
 
 #[derive(Debug, Clone)]
-enum Kept {
+enum KeptTranslation {
     /// All translations until they are dropped: an emulator's. An entry, by the page's index, is
     /// `frame << 32 | writable << 16 | epoch`; those of an earlier epoch are stale. `near` holds
     /// some of them by the page's number plus one.
@@ -57,14 +57,14 @@ pub const NOWHERE: u64 = u64::MAX - 1;
 
 /// The translation used last of its set.
 #[derive(Debug, Clone, Copy)]
-struct Used {
+struct LastTranslation {
     /// The page times two, plus one unless it is writable; [`u64::MAX`]: none.
     key: u64,
     page: u32,
     frame: u32,
 }
 
-impl Used {
+impl LastTranslation {
     const NONE: Self = Self { key: u64::MAX, page: 0, frame: 0 };
 
     const fn of(vpn: u64, at: Translation) -> Self {
@@ -109,12 +109,14 @@ impl Mmu {
         Self {
             lines: [u64::MAX; MOST_LINES],
             no_lines: if lines == 0 { u64::MAX } else { 0 },
-            pages: [Used::NONE; MOST_PAGES],
+            pages: [LastTranslation::NONE; MOST_PAGES],
             line_mask: lines.wrapping_sub(1) & (MOST_LINES - 1),
             page_mask: pages.wrapping_sub(1) & (MOST_PAGES - 1),
             kept: match tlb {
-                Some(tlb) => Kept::Some(Box::new(tlb)),
-                None => Kept::All { entries: Vec::new(), epoch: 1, near: vec![NONE; NEAR] },
+                Some(tlb) => KeptTranslation::Some(Box::new(tlb)),
+                None => {
+                    KeptTranslation::All { entries: Vec::new(), epoch: 1, near: vec![NONE; NEAR] }
+                }
             },
             walk: figures.walk.get().saturating_mul(PS),
             flush_every,
@@ -169,7 +171,7 @@ impl Mmu {
 
     pub(crate) fn unsettle(&mut self) {
         self.lines.fill(u64::MAX);
-        self.pages.fill(Used::NONE);
+        self.pages.fill(LastTranslation::NONE);
     }
 
     /// The translation of `address` where it is the last used of its set, and may be used for a
@@ -215,7 +217,7 @@ impl Mmu {
             Some((at, time)) => {
                 if time != WAITS {
                     let slot = self.page_slot(name >> 12);
-                    self.pages[slot] = Used::of(name >> 12, at);
+                    self.pages[slot] = LastTranslation::of(name >> 12, at);
                 }
                 Translated { at: PageLocation { page: at.page, frame: at.frame }, time }
             }
@@ -233,16 +235,16 @@ impl Mmu {
         time: u64,
     ) -> Option<(Translation, u64)> {
         match &mut self.kept {
-            Kept::Some(tlb) => match tlb.find(vpn, store) {
-                Looked::Up(TlbLookup { at, took, large_moved }) => {
+            KeptTranslation::Some(tlb) => match tlb.find(vpn, store) {
+                LookupResult::Up(TlbLookup { at, took, large_moved }) => {
                     if large_moved {
-                        self.pages.fill(Used::NONE);
+                        self.pages.fill(LastTranslation::NONE);
                     }
                     Some((at, time + took))
                 }
                 looked => self.walk(memory, vpn, store, home, time, looked),
             },
-            Kept::All { near, .. } => match near[vpn as usize % NEAR] {
+            KeptTranslation::All { near, .. } => match near[vpn as usize % NEAR] {
                 (page, at) if page == vpn + 1 && (at.writable || !store) => Some((at, time)),
                 _ => self.look_up_in_all(memory, vpn, store, home, time),
             },
@@ -258,7 +260,7 @@ impl Mmu {
         time: u64,
     ) -> Option<(Translation, u64)> {
         let page = memory.index_or_map(vpn, &mut self.hint)?;
-        if let Kept::All { entries, epoch, near } = &mut self.kept {
+        if let KeptTranslation::All { entries, epoch, near } = &mut self.kept {
             let entry = entries.get(page).copied().unwrap_or(0);
             let writable = entry & WRITABLE != 0;
             if entry & (EPOCHS - 1) == *epoch && (!store || writable) {
@@ -267,7 +269,7 @@ impl Mmu {
                 return Some((at, time));
             }
         }
-        self.walk(memory, vpn, store, home, time, Looked::Absent)
+        self.walk(memory, vpn, store, home, time, LookupResult::Absent)
     }
 
     #[inline(always)]
@@ -278,7 +280,7 @@ impl Mmu {
         store: bool,
         home: usize,
         time: u64,
-        looked: Looked,
+        looked: LookupResult,
     ) -> Option<(Translation, u64)> {
         let page = memory.index_or_map(vpn, &mut self.hint)?;
         let walked = memory.walk(page, vpn, store, home, time + self.walk);
@@ -287,7 +289,7 @@ impl Mmu {
             return Some((at, WAITS));
         }
         match &mut self.kept {
-            Kept::All { entries, epoch, near } => {
+            KeptTranslation::All { entries, epoch, near } => {
                 if page >= entries.len() {
                     entries.resize(page + 1, 0);
                 }
@@ -295,12 +297,12 @@ impl Mmu {
                 entries[page] = u64::from(at.frame) << 32 | writable | *epoch;
                 near[vpn as usize % NEAR] = (vpn + 1, at);
             }
-            Kept::Some(tlb) => {
+            KeptTranslation::Some(tlb) => {
                 let page = memory.pages[page];
                 let part = (page.bits & PART_OF_HUGE != 0).then_some(page.part);
                 tlb.learn(vpn, at, part, looked);
                 if part.is_some() {
-                    self.pages.fill(Used::NONE);
+                    self.pages.fill(LastTranslation::NONE);
                 }
             }
         }
@@ -311,7 +313,7 @@ impl Mmu {
     pub fn forget(&mut self, vpn: u64, page: usize, span: usize) {
         self.unsettle();
         match &mut self.kept {
-            Kept::All { entries, near, .. } => {
+            KeptTranslation::All { entries, near, .. } => {
                 let end = (page + span).min(entries.len());
                 if let Some(entries) = entries.get_mut(page..end) {
                     entries.fill(0);
@@ -320,10 +322,10 @@ impl Mmu {
                     near[vpn as usize % NEAR] = NONE;
                 }
             }
-            Kept::Some(tlb) if span == 1 => tlb.forget(vpn),
+            KeptTranslation::Some(tlb) if span == 1 => tlb.forget(vpn),
             // One entry serves a huge page; single pages of it from before it was huge may be there
             // too.
-            Kept::Some(tlb) => (vpn..vpn + span as u64).for_each(|vpn| tlb.forget(vpn)),
+            KeptTranslation::Some(tlb) => (vpn..vpn + span as u64).for_each(|vpn| tlb.forget(vpn)),
         }
     }
 
@@ -331,7 +333,7 @@ impl Mmu {
     pub fn flush(&mut self) {
         self.unsettle();
         match &mut self.kept {
-            Kept::All { entries, epoch, near } => {
+            KeptTranslation::All { entries, epoch, near } => {
                 near.fill(NONE);
                 *epoch += 1;
                 if *epoch == EPOCHS {
@@ -339,7 +341,7 @@ impl Mmu {
                     *epoch = 1;
                 }
             }
-            Kept::Some(tlb) => tlb.flush(),
+            KeptTranslation::Some(tlb) => tlb.flush(),
         }
     }
 
@@ -356,13 +358,13 @@ impl Mmu {
 mod tests {
     use super::*;
     use crate::memory::{FirstTouch, ACCESSED, WATCHED};
-    use crate::pool::Pool;
+    use crate::pool::FramePool;
     use terrace_model::layout::AddressLayout;
     use terrace_types::{Vpn, VpnRange};
 
     fn memory() -> ProgramMemory {
         let mut m = ProgramMemory::new(
-            vec![Pool::new(0, 4096, AddressLayout::q35(&[1 << 30]))],
+            vec![FramePool::new(0, 4096, AddressLayout::q35(&[1 << 30]))],
             FirstTouch::Nearest(vec![vec![0]]),
         );
         m.map(VpnRange::new(Vpn(0), Vpn(4096)));

@@ -68,7 +68,7 @@ impl ZoneLimits {
     /// The zones of nodes that have so many pages above their high watermarks, and so many CPUs. A
     /// node is one zone here, but for [`ZoneLimits::small`] of the first.
     #[must_use]
-    pub fn of(nodes: &[(u64, u64)]) -> Vec<Self> {
+    pub fn of_nodes(nodes: &[(u64, u64)]) -> Vec<Self> {
         let all_cpus = nodes.iter().map(|n| n.1).sum::<u64>().max(1);
         // On x86 node 0 has two small zones besides; that a machine has them matters where there
         // are few.
@@ -264,7 +264,7 @@ mod tests {
     /// The fast node of `lab-dcpmm`: 138.4 MiB above the high watermark and two CPUs; the slow one
     /// has a GiB.
     fn lab() -> ZoneLimits {
-        ZoneLimits::of(&[(35_430, 2), (262_144, 0)])[0]
+        ZoneLimits::of_nodes(&[(35_430, 2), (262_144, 0)])[0]
     }
 
     #[test]
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(zone.high_min, zone.low / 2);
         assert!(zone.high_max.abs_diff(34_440 / 8 / 2) < 40, "{zone:?}");
         // Two sockets of 64 GiB: 11 page blocks a zone, a thousandth between the watermarks.
-        let [zone, _] = ZoneLimits::of(&[(1 << 24, 32), (1 << 24, 32)])[..] else { panic!() };
+        let [zone, _] = ZoneLimits::of_nodes(&[(1 << 24, 32), (1 << 24, 32)])[..] else { panic!() };
         assert!(zone.min.abs_diff(512 * 11 * 4 / 2) < 2, "{zone:?}");
         assert!((zone.low - zone.min).abs_diff((1 << 24) / 1000) < 100, "{zone:?}");
         assert_eq!((zone.batch, zone.small), (63, None), "all of the small one is kept");

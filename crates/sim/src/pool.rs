@@ -14,7 +14,7 @@ pub const HUGE: u64 = 512;
 
 /// The frames of a node that programs can have.
 #[derive(Debug, Clone)]
-pub struct Pool {
+pub struct FramePool {
     node: usize,
     layout: AddressLayout,
     /// Frames never given out begin here, counted from the node's first; those of the small zone
@@ -70,7 +70,7 @@ impl Lists {
 
 /// For what a page is taken, which tells how far down that goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
+pub enum FrameUse {
     /// A first touch, which goes to another node where this one is down to the low watermark.
     Birth,
     /// A page is moved here, or has nowhere else to go: down to the low watermark, then slowly to
@@ -78,7 +78,7 @@ pub enum Use {
     Move,
 }
 
-impl Pool {
+impl FramePool {
     /// All frames of `node` free: `frames` of them, those that the kernel keeps taken off.
     #[must_use]
     pub fn new(node: usize, frames: u64, layout: AddressLayout) -> Self {
@@ -196,7 +196,7 @@ impl Pool {
     }
 
     /// A free frame for who runs on `cpu` (`get_page_from_freelist`).
-    pub fn take(&mut self, cpu: usize, what: Use) -> Option<u64> {
+    pub fn take(&mut self, cpu: usize, what: FrameUse) -> Option<u64> {
         let index = match self.lists.take() {
             None => self.take_free()?,
             Some(mut lists) => {
@@ -209,7 +209,7 @@ impl Pool {
         self.frame(index)
     }
 
-    fn take_listed(&mut self, lists: &mut Lists, cpu: usize, what: Use) -> Option<u64> {
+    fn take_listed(&mut self, lists: &mut Lists, cpu: usize, what: FrameUse) -> Option<u64> {
         let zone = lists.zone;
         lists.below_high |= self.free <= zone.high;
         if self.free <= zone.low {
@@ -217,7 +217,7 @@ impl Pool {
             if let Some(index) = lists.take_small(|small| small.low) {
                 return Some(index);
             }
-            if what == Use::Birth {
+            if what == FrameUse::Birth {
                 return None;
             }
             if self.free <= zone.min {
@@ -336,48 +336,55 @@ impl Pool {
 mod tests {
     use super::*;
 
-    fn pool(frames: u64) -> Pool {
-        Pool::new(1, frames, AddressLayout::q35(&[1 << 30, 3 << 30]))
+    fn pool(frames: u64) -> FramePool {
+        FramePool::new(1, frames, AddressLayout::q35(&[1 << 30, 3 << 30]))
     }
 
     #[test]
     fn every_frame_is_given_out_once_and_again_when_back() {
         let mut p = pool(1000);
-        let mut all: Vec<u64> = std::iter::from_fn(|| p.take(0, Use::Birth)).collect();
+        let mut all: Vec<u64> = std::iter::from_fn(|| p.take(0, FrameUse::Birth)).collect();
         assert_eq!((all.len(), p.free()), (1000, 0));
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 1000);
         p.give_back(0, all[500], false);
-        assert_eq!((p.take(0, Use::Birth), p.take(0, Use::Birth)), (Some(all[500]), None));
+        assert_eq!(
+            (p.take(0, FrameUse::Birth), p.take(0, FrameUse::Birth)),
+            (Some(all[500]), None)
+        );
     }
 
     #[test]
     fn huge_pages_are_aligned_and_broken_up_when_nothing_else_is_left() {
         let mut p = pool(3 * HUGE);
-        p.take(0, Use::Birth);
+        p.take(0, FrameUse::Birth);
         let huge = p.take_huge().unwrap();
         assert_eq!((huge % HUGE, p.take_huge().is_some(), p.take_huge()), (0, true, None));
         assert_eq!(p.free(), HUGE - 1);
         p.give_back(0, huge, true);
-        assert_eq!(std::iter::from_fn(|| p.take(0, Use::Birth)).count() as u64, 2 * HUGE - 1);
+        assert_eq!(std::iter::from_fn(|| p.take(0, FrameUse::Birth)).count() as u64, 2 * HUGE - 1);
     }
 
     #[test]
     fn frames_beyond_the_hole_of_a_large_machine_are_used() {
         let mut p = pool((3 << 30) >> 12);
-        let last = std::iter::from_fn(|| p.take(0, Use::Birth)).last().unwrap();
+        let last = std::iter::from_fn(|| p.take(0, FrameUse::Birth)).last().unwrap();
         assert_eq!(last, ((6u64 << 30) >> 12) - 1);
         p.give_back(0, last, false);
-        assert_eq!(p.take(0, Use::Birth), Some(last));
+        assert_eq!(p.take(0, FrameUse::Birth), Some(last));
     }
 
-    fn listed(frames: u64) -> (Pool, ZoneLimits) {
-        let zone = ZoneLimits::of(&[(frames + 4_000, 2), (1 << 18, 0)])[0];
-        (Pool::new(0, frames, AddressLayout::q35(&[192 << 20, 1 << 30])).with_lists(zone, 2), zone)
+    fn listed(frames: u64) -> (FramePool, ZoneLimits) {
+        let zone = ZoneLimits::of_nodes(&[(frames + 4_000, 2), (1 << 18, 0)])[0];
+        (
+            FramePool::new(0, frames, AddressLayout::q35(&[192 << 20, 1 << 30]))
+                .with_lists(zone, 2),
+            zone,
+        )
     }
 
-    impl Pool {
+    impl FramePool {
         fn small_free(&self) -> u64 {
             self.lists.as_ref().map_or(0, |l| l.small.len() as u64)
         }
@@ -387,7 +394,7 @@ mod tests {
     fn the_small_zone_is_used_last_and_has_what_it_gets_back_at_once() {
         let (mut p, zone) = listed(31_488);
         let small = zone.small.unwrap();
-        let all = taken(&mut p, 0, Use::Birth);
+        let all = taken(&mut p, 0, FrameUse::Birth);
         let (large, last) = all.split_at(all.len() - (small.pages - small.low) as usize);
         assert!(
             last.iter().all(|frame| *frame < small.pages)
@@ -399,9 +406,9 @@ mod tests {
         }
         // No list keeps them: they are seen, and anybody's.
         assert_eq!((p.listed()[1], p.spare()), (0, 600 - (small.high - small.low)));
-        assert_eq!(taken(&mut p, 0, Use::Birth).len(), 600);
+        assert_eq!(taken(&mut p, 0, FrameUse::Birth).len(), 600);
         // Who moves a page here gets some of what is left of either.
-        let moved = taken(&mut p, 0, Use::Move);
+        let moved = taken(&mut p, 0, FrameUse::Move);
         assert!(
             p.small_free() == small.min && p.free <= zone.min,
             "{} and {}",
@@ -411,7 +418,7 @@ mod tests {
         assert!(moved.len() as u64 >= zone.low - zone.min + small.low - small.min);
     }
 
-    fn taken(p: &mut Pool, cpu: usize, what: Use) -> Vec<u64> {
+    fn taken(p: &mut FramePool, cpu: usize, what: FrameUse) -> Vec<u64> {
         std::iter::from_fn(|| p.take(cpu, what)).collect()
     }
 
@@ -419,11 +426,11 @@ mod tests {
     fn one_cpu_gets_all_frames_for_first_touches() {
         for frames in [31_000, 31_111, 31_488, 31_518] {
             let (mut p, zone) = listed(frames);
-            let mut all = taken(&mut p, 0, Use::Birth);
+            let mut all = taken(&mut p, 0, FrameUse::Birth);
             assert_eq!((all.len() as u64, p.free(), p.spare()), (frames, 0, 0));
             // Its list is not empty, but what counts as free is down to the watermark.
             assert!((1..zone.most_at_once()).contains(&p.listed()[0]), "{:?}", p.listed());
-            all.extend(taken(&mut p, 0, Use::Move));
+            all.extend(taken(&mut p, 0, FrameUse::Move));
             all.sort_unstable();
             all.dedup();
             assert_eq!(all.len() as u64, p.used);
@@ -434,20 +441,20 @@ mod tests {
     #[test]
     fn what_a_cpu_frees_is_its_own_until_its_list_is_full() {
         let (mut p, zone) = listed(31_488);
-        let all = taken(&mut p, 0, Use::Birth);
+        let all = taken(&mut p, 0, FrameUse::Birth);
         for frame in &all[..900] {
             p.give_back(1, *frame, false);
         }
-        assert_eq!((p.listed()[1], p.free(), p.take(0, Use::Birth)), (900, 0, None));
-        assert_eq!(p.take(1, Use::Birth), None, "the watermark comes before the list");
-        assert_eq!(p.take(1, Use::Move), Some(all[899]), "the last freed");
+        assert_eq!((p.listed()[1], p.free(), p.take(0, FrameUse::Birth)), (900, 0, None));
+        assert_eq!(p.take(1, FrameUse::Birth), None, "the watermark comes before the list");
+        assert_eq!(p.take(1, FrameUse::Move), Some(all[899]), "the last freed");
         for frame in &all[900..6000] {
             p.give_back(1, *frame, false);
         }
         assert!(p.spare() > 0 && p.listed()[1] <= zone.high_min, "{:?}", p.listed());
         // Whatever lies on lists, so many were given back.
         assert_eq!(p.unused(), p.all - p.used - zone.high - zone.small.unwrap().low);
-        assert!(p.take(0, Use::Birth).is_some());
+        assert!(p.take(0, FrameUse::Birth).is_some());
         p.drain();
         assert_eq!(p.listed(), [0, 0]);
         assert_eq!(p.free + p.used + p.small_free(), p.all);
@@ -462,7 +469,7 @@ mod tests {
         // The lists of the two other kinds on the program's CPU count as well, and were there
         // before.
         assert_eq!(beside.unused(), unused - TOOLS_OWN + zone.most_at_once());
-        let got = |p: &mut Pool| taken(p, 0, Use::Birth).len() as u64;
+        let got = |p: &mut FramePool| taken(p, 0, FrameUse::Birth).len() as u64;
         let less = got(&mut alone) - got(&mut beside);
         assert!(
             less.abs_diff(TOOLS_OWN + 3 * zone.most_at_once() / 2) <= zone.most_at_once(),
@@ -474,7 +481,7 @@ mod tests {
         );
         // Its own CPU has a third of what it left on lists.
         let (free, half) = (beside.free, zone.most_at_once() / 2);
-        assert!((0..half).all(|_| beside.take(1, Use::Move).is_some()));
+        assert!((0..half).all(|_| beside.take(1, FrameUse::Move).is_some()));
         assert_eq!((beside.free, beside.listed()[1]), (free, 0));
         let mut other = pool(1000);
         other.share_with_tool(1);

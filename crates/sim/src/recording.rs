@@ -7,7 +7,7 @@
 
 use crate::decoded::{Columns, Member, Sharing};
 use crate::event::{Batch, BlockPart, Places, KEPT};
-use crate::feed::{Feed, Supply};
+use crate::feed::{Feed, ThreadSupply};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::{Read, Seek};
@@ -20,12 +20,12 @@ pub trait RecordingSource: Read + Seek + Send {}
 impl<T: Read + Seek + Send> RecordingSource for T {}
 
 /// Opens a recording anew, for each run.
-pub type Open = dyn Fn() -> std::io::Result<Box<dyn RecordingSource>> + Send + Sync;
+pub type OpenRecording = dyn Fn() -> std::io::Result<Box<dyn RecordingSource>> + Send + Sync;
 
 /// A recording that can be run any number of times.
 #[derive(Clone)]
 pub struct Recording {
-    open: Arc<Open>,
+    open: Arc<OpenRecording>,
     /// Threads in it that make accesses, each with its blocks' positions in the file.
     threads: Arc<Vec<Vec<usize>>>,
     accesses: u64,
@@ -67,7 +67,7 @@ impl Recording {
     ///
     /// # Errors
     /// [`RecordingError`].
-    pub fn new(open: Arc<Open>) -> Result<Self, RecordingError> {
+    pub fn new(open: Arc<OpenRecording>) -> Result<Self, RecordingError> {
         let reader = TraceReader::open(open()?)?;
         if let Some(missing) = reader.header().describe_missing() {
             return Err(RecordingError::Partial(missing));
@@ -111,7 +111,7 @@ impl Recording {
             recording: self.clone(),
             reader,
             block: Block::new()?,
-            folds: Folds::default(),
+            folds: AddressFolds::default(),
             notes: self.notes.to_vec(),
             left_out: 0,
             member: self.sharing.member(),
@@ -133,7 +133,7 @@ struct Cursor {
     /// Time it has come to.
     reached: u64,
     /// What is left of its last block, backwards.
-    waiting: Vec<Supply>,
+    waiting: Vec<ThreadSupply>,
 }
 
 /// A run of a recording.
@@ -142,7 +142,7 @@ pub(crate) struct RecordingFeed {
     reader: TraceReader<Box<dyn RecordingSource>>,
     block: Block,
     cursors: Vec<Cursor>,
-    folds: Folds,
+    folds: AddressFolds,
     notes: Vec<String>,
     /// Accesses of blocks that are damaged.
     left_out: u64,
@@ -165,11 +165,11 @@ pub const FIRST: u64 = 1 << KEPT;
 /// Addresses of several processes, and of any width, in one space of 48 bits: each GiB that is
 /// touched gets the next free GiB.
 #[derive(Debug, Default)]
-struct Folds {
+struct AddressFolds {
     places: HashMap<(u32, u64), u64>,
 }
 
-impl Folds {
+impl AddressFolds {
     /// Where a GiB of a process is: a GiB's number.
     fn place(&mut self, process: u32, gib: u64) -> u64 {
         let next = self.places.len() as u64 + 1;
@@ -187,7 +187,7 @@ impl RecordingFeed {
         let count = self.reader.blocks().get(*position).map_or(0, |b| u64::from(b.count));
         let (reader, block) = (&mut self.reader, &mut self.block);
         let decode = |memory| match reader.read_packed(*position, block) {
-            Ok(()) => Ok(Columns::of(block, memory)),
+            Ok(()) => Ok(Columns::from_block(block, memory)),
             Err(error) => Err(error.to_string()),
         };
         let columns = match self.member.block(*position, decode) {
@@ -201,7 +201,7 @@ impl RecordingFeed {
         let place = |(name, gib): &(u64, u64)| (*name, self.folds.place(columns.process, *gib));
         let places = Arc::new(columns.gibs.iter().map(place).collect::<Places>());
         let part = |from: usize, to: usize| {
-            Supply::Accesses(Batch::Part(BlockPart {
+            ThreadSupply::Accesses(Batch::Part(BlockPart {
                 columns: columns.clone(),
                 places: places.clone(),
                 from,
@@ -209,17 +209,17 @@ impl RecordingFeed {
             }))
         };
         // Backwards: what comes first is taken last.
-        cursor.waiting.push(Supply::Reached(columns.last_time));
+        cursor.waiting.push(ThreadSupply::Reached(columns.last_time));
         let mut end = columns.words.len();
         for (at, before, after) in columns.waits.iter().rev() {
             cursor.waiting.push(part(*at, end));
-            cursor.waiting.push(Supply::Until(*after));
-            cursor.waiting.push(Supply::Reached(*before));
+            cursor.waiting.push(ThreadSupply::Until(*after));
+            cursor.waiting.push(ThreadSupply::Reached(*before));
             end = *at;
         }
         cursor.waiting.push(part(0, end));
         if columns.first_time > cursor.reached {
-            cursor.waiting.push(Supply::Until(columns.first_time));
+            cursor.waiting.push(ThreadSupply::Until(columns.first_time));
         }
         cursor.reached = columns.last_time;
         true
@@ -235,16 +235,16 @@ impl Feed for RecordingFeed {
         self.recording.threads()
     }
 
-    fn prepare(&mut self) -> Supply {
-        Supply::Done
+    fn prepare(&mut self) -> ThreadSupply {
+        ThreadSupply::Done
     }
 
-    fn step(&mut self, index: usize, _now: Nanos) -> Supply {
+    fn step(&mut self, index: usize, _now: Nanos) -> ThreadSupply {
         loop {
             match self.cursors[index].waiting.pop() {
                 Some(supply) => return supply,
                 None if self.read_on(index) => {}
-                None => return Supply::Done,
+                None => return ThreadSupply::Done,
             }
         }
     }
@@ -304,20 +304,22 @@ mod tests {
         .unwrap();
         assert_eq!((recording.threads(), recording.accesses()), (2, 4));
         let mut feed = recording.feed().unwrap();
-        assert_eq!(feed.prepare(), Supply::Done);
-        let Supply::Accesses(events) = feed.step(0, Nanos::ZERO) else { panic!("accesses first") };
+        assert_eq!(feed.prepare(), ThreadSupply::Done);
+        let ThreadSupply::Accesses(events) = feed.step(0, Nanos::ZERO) else {
+            panic!("accesses first")
+        };
         let events: Vec<WordAccess> = events.iter().collect();
         assert_eq!(events.len(), 3);
         assert_eq!(events[0].value, events[2].address());
         assert_eq!((events[1].value, events[1].instructions()), (0, 4));
-        assert!(matches!(feed.step(0, Nanos::ZERO), Supply::Reached(_)));
-        assert_eq!(feed.step(0, Nanos::ZERO), Supply::Done);
+        assert!(matches!(feed.step(0, Nanos::ZERO), ThreadSupply::Reached(_)));
+        assert_eq!(feed.step(0, Nanos::ZERO), ThreadSupply::Done);
         assert_eq!(feed.finish(), Ok(4));
     }
 
     #[test]
     fn processes_do_not_share_addresses_and_wide_ones_fit() {
-        let mut folds = Folds::default();
+        let mut folds = AddressFolds::default();
         let a = folds.place(0, 0x1_ffff);
         assert_eq!(a, folds.place(0, 0x1_ffff));
         assert_ne!(a, folds.place(1, 0x1_ffff));
@@ -385,8 +387,8 @@ mod tests {
                 let mut got: Vec<WordAccess> = Vec::new();
                 loop {
                     match feed.step(process as usize, Nanos::ZERO) {
-                        Supply::Accesses(batch) => got.extend(batch.iter()),
-                        Supply::Done => break,
+                        ThreadSupply::Accesses(batch) => got.extend(batch.iter()),
+                        ThreadSupply::Done => break,
                         _ => {}
                     }
                 }
@@ -406,9 +408,9 @@ mod tests {
     }
 
     fn run_through(bytes: Vec<u8>) -> (Result<u64, String>, Vec<String>) {
-        let open: Arc<Open> = Arc::new(move || Ok(Box::new(Bytes::new(bytes.clone()))));
+        let open: Arc<OpenRecording> = Arc::new(move || Ok(Box::new(Bytes::new(bytes.clone()))));
         let mut feed = Recording::new(open).unwrap().feed().unwrap();
-        while feed.step(0, Nanos::ZERO) != Supply::Done {}
+        while feed.step(0, Nanos::ZERO) != ThreadSupply::Done {}
         (feed.finish(), feed.notes())
     }
 
@@ -439,7 +441,7 @@ mod tests {
     #[test]
     fn a_recording_of_nothing_is_refused() {
         assert!(matches!(recording(|_| {}), Err(RecordingError::Useless(_))));
-        let open: Arc<Open> = Arc::new(|| Ok(Box::new(Bytes::new(b"no trace".to_vec()))));
+        let open: Arc<OpenRecording> = Arc::new(|| Ok(Box::new(Bytes::new(b"no trace".to_vec()))));
         assert!(matches!(Recording::new(open), Err(RecordingError::Trace(_))));
     }
 }

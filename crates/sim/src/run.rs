@@ -2,11 +2,11 @@
 //! the host.
 
 use crate::bounds::{self, OracleMoves};
-use crate::build::{Births, MachineMode, SimSetup};
+use crate::build::{FirstTouchPlacement, MachineMode, SimSetup};
 use crate::error::SimError;
 use crate::far::FarCount;
 use crate::memory::Misses;
-use crate::ports::costs::Deciding;
+use crate::ports::costs::DecisionCost;
 use crate::ports::{
     costs, own_cpu, DamonScan, PageTableScan, PebsScan, Shared, SimClock, SimJournal, SimMover,
     SimTarget, SoftDirtyScan,
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use terrace_engine::journal::JournalSummary;
-use terrace_engine::{Config, Engine, EngineParts, Journal, Stop, Tracker};
+use terrace_engine::{Config, Engine, EngineParts, Journal, StopReason, Tracker};
 use terrace_machine::{CoreModel, Machine, MigrationCost};
 use terrace_model::Counters;
 use terrace_policy::place::{CustomPolicy, Placement};
@@ -194,7 +194,7 @@ pub fn simulate_custom(
 
 /// A run in which nobody moves anything.
 fn alone(plan: &SimSetup, policy: &str, mode: MachineMode) -> Result<SimRun, SimError> {
-    let mut world = plan.world(mode, Births::Nearest)?;
+    let mut world = plan.world(mode, FirstTouchPlacement::Nearest)?;
     world.pass(FOR_EVER);
     let mut run = result(plan, policy, &mut world, Moves::default())?;
     if mode == MachineMode::AllFast {
@@ -223,7 +223,7 @@ fn behind(plan: &SimSetup, policy: &str, store: &str) -> Result<SimRun, SimError
     let mut run =
         result(plan, policy, &mut world, Moves { moved, overhead: worked, summary: None })?;
     let dram = world.memory.pools.iter().map(|pool| pool.frames() * PAGE).sum();
-    run.far = Some(FarCount::of(&counts, Bytes(dram)));
+    run.far = Some(FarCount::from_counts(&counts, Bytes(dram)));
     Ok(run)
 }
 
@@ -246,7 +246,7 @@ fn profile(plan: &SimSetup) -> Result<(Vec<u64>, Vec<u64>), SimError> {
 
 /// A world that counts misses by page and waits at the begin of the phase that counts.
 fn profiled(plan: &SimSetup) -> Result<World, SimError> {
-    let mut world = plan.world(MachineMode::Plain, Births::Nearest)?;
+    let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest)?;
     world.stop_at_begin = true;
     world.pass(FOR_EVER);
     world.memory.profile();
@@ -264,7 +264,8 @@ fn static_placement(plan: &SimSetup, policy: &str) -> Result<SimRun, SimError> {
     let (pages, ranking) = profile(plan)?;
     let (fast, slow) = ends(plan);
     let places = bounds::placed(&pages, &ranking, plan.usable(fast) / PAGE, fast, slow);
-    let mut world = plan.world(MachineMode::Plain, Births::Placed(Arc::new(places)))?;
+    let mut world =
+        plan.world(MachineMode::Plain, FirstTouchPlacement::Placed(Arc::new(places)))?;
     world.pass(FOR_EVER);
     result(plan, policy, &mut world, Moves::default())
 }
@@ -321,7 +322,7 @@ fn joined(pair: &[Window]) -> Window {
 fn clairvoyant(plan: &SimSetup, policy: &str) -> Result<SimRun, SimError> {
     let (windows, length) = foresee(plan)?;
     let (fast, slow) = ends(plan);
-    let mut world = plan.world(MachineMode::Plain, Births::Nearest)?;
+    let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest)?;
     world.stop_at_begin = true;
     world.pass(FOR_EVER);
     let free = MigrationCost { call: Nanos::ZERO, page: Nanos::ZERO, ..MigrationCost::default() };
@@ -357,7 +358,7 @@ fn clairvoyant(plan: &SimSetup, policy: &str) -> Result<SimRun, SimError> {
 fn ideal_move(plan: &SimSetup, policy: &str) -> Result<SimRun, SimError> {
     let (_, ranking) = profile(plan)?;
     let (fast, slow) = ends(plan);
-    let mut world = plan.world(MachineMode::Plain, Births::Nearest)?;
+    let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest)?;
     world.stop_at_begin = true;
     world.pass(FOR_EVER);
     let moved = bounds::place(&mut world.memory, &ranking, fast, slow, plan.machine.migration);
@@ -386,15 +387,15 @@ fn managed(
         return alone(plan, policy, MachineMode::Plain);
     }
     let births = match (placement.starts_slow(), placement.wants_huge_pages()) {
-        (true, _) => Births::Slow,
-        (_, true) => Births::Huge,
-        _ => Births::Nearest,
+        (true, _) => FirstTouchPlacement::Slow,
+        (_, true) => FirstTouchPlacement::Huge,
+        _ => FirstTouchPlacement::Nearest,
     };
     let mut world = plan.world(MachineMode::Plain, births)?;
     if plan.tool_takes_room {
         world.share_with_tool();
     }
-    world.deciding = Deciding::of(policy);
+    world.deciding = DecisionCost::by_policy(policy);
     let world: Shared = Rc::new(RefCell::new(world));
     let trackers: Vec<Box<dyn Tracker>> = match options.tracker {
         TrackerKind::PageTable => vec![
@@ -427,7 +428,7 @@ fn managed(
     }
     let mut engine = Engine::new(parts, config);
     let (summary, stop) = engine.run(|_| false);
-    if let Some(stop @ Stop::Missing { .. }) = stop {
+    if let Some(stop @ StopReason::Missing { .. }) = stop {
         return Err(SimError::Needs(stop.to_string()));
     }
     drop(engine);

@@ -132,7 +132,7 @@ pub struct TlbLookup {
 
 /// What a look-up came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Looked {
+pub enum LookupResult {
     /// The translation is there.
     Up(TlbLookup),
     /// It is there, but not for stores: a walk must tell whether the page may be written.
@@ -170,7 +170,7 @@ impl Tlb {
 
     /// Looks a page up for a store or a load.
     #[inline(always)]
-    pub fn find(&mut self, vpn: u64, store: bool) -> Looked {
+    pub fn find(&mut self, vpn: u64, store: bool) -> LookupResult {
         if let Some((writable, place)) = self.small.find(small_key(vpn)) {
             let at = Translation { page: place.0, frame: place.1, writable };
             return usable(TlbLookup { at, took: 0, large_moved: false }, store);
@@ -188,7 +188,7 @@ impl Tlb {
     }
 
     #[inline(always)]
-    fn find_in_second(&mut self, vpn: u64, store: bool) -> Looked {
+    fn find_in_second(&mut self, vpn: u64, store: bool) -> LookupResult {
         let took = self.second_hit;
         if let Some((writable, place)) = self.second.find(small_key(vpn)) {
             self.small.push(small_key(vpn), writable, place);
@@ -196,10 +196,10 @@ impl Tlb {
             return usable(TlbLookup { at, took, large_moved: false }, store);
         }
         if !self.any_large {
-            return Looked::Absent;
+            return LookupResult::Absent;
         }
         let Some((writable, place)) = self.second.find(large_key(vpn)) else {
-            return Looked::Absent;
+            return LookupResult::Absent;
         };
         self.large.push(large_key(vpn), writable, place);
         usable(TlbLookup { at: part(vpn, writable, place), took, large_moved: true }, store)
@@ -208,8 +208,8 @@ impl Tlb {
     /// Remembers what a walk found; of a page that is part of a huge one, `part` is which.
     /// `looked`: what the look-up before it came to.
     #[inline(always)]
-    pub fn learn(&mut self, vpn: u64, at: Translation, part: Option<u16>, looked: Looked) {
-        if part.is_none() && looked == Looked::Absent {
+    pub fn learn(&mut self, vpn: u64, at: Translation, part: Option<u16>, looked: LookupResult) {
+        if part.is_none() && looked == LookupResult::Absent {
             self.small.push(small_key(vpn), at.writable, (at.page, at.frame));
             self.second.push(small_key(vpn), at.writable, (at.page, at.frame));
         } else {
@@ -248,11 +248,11 @@ impl Tlb {
 }
 
 #[inline(always)]
-fn usable(found: TlbLookup, store: bool) -> Looked {
+fn usable(found: TlbLookup, store: bool) -> LookupResult {
     if store && !found.at.writable {
-        Looked::ReadOnly
+        LookupResult::ReadOnly
     } else {
-        Looked::Up(found)
+        LookupResult::Up(found)
     }
 }
 
@@ -281,8 +281,8 @@ mod tests {
 
     fn find(t: &mut Tlb, vpn: u64, store: bool) -> Option<TlbLookup> {
         match t.find(vpn, store) {
-            Looked::Up(found) => Some(found),
-            Looked::ReadOnly | Looked::Absent => None,
+            LookupResult::Up(found) => Some(found),
+            LookupResult::ReadOnly | LookupResult::Absent => None,
         }
     }
 
@@ -330,7 +330,7 @@ mod tests {
             512 + 7,
             Translation { page: 107, frame: 2007, writable: true },
             Some(7),
-            Looked::Absent,
+            LookupResult::Absent,
         );
         let found = find(&mut t, 512 + 500, true).unwrap();
         assert_eq!((found.at.page, found.at.frame), (600, 2500));

@@ -9,12 +9,12 @@ mod threads;
 
 use crate::event::Batch;
 use crate::far::SimFarMemory;
-use crate::feed::{Feed, Supply};
-use crate::hot::Outlook;
+use crate::feed::{Feed, ThreadSupply};
+use crate::hot::MissOutlook;
 use crate::memory::ProgramMemory;
 use crate::mmu::Mmu;
-use crate::pool::Pool;
-use crate::ports::costs::Deciding;
+use crate::pool::FramePool;
+use crate::ports::costs::DecisionCost;
 use crate::ports::EngineInput;
 use crate::sampler::AccessSampler;
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ const REFRESHED: u64 = 1_000_000_000_000;
 
 /// What a thread of the program is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Doing {
+enum ThreadActivity {
     /// It has not begun.
     Unborn,
     /// It runs, or would if it had a core.
@@ -57,22 +57,22 @@ enum Doing {
 
 /// One thread of the program.
 #[derive(Debug)]
-pub(crate) struct Thread {
-    doing: Doing,
+pub(crate) struct SimThread {
+    doing: ThreadActivity,
     pub(crate) events: Batch,
     pub(crate) at: usize,
     /// The access there is made anew: its instructions have been executed.
     pub(crate) again: bool,
     waiting: VecDeque<Batch>,
     /// What comes after the accesses at hand.
-    then: Supply,
+    then: ThreadSupply,
     /// Time of the recording that it has come to.
     reached: u64,
 }
 
 /// The threads that share a core.
 #[derive(Debug, Default)]
-struct Queue {
+struct CoreQueue {
     threads: Vec<usize>,
     current: usize,
     slice_ends: u64,
@@ -106,10 +106,10 @@ pub struct World {
     pub(crate) waits_for_records: bool,
     pub(crate) mmus: Vec<Mmu>,
     pub(crate) homes: Vec<usize>,
-    pub(crate) outlooks: Vec<Outlook>,
+    pub(crate) outlooks: Vec<MissOutlook>,
     feed: Box<dyn Feed>,
-    pub(crate) threads: Vec<Thread>,
-    queues: Vec<Queue>,
+    pub(crate) threads: Vec<SimThread>,
+    queues: Vec<CoreQueue>,
     /// The phase that counts.
     pub measured: RoiMeasurement,
     /// The program stops at the begin of the phase that counts until [`World::proceed`].
@@ -123,7 +123,7 @@ pub struct World {
     /// What the engine was shown since it was last charged for what it does with that.
     pub(crate) work: EngineInput,
     /// What deciding takes.
-    pub(crate) deciding: Deciding,
+    pub(crate) deciding: DecisionCost,
     /// The manager is working, on its core.
     working: bool,
     /// A decision was charged for, and not yet a plan.
@@ -166,18 +166,18 @@ impl World {
         feed: Box<dyn Feed>,
     ) -> Self {
         let cores = engine.units.len();
-        let thread = || Thread {
-            doing: Doing::Unborn,
+        let thread = || SimThread {
+            doing: ThreadActivity::Unborn,
             events: Batch::default(),
             at: 0,
             again: false,
             waiting: VecDeque::new(),
-            then: Supply::Again,
+            then: ThreadSupply::Again,
             reached: 0,
         };
-        let mut threads: Vec<Thread> = (0..=feed.threads()).map(|_| thread()).collect();
-        threads[MAIN].doing = Doing::Running;
-        let mut queues: Vec<Queue> = (0..cores).map(|_| Queue::default()).collect();
+        let mut threads: Vec<SimThread> = (0..=feed.threads()).map(|_| thread()).collect();
+        threads[MAIN].doing = ThreadActivity::Running;
+        let mut queues: Vec<CoreQueue> = (0..cores).map(|_| CoreQueue::default()).collect();
         queues[0].threads.push(MAIN);
         for worker in 0..feed.threads() {
             queues[worker % cores].threads.push(worker + 1);
@@ -188,7 +188,7 @@ impl World {
             waits_for_records: true,
             mmus,
             homes,
-            outlooks: vec![Outlook::default(); cores],
+            outlooks: vec![MissOutlook::default(); cores],
             feed,
             threads,
             queues,
@@ -199,7 +199,7 @@ impl World {
             sampler: None,
             work: EngineInput::default(),
             working: false,
-            deciding: Deciding::of(""),
+            deciding: DecisionCost::by_policy(""),
             plan_to_make: false,
             time: 0,
             manager: Nanos::ZERO,
@@ -288,7 +288,8 @@ impl World {
     /// Threads of the program that can run at a time.
     #[must_use]
     pub fn running(&self) -> u64 {
-        let alive = |t: &&Thread| !matches!(t.doing, Doing::Unborn | Doing::Ended);
+        let alive =
+            |t: &&SimThread| !matches!(t.doing, ThreadActivity::Unborn | ThreadActivity::Ended);
         self.threads.iter().filter(alive).count().clamp(1, self.cores()) as u64
     }
 
@@ -344,7 +345,7 @@ impl World {
             self.pass_far(end);
             if end >= self.refreshed_at {
                 self.refreshed_at += REFRESHED;
-                self.memory.pools.iter_mut().for_each(Pool::refresh);
+                self.memory.pools.iter_mut().for_each(FramePool::refresh);
             }
             self.balance();
             for core in 0..self.queues.len() {
@@ -410,7 +411,7 @@ impl World {
             let is_idle = |core: &usize| !self.busy(*core) && managed(self, *core) == 0;
             let Some(core) = (0..cores).find(is_idle) else { return };
             let queue = &mut self.queues[other];
-            let runs = |t: &usize| self.threads[*t].doing == Doing::Running;
+            let runs = |t: &usize| self.threads[*t].doing == ThreadActivity::Running;
             let Some(at) = queue.threads.iter().rposition(runs) else { return };
             let thread = queue.threads.remove(at);
             queue.current = queue.current.min(queue.threads.len().saturating_sub(1));
@@ -436,7 +437,7 @@ impl World {
     }
 
     /// A good moment for the manager to change cores: to the one that it has taken least of, once
-    /// that is a millisecond less (`take_turn` in `crates/sys/src/turns.rs`); none where a core is
+    /// that is a millisecond less (`take_turn` in `crates/sys/src/cpu_turns.rs`); none where a core is
     /// idle.
     pub(crate) fn take_turn(&mut self) {
         let cores = self.queues.len();
@@ -492,9 +493,9 @@ impl World {
     /// A thread waits for a page from `time` (picoseconds) on.
     pub(crate) fn page_in(&mut self, thread: usize, vpn: u64, write: bool, time: u64) {
         if let Some(head) = self.memory.waited_for.take() {
-            self.threads[thread].doing = Doing::Moving(head);
+            self.threads[thread].doing = ThreadActivity::Moving(head);
         } else if let Some(far) = &mut self.far {
-            self.threads[thread].doing = Doing::Paging;
+            self.threads[thread].doing = ThreadActivity::Paging;
             far.touch(thread, vpn, write, time);
         }
     }
@@ -503,7 +504,7 @@ impl World {
     pub(crate) fn has_moved(&mut self, head: usize) {
         self.memory.has_moved(head, self.time);
         for thread in 0..self.threads.len() {
-            if self.threads[thread].doing != Doing::Moving(head as u32) {
+            if self.threads[thread].doing != ThreadActivity::Moving(head as u32) {
                 continue;
             }
             if let Some(core) = self.queues.iter().position(|queue| queue.threads.contains(&thread))
@@ -513,7 +514,7 @@ impl World {
                     *time = self.time.max(*time);
                 }
             }
-            self.threads[thread].doing = Doing::Running;
+            self.threads[thread].doing = ThreadActivity::Running;
         }
     }
 
@@ -539,7 +540,7 @@ impl World {
                 continue;
             }
             self.engine.units[core].core.time = at.max(time);
-            self.threads[thread].doing = Doing::Running;
+            self.threads[thread].doing = ThreadActivity::Running;
         }
     }
 
@@ -564,7 +565,7 @@ impl World {
         self.queues[core]
             .threads
             .iter()
-            .filter(|t| self.threads[**t].doing == Doing::Running)
+            .filter(|t| self.threads[**t].doing == ThreadActivity::Running)
             .count() as u64
     }
 
@@ -573,7 +574,7 @@ impl World {
     fn scheduled(&mut self, core: usize) -> Option<usize> {
         let time = self.engine.units[core].core.time;
         let queue = &mut self.queues[core];
-        let runs = |t: &usize| self.threads[*t].doing == Doing::Running;
+        let runs = |t: &usize| self.threads[*t].doing == ThreadActivity::Running;
         let current = queue.threads.get(queue.current).copied().filter(runs);
         if current.is_some() && (time < queue.slice_ends || queue.threads.len() == 1) {
             return current;

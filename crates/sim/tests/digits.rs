@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::io::Cursor;
 use std::sync::Arc;
 use terrace_machine::{preset, Machine};
-use terrace_sim::recording::{Open, RecordingSource};
+use terrace_sim::recording::{OpenRecording, RecordingSource};
 use terrace_sim::{simulate, Recording, RunOptions, SimInput, SimRun, SimSetup, TrackerKind};
 use terrace_trace::{Access, TraceHeader, TraceWriter};
 use terrace_types::Bytes;
@@ -61,7 +61,7 @@ fn recording(far: u64) -> SimInput {
         }
     }
     let bytes = writer.finish().unwrap();
-    let open: Arc<Open> =
+    let open: Arc<OpenRecording> =
         Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn RecordingSource>));
     SimInput::Recording {
         name: format!("recording {far}"),
@@ -169,7 +169,7 @@ fn results_stay_as_they_are() {
         ("ddr-cxl", 24 << 20),
         ("xeon-max", 8 << 20),
     ] {
-        let plan = SimSetup::of(&machine(name, 24, 1024), recording(far)).unwrap();
+        let plan = SimSetup::from_machine(&machine(name, 24, 1024), recording(far)).unwrap();
         runs(&mut text, &format!("recording {far} on {name}"), &plan, page_table, &few);
         runs(&mut text, "again", &plan, page_table, &["hardware:memory-mode"]);
     }

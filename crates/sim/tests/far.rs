@@ -52,7 +52,7 @@ fn disk() -> FarStore {
 
 fn run(input: &SimInput, dram: Bytes, store: FarStore) -> (SimRun, FarCount) {
     let policy = format!("far:{}", store.name);
-    let plan = SimSetup::of(&machine(dram, store), input.clone()).unwrap();
+    let plan = SimSetup::from_machine(&machine(dram, store), input.clone()).unwrap();
     let run = simulate(&plan, &policy, RunOptions::default()).unwrap();
     let far = run.far.unwrap();
     assert_eq!(far.dram_bytes, dram.get());
@@ -71,7 +71,7 @@ fn what_fits_pays_for_its_first_touches_alone() {
     // Zeros are mapped ahead of a walk: not each page is a fault.
     assert!((10..600).contains(&far.faults), "{far:?}");
     let plain = simulate(
-        &SimSetup::of(&machine(Bytes::mib(8), disk()), input).unwrap(),
+        &SimSetup::from_machine(&machine(Bytes::mib(8), disk()), input).unwrap(),
         "first-touch",
         RunOptions::default(),
     );

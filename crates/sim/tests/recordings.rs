@@ -9,7 +9,7 @@ use terrace_sim::{simulate, RunOptions, SimError, SimInput, SimRun, SimSetup};
 use terrace_trace::{Access, TraceWriter};
 
 fn run(input: SimInput, policy: &str) -> Result<SimRun, SimError> {
-    let plan = SimSetup::of(&preset("lab-cxl").unwrap(), input)?;
+    let plan = SimSetup::from_machine(&preset("lab-cxl").unwrap(), input)?;
     simulate(&plan, policy, RunOptions::default())
 }
 
@@ -138,7 +138,7 @@ fn policies_side_by_side_share_blocks_and_nothing_else() {
     });
     let SimInput::Recording { recording, .. } = &input else { panic!("a recording") };
     let recording = recording.clone();
-    let plan = SimSetup::of(&preset("lab-cxl").unwrap(), input).unwrap();
+    let plan = SimSetup::from_machine(&preset("lab-cxl").unwrap(), input).unwrap();
     let policies = ["first-touch", "bound:all-fast", "terrace", "first-touch"];
     let go = |workers| {
         let before = recording.blocks_decoded();

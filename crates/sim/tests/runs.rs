@@ -84,7 +84,7 @@ fn who_knows_what_comes_is_not_behind_who_knows_the_whole() {
 #[test]
 fn a_policy_from_outside_runs_as_those_inside_do() {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use terrace_policy::place::{CustomPolicy, Needs, Placement};
+    use terrace_policy::place::{CustomPolicy, Placement, PolicyNeeds};
     let plan = SimSetup::new(&machine(), SKEW).unwrap();
     let calls = std::sync::Arc::new(AtomicUsize::new(0));
     let mut inside = Placement::named("histogram", &plan.machine).unwrap();
@@ -99,7 +99,8 @@ fn a_policy_from_outside_runs_as_those_inside_do() {
     assert_eq!(custom.promoted_pages, named.promoted_pages);
     assert!(calls.load(Ordering::Relaxed) > 0 && custom.promoted_pages.unwrap() > 0);
     // One that needs what no tracker tells does not start.
-    let needy = CustomPolicy::new(Needs { cells: true, ..needs }, |_, _, _| Default::default());
+    let needy =
+        CustomPolicy::new(PolicyNeeds { cells: true, ..needs }, |_, _, _| Default::default());
     let refused = simulate_custom(&plan, "needy", needy, RunOptions::default()).unwrap_err();
     assert!(refused.to_string().contains("needs counts of accesses by cell"), "{refused}");
 }

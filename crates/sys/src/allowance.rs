@@ -21,7 +21,7 @@ pub struct Allowance {
 impl Allowance {
     /// Of the calling process.
     #[must_use]
-    pub fn own(root: &Root) -> Self {
+    pub fn current(root: &Root) -> Self {
         let me = Pid(std::process::id() as i32);
         let nodes = task::status(root, me).map(|s| s.mems_allowed).unwrap_or_default();
         let (memory, bound_by) = memory(root);
@@ -53,7 +53,7 @@ impl Mask {
     /// All there are, and will be.
     pub const ALL: Self = Self([u64::MAX; 128]);
 
-    pub fn of(cpus: &[CpuId]) -> Self {
+    pub fn from_cpus(cpus: &[CpuId]) -> Self {
         let mut mask = [0_u64; 128];
         for cpu in cpus {
             if let Some(word) = mask.get_mut(cpu.0 as usize / 64) {
@@ -83,7 +83,7 @@ impl Mask {
 }
 
 fn set_affinity(task: i32, cpus: &[CpuId]) -> Result<(), SysError> {
-    if Mask::of(cpus).set_of(task) {
+    if Mask::from_cpus(cpus).set_of(task) {
         return Ok(());
     }
     let list: Vec<String> = cpus.iter().map(ToString::to_string).collect();
@@ -153,7 +153,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        (dir.clone(), Root::at(dir))
+        (dir.clone(), Root::with_prefix(dir))
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn own_allowance_is_seen_and_a_thread_can_be_pinned() {
-        let own = Allowance::own(&Root::live());
+        let own = Allowance::current(&Root::live());
         assert!(!own.cpus.is_empty() && own.memory > Bytes::ZERO && !own.bound_by.is_empty());
         let first = own.cpus[0];
         let seen =

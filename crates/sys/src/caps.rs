@@ -24,7 +24,7 @@ pub struct Capability {
 }
 
 impl Capability {
-    fn of(name: &'static str, purpose: &'static str, tried: Tried) -> Self {
+    fn probed(name: &'static str, purpose: &'static str, tried: Tried) -> Self {
         let (why_not, remedy) = tried.err().unwrap_or_default();
         let (remedy, lacks) = match remedy {
             None => (None, Vec::new()),
@@ -108,24 +108,28 @@ impl Capabilities {
             _ => damon_and_tracepoints(root),
         };
         let mut found = Self {
-            damon: Capability::of("damon", "reads and writes by region", damon),
-            tracepoints: Capability::of("tracepoints", "reading DAMON's reports", tracepoints),
-            soft_dirty: Capability::of("soft-dirty", "writes page by page", soft_dirty(root)),
-            pagemap_scan: Capability::of("pagemap-scan", "fast page queries", pagemap_scan(root)),
-            frames: Capability::of("frames", "where pages are, cheaply", frames(root)),
-            page_tables: Capability::of(
+            damon: Capability::probed("damon", "reads and writes by region", damon),
+            tracepoints: Capability::probed("tracepoints", "reading DAMON's reports", tracepoints),
+            soft_dirty: Capability::probed("soft-dirty", "writes page by page", soft_dirty(root)),
+            pagemap_scan: Capability::probed(
+                "pagemap-scan",
+                "fast page queries",
+                pagemap_scan(root),
+            ),
+            frames: Capability::probed("frames", "where pages are, cheaply", frames(root)),
+            page_tables: Capability::probed(
                 "page-tables",
                 "reads and writes page by page",
                 page_tables,
             ),
-            move_pages: Capability::of("move-pages", "moving pages", move_pages()),
-            tiers: Capability::of("tiers", "somewhere to move to", tiers(&nodes)),
-            write_counters: Capability::of(
+            move_pages: Capability::probed("move-pages", "moving pages", move_pages()),
+            tiers: Capability::probed("tiers", "somewhere to move to", tiers(&nodes)),
+            write_counters: Capability::probed(
                 "write-counters",
                 "bytes written to a tier, counted",
                 write_counters(root),
             ),
-            numa_balancing_quiet: Capability::of(
+            numa_balancing_quiet: Capability::probed(
                 "numa-balancing-off",
                 "nobody else moves the same pages",
                 balancing(numa_balancing),
@@ -430,7 +434,7 @@ mod tests {
     fn one_command_grants_all_and_none_takes_away_what_another_gave() {
         let mut found = Capabilities::probe(&Root::live());
         found.root = false;
-        let lacking = |name, names| Capability::of(name, "", Err(("no".into(), Some(names))));
+        let lacking = |name, names| Capability::probed(name, "", Err(("no".into(), Some(names))));
         found.frames = lacking("frames", Remedy::Grant("cap_sys_admin"));
         found.damon = lacking("damon", Remedy::Grant("cap_perfmon,cap_dac_override"));
         found.tracepoints = lacking("tracepoints", Remedy::Run(MOUNT_TRACING.into()));
@@ -484,7 +488,7 @@ mod tests {
 
     #[test]
     fn damon_is_tried_where_page_tables_cannot_be_read() {
-        let nowhere = Root::at("/nonexistent");
+        let nowhere = Root::with_prefix("/nonexistent");
         let [all, few] = [DamonProbe::Always, DamonProbe::WithoutPageTables]
             .map(|damon| Capabilities::probe_with(&nowhere, damon));
         assert_eq!(all.damon, few.damon, "no page tables there");
@@ -496,7 +500,7 @@ mod tests {
 
     #[test]
     fn an_empty_tree_has_nothing_and_nothing_panics() {
-        let found = Capabilities::probe(&Root::at("/nonexistent"));
+        let found = Capabilities::probe(&Root::with_prefix("/nonexistent"));
         assert!(!found.damon.usable && !found.page_tables.usable && !found.soft_dirty.usable);
     }
 }

@@ -86,7 +86,7 @@ pub struct SlotOwner {
 
 /// What is new in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct SlotWords {
     /// Who wrote it.
     pub owner: SlotOwner,
     /// The thread has written its last: nothing will follow in this slot until another thread takes
@@ -241,7 +241,7 @@ impl CaptureArea {
     /// Puts what is new in a slot at the end of `words`, at most 16,384 words at a time: what is
     /// taken should still be in the processor's cache when it is worked on. `None` for a slot that
     /// nobody uses.
-    pub fn take(&self, index: u32, words: &mut Vec<u64>) -> Option<Taken> {
+    pub fn take(&self, index: u32, words: &mut Vec<u64>) -> Option<SlotWords> {
         if index >= self.slots {
             return None;
         }
@@ -263,7 +263,7 @@ impl CaptureArea {
             tid: self.word32(at + slot::TID).load(Ordering::Relaxed) as i32,
             namespace: self.word64(at + slot::NAMESPACE).load(Ordering::Relaxed),
         };
-        Some(Taken { owner, ended: state == ALL_WRITTEN && count == new })
+        Some(SlotWords { owner, ended: state == ALL_WRITTEN && count == new })
     }
 
     /// Puts the words that a thread wrote and did not hand over before it was killed at the end of

@@ -312,11 +312,11 @@ mod tests {
         let admin = dir.join(&ADMIN[1..]);
         std::fs::create_dir_all(&admin).unwrap();
         std::fs::write(admin.join("nr_kdamonds"), "1\n").unwrap();
-        let refused = DamonRun::start(&Root::at(&dir), &plan()).unwrap_err();
+        let refused = DamonRun::start(&Root::with_prefix(&dir), &plan()).unwrap_err();
         assert!(matches!(refused, SysError::NotPermitted { .. }));
         assert_eq!(std::fs::read_to_string(admin.join("nr_kdamonds")).unwrap(), "1\n");
         std::fs::remove_dir_all(&dir).unwrap();
-        let absent = DamonRun::start(&Root::at(&dir), &plan()).unwrap_err();
+        let absent = DamonRun::start(&Root::with_prefix(&dir), &plan()).unwrap_err();
         assert!(matches!(absent, SysError::Absent { .. }));
     }
 }

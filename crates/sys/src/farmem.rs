@@ -235,7 +235,7 @@ impl FarArea {
     ///
     /// # Errors
     /// As there.
-    pub fn over(
+    pub fn take_over(
         uffd: Uffd,
         ground: ReservedMemory,
         parts: &[Range<usize>],

@@ -8,6 +8,7 @@ mod btf;
 mod caps;
 mod capture;
 mod cold;
+mod cpu_turns;
 mod cuda;
 mod damon;
 mod error;
@@ -17,8 +18,8 @@ mod guardian;
 mod interrupt;
 mod kernelmem;
 mod limits;
+mod local_wake;
 mod mapping;
-mod nearby;
 mod pagemap;
 mod pagemove;
 mod pagetables;
@@ -35,7 +36,6 @@ mod tally;
 mod tasks;
 mod threads;
 mod time;
-mod turns;
 mod uffd;
 mod uncore;
 mod uring;
@@ -49,8 +49,9 @@ pub use addresses::{
 };
 pub use allowance::{address_limit, may_lock, pin, pin_process, Allowance};
 pub use caps::{damon_is_usable, Capabilities, Capability, DamonProbe};
-pub use capture::{has_thread_ended, CaptureArea, CaptureOptions, SlotOwner, Taken};
+pub use capture::{has_thread_ended, CaptureArea, CaptureOptions, SlotOwner, SlotWords};
 pub use cold::ColdRefs;
+pub use cpu_turns::{idle_cpus, take_turn, InTurn};
 pub use cuda::compute;
 pub use cuda::{Cuda, CudaDevice, CudaError, CudaHome};
 pub use damon::{DamonOps, DamonPlan, DamonRun, DamonTarget, RegionSample};
@@ -64,8 +65,8 @@ pub use limits::{
     cgroup_headroom, cpu_quota, current_cpu, memory_available, memory_stalls,
     outlive_file_size_limit, own_cpus,
 };
+pub use local_wake::{LocalWaker, ThreadCpus};
 pub use mapping::{bind_thread_memory, AnonymousMapping, MappingPages};
-pub use nearby::{Nearby, ThreadCpus};
 pub use pagemap::{Category, Clear, ClearRefs, PageEntry, PageMap};
 pub use pagemove::{move_pages, query_pages, MoveCall, PageStatus};
 pub use pagetables::{PageTables, TableEntry};
@@ -76,13 +77,12 @@ pub use rights::gained_rights;
 pub use root::{Root, TEXT_LIMIT};
 pub use runner::{CommandExit, Runner, StartError};
 pub use shm::{remove_shared, FileWindow, LockFound, RobustLock, SharedFile};
-pub use storefile::{own_descriptors, wait_readable, Bell, SignalsBlocked, StoreFile};
+pub use storefile::{own_descriptors, wait_readable, SignalsBlocked, StoreFile, WakeDescriptor};
 pub use tally::{is_running, SharedTable};
 pub use threads::{
     at_fork, spawn_bare, thread_name, ForkSafeLock, LockGuard, OneShotReply, ThreadEnd,
 };
 pub use time::{now, own_cpu, sleep, thread_cpu, BoostPeriod, CpuMeter, PriorityBoost};
-pub use turns::{idle_cpus, take_turn, InTurn};
 pub use uffd::{Fault, Uffd, UffdFeatures};
 pub use uncore::{controllers, Controller, WriteCounter, WrittenTo};
 pub use uring::{Ring, Transfer, TransferBuffer, TransferPiece};

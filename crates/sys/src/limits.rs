@@ -201,7 +201,7 @@ mod tests {
         let told = |text: &str| {
             std::fs::create_dir_all(dir.join("proc/pressure")).unwrap();
             std::fs::write(dir.join("proc/pressure/memory"), text).unwrap();
-            memory_stalls(&Root::at(&dir))
+            memory_stalls(&Root::with_prefix(&dir))
         };
         let line =
             "some avg10=0.00 avg60=0.00 avg300=0.00 total=25893481\nfull avg10=0.00 total=7\n";
@@ -217,7 +217,7 @@ mod tests {
             assert!(told(bad).is_err(), "{bad:?}");
         }
         std::fs::remove_dir_all(&dir).unwrap();
-        assert!(memory_stalls(&Root::at(&dir)).is_err());
+        assert!(memory_stalls(&Root::with_prefix(&dir)).is_err());
     }
 
     fn tree(files: &[(&str, &str)]) -> (Root, std::path::PathBuf) {
@@ -230,7 +230,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        (Root::at(&dir), dir)
+        (Root::with_prefix(&dir), dir)
     }
 
     #[test]
@@ -296,7 +296,7 @@ mod tests {
             ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
         ];
         assert_eq!(quota(&own), Some(1000));
-        assert_eq!(cpu_quota(&Root::at("/nonexistent")), None);
+        assert_eq!(cpu_quota(&Root::with_prefix("/nonexistent")), None);
     }
 
     #[test]
@@ -305,6 +305,6 @@ mod tests {
         assert!(!cpus.is_empty() && cpus.windows(2).all(|w| w[0] < w[1]));
         assert!(current_cpu().is_some());
         assert!(memory_available(&Root::live()).is_some_and(|b| b > Bytes::mib(1)));
-        assert_eq!(cgroup_headroom(&Root::at("/nonexistent")), None);
+        assert_eq!(cgroup_headroom(&Root::with_prefix("/nonexistent")), None);
     }
 }

@@ -29,7 +29,7 @@ impl Root {
 
     /// A tree below `prefix`, laid out as the live one.
     #[must_use]
-    pub fn at(prefix: impl Into<PathBuf>) -> Self {
+    pub fn with_prefix(prefix: impl Into<PathBuf>) -> Self {
         Self { prefix: prefix.into() }
     }
 
@@ -135,7 +135,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("terrace-root-{}", std::process::id()));
         std::fs::create_dir_all(dir.join("proc")).unwrap();
         std::fs::write(dir.join("proc/x"), "12\n").unwrap();
-        let root = Root::at(&dir);
+        let root = Root::with_prefix(&dir);
         assert_eq!(root.number("/proc/x"), Ok(12));
         assert!(matches!(root.read("/proc/x", 2), Err(SysError::TooLarge { .. })));
         assert!(matches!(root.text("/proc/y"), Err(SysError::Absent { .. })));

@@ -1,8 +1,8 @@
 //! Starts a command and stands in for it: its streams are untouched, signals sent to the tool
 //! reach it, and its exit status or terminating signal becomes the tool's.
 
+use crate::cpu_turns::CurrentCpu;
 use crate::process::{open_pidfd, poll, signal_process, PidFd};
-use crate::turns::Here;
 use crate::SysError;
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -161,7 +161,7 @@ impl Runner {
         let signals = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut command = std::process::Command::new(program);
         command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
-        let here = Here::now();
+        let here = CurrentCpu::now();
         // SAFETY: the closure runs between fork and exec and makes async-signal-safe calls only.
         unsafe {
             command.pre_exec(move || {

@@ -226,17 +226,17 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Result<u64
 
 /// A descriptor that wakes a waiter.
 #[derive(Debug)]
-pub struct Bell {
+pub struct WakeDescriptor {
     fd: OwnedFd,
     /// Process and thread to signal, where the ringer does not have the descriptor.
     thread: Option<(libc::pid_t, libc::pid_t)>,
 }
 
-/// The signal of [`Bell::of_this_thread`]: a real-time one, blocked in the thread it is sent to, so
+/// The signal of [`WakeDescriptor::of_this_thread`]: a real-time one, blocked in the thread it is sent to, so
 /// that no handler of the program's runs. 64 and 63 are what programs take first.
 const RING: libc::c_int = 62;
 
-impl Bell {
+impl WakeDescriptor {
     /// Makes one.
     ///
     /// # Errors
@@ -323,7 +323,7 @@ pub fn own_descriptors() -> Result<(), SysError> {
     Ok(())
 }
 
-impl std::os::fd::AsFd for Bell {
+impl std::os::fd::AsFd for WakeDescriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn a_bell_is_heard_until_hushed() {
-        let (a, b) = (Bell::new().unwrap(), Bell::new().unwrap());
+        let (a, b) = (WakeDescriptor::new().unwrap(), WakeDescriptor::new().unwrap());
         let heard = || wait_readable(&[a.as_fd(), b.as_fd()], Some(Nanos::ZERO)).unwrap();
         assert_eq!(heard(), 0);
         b.ring();
@@ -408,7 +408,7 @@ mod tests {
         let quiet = SignalsBlocked::new();
         let waiter = std::thread::spawn(move || {
             own_descriptors().unwrap();
-            let bell = std::sync::Arc::new(Bell::of_this_thread().unwrap());
+            let bell = std::sync::Arc::new(WakeDescriptor::of_this_thread().unwrap());
             tell.send((std::sync::Arc::clone(&bell), bell.fd.as_raw_fd())).unwrap();
             let heard = wait_readable(&[bell.as_fd()], Some(Nanos::secs(20))).unwrap();
             bell.hush();

@@ -173,7 +173,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        let root = Root::at(&dir);
+        let root = Root::with_prefix(&dir);
         assert_eq!(controllers(&root, WrittenTo::Dram), []);
         // PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK: nanoseconds.
         for (file, text) in [("type", "1\n"), ("cpumask", "0\n"), ("format/event", "config:0-7\n")]

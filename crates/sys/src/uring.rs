@@ -393,7 +393,7 @@ impl Drop for Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{now, Bell};
+    use crate::{now, WakeDescriptor};
     use std::os::fd::AsFd;
 
     type Wait = fn(&mut Ring, &[BorrowedFd<'_>], Option<Nanos>) -> Result<u64, SysError>;
@@ -416,7 +416,7 @@ mod tests {
             Ok(ring) => ring,
             Err(error) => return println!("skipped: {error}"),
         };
-        let (a, b) = (Bell::new().unwrap(), Bell::new().unwrap());
+        let (a, b) = (WakeDescriptor::new().unwrap(), WakeDescriptor::new().unwrap());
         let fds = [a.as_fd(), b.as_fd()];
         let begun = now();
         assert_eq!(wait(&mut ring, &fds, Some(Nanos::millis(2))).unwrap(), 0, "nothing");

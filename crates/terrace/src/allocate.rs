@@ -1,6 +1,6 @@
 //! `run --alloc`: an unmodified program whose allocations go to arenas, as a plan says.
 
-use crate::manage::{CommandStartError, Finished, ManageError};
+use crate::manage::{CommandStartError, FinishedRun, ManageError};
 use crate::output::RunSummary;
 use crate::parts::{self, InstalledPart};
 use std::ffi::OsString;
@@ -57,12 +57,12 @@ fn environment(plan: &Path) -> Result<Vec<(&'static str, OsString)>, ManageError
 ///
 /// # Errors
 /// [`CommandStartError`]: the plan is wrong or this machine lacks what it names, or the command cannot be started.
-pub fn run(plan: &Path, argv: &[OsString]) -> Result<Finished, CommandStartError> {
+pub fn run(plan: &Path, argv: &[OsString]) -> Result<FinishedRun, CommandStartError> {
     let environment = environment(plan).map_err(CommandStartError::Before)?;
     let mut runner = Runner::start_with(argv, &environment).map_err(CommandStartError::Start)?;
     let ended = runner.wait_to_end();
     let why = format!("its allocations went where {} says", plan.display());
-    Ok(Finished { summary: RunSummary::unmanaged("none", why), ended })
+    Ok(FinishedRun { summary: RunSummary::unmanaged("none", why), ended })
 }
 
 #[cfg(test)]

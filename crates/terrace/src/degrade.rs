@@ -36,7 +36,7 @@ pub struct DegradeAccount {
     /// With the load, after the command; null where it was not measured.
     pub after_bytes_per_s: Option<u64>,
     /// Other nodes, without the load and with it.
-    pub others: Vec<Other>,
+    pub others: Vec<OtherNode>,
     /// CPUs of the load.
     pub loader_cpus: Vec<u32>,
     /// CPUs of the command.
@@ -48,14 +48,14 @@ pub struct DegradeAccount {
     /// What the loading threads go over together.
     pub region_bytes: u64,
     /// What was left while the command ran; null where nothing was read then.
-    pub watched: Option<Watched>,
+    pub watched: Option<WatchedRun>,
     /// Why nothing was.
     pub not_watched: Option<String>,
 }
 
 /// What was seen and done while the command ran.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Watched {
+pub struct WatchedRun {
     /// What was left.
     #[serde(flatten)]
     pub held: LoadSummary,
@@ -69,7 +69,7 @@ pub struct Watched {
 
 /// A node that is not to be slower.
 #[derive(Debug, Clone, Serialize)]
-pub struct Other {
+pub struct OtherNode {
     /// The node.
     pub node: u16,
     /// Without the load.
@@ -122,7 +122,7 @@ impl DegradeAccount {
             told.push(format!("{} at the end ({:+.1}%)", rate(after), off(after)));
             held = Some(off(after).abs() <= PROMISED * 100.0);
         }
-        if let Some(Watched { held: h, changes, cost_share, .. }) = &self.watched {
+        if let Some(WatchedRun { held: h, changes, cost_share, .. }) = &self.watched {
             let [low, high] = h.quartiles_bytes_per_s;
             told.push(format!(
                 "{} while the command ran (quartiles {} and {}; {:+.1}%), within 10% for {:.0}% of {} by means over {}, {:.0}% by single ones of {} readings, which took {:.1}% of its CPUs; the load was changed {changes} times",
@@ -212,7 +212,7 @@ pub fn degrade(
             .into_iter()
             .filter_map(|(n, free)| {
                 let loaded = available(&mut live, &command, n).ok()?;
-                Some(Other {
+                Some(OtherNode {
                     node: n.0,
                     free_bytes_per_s: free?.get(),
                     loaded_bytes_per_s: loaded.get(),
@@ -241,7 +241,7 @@ fn account(
     division: &CpuDivision,
     (free, before): (BytesPerSec, BytesPerSec),
     knobs: Knobs,
-    others: Vec<Other>,
+    others: Vec<OtherNode>,
 ) -> DegradeAccount {
     DegradeAccount {
         node: node.0,
@@ -282,7 +282,7 @@ fn run(
     mut control: LoadController,
     loader: &Loader,
     wanted: BytesPerSec,
-) -> Result<(CommandExit, Result<Watched, String>), NotRun> {
+) -> Result<(CommandExit, Result<WatchedRun, String>), NotRun> {
     let mut runner = Runner::start(argv)?;
     let over = AtomicBool::new(false);
     Ok(std::thread::scope(|scope| {
@@ -307,7 +307,7 @@ fn watch(
     loader: &Loader,
     wanted: BytesPerSec,
     over: &AtomicBool,
-) -> Result<Watched, String> {
+) -> Result<WatchedRun, String> {
     sampler.on_first().map_err(|e| e.to_string())?;
     let began = now();
     let (mut tally, mut last, mut bursts) = (LoadTally::default(), began, 0);
@@ -336,7 +336,7 @@ fn watch(
         .held(wanted, PROMISED)
         .ok_or_else(|| format!("{disturbed} readings were disturbed"))?;
     let cost_share = sampler.spent().get() as f64 / all as f64;
-    Ok(Watched { held, changes: control.changes(), disturbed, cost_share })
+    Ok(WatchedRun { held, changes: control.changes(), disturbed, cost_share })
 }
 
 fn most(command: &Situation) -> Result<NodeId, DegradeError> {
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_node_that_the_load_slows_too_is_told() {
-        let other = |node, loaded| Other {
+        let other = |node, loaded| OtherNode {
             node,
             free_bytes_per_s: 100_000_000_000,
             loaded_bytes_per_s: loaded,
@@ -407,7 +407,7 @@ mod tests {
                 median_bytes_per_s,
                 quartiles_bytes_per_s,
             };
-            let watched = Some(Watched { held, changes: 3, disturbed: 0, cost_share: 0.004 });
+            let watched = Some(WatchedRun { held, changes: 3, disturbed: 0, cost_share: 0.004 });
             DegradeAccount { watched, ..ended.clone() }.last_line()
         };
         assert!(watched(50, 0.97).contains("within 10% for 97% of 2.0"), "{}", watched(50, 0.97));

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use terrace_far::store::FileStore;
-use terrace_far::tally::{FarTotals, Teller, WORDS};
+use terrace_far::tally::{FarTotals, TallyReader, WORDS};
 use terrace_report::{FarHeader, FarSample};
 use terrace_sys::{Allowance, CommandExit, Root, Runner, SharedTable, Uffd};
 use terrace_types::{Bytes, Nanos};
@@ -210,7 +210,7 @@ pub fn dram(text: &str) -> Option<Bytes> {
         return size(text);
     };
     let percent = percent.parse::<u64>().ok().filter(|p| (1..=100).contains(p))?;
-    Some(Bytes(Allowance::own(&Root::live()).memory.get() / 100 * percent))
+    Some(Bytes(Allowance::current(&Root::live()).memory.get() / 100 * percent))
 }
 
 /// Holds what is asked for against this machine.
@@ -293,7 +293,7 @@ pub fn run(
     let table =
         table.map_err(|e| CommandStartError::Before(ManageError::Refused(e.to_string())))?;
     let environment = environment(spec, &table).map_err(CommandStartError::Before)?;
-    let mut teller = Teller::new(table);
+    let mut teller = TallyReader::new(table);
     let begun = Instant::now();
     let mut runner = Runner::start_with(argv, &environment).map_err(CommandStartError::Start)?;
     loop {

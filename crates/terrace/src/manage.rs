@@ -9,7 +9,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::rc::Rc;
 use terrace_alloc::move_costs;
-use terrace_engine::{Config, Engine, EngineParts, Journal, MoveLimits, Stop};
+use terrace_engine::{Config, Engine, EngineParts, Journal, MoveLimits, StopReason};
 use terrace_machine::{rank, Machine, RankAttribute};
 use terrace_migrate::MovePages;
 use terrace_policy::place::Placement;
@@ -19,8 +19,8 @@ use terrace_sys::{
 };
 use terrace_topology::{load_machine, MachineSource};
 use terrace_track::{
-    Attached, Budget, LiveClock, LiveTarget, LiveTrackers, ProcessTree, TierNodes, TrackerChoice,
-    Waiter,
+    AttachedProcess, Budget, LiveClock, LiveTarget, LiveTrackers, ProcessTree, TierNodes,
+    TrackerChoice, Waiter,
 };
 use terrace_types::{BytesPerSec, Nanos, NodeId, Pid, Seed};
 
@@ -69,7 +69,7 @@ pub enum ManageError {
 }
 
 /// All that can be made before there is a target.
-struct Ready {
+struct PreparedRun {
     machine: Machine,
     placement: Placement,
     tiers: Vec<TierNodes>,
@@ -79,7 +79,7 @@ struct Ready {
 }
 
 impl ManageSpec {
-    fn prepare(&self) -> Result<Ready, ManageError> {
+    fn prepare(&self) -> Result<PreparedRun, ManageError> {
         let machine = match &self.machine {
             Some(text) => load_machine(&MachineSource::parse_machine(text)),
             None => load_machine(&MachineSource::Live),
@@ -93,7 +93,11 @@ impl ManageSpec {
     }
 
     /// As [`ManageSpec::prepare`], with what is known already.
-    fn prepare_on(&self, machine: Machine, able: &Capabilities) -> Result<Ready, ManageError> {
+    fn prepare_on(
+        &self,
+        machine: Machine,
+        able: &Capabilities,
+    ) -> Result<PreparedRun, ManageError> {
         let mut placement = Placement::named(&self.policy, &machine)
             .map_err(|e| ManageError::Usage(e.to_string()))?;
         for (name, value) in &self.set {
@@ -133,7 +137,7 @@ impl ManageSpec {
             })?) as Box<dyn Journal>),
             None => None,
         };
-        Ok(Ready { machine, placement, tiers, trackers, journal, notes })
+        Ok(PreparedRun { machine, placement, tiers, trackers, journal, notes })
     }
 
     /// The journal of a run that is not managed, where one was asked for.
@@ -256,7 +260,7 @@ fn tiers(machine: &Machine) -> Result<Vec<TierNodes>, ManageError> {
 
 /// A command that was run to its end.
 #[derive(Debug)]
-pub struct Finished {
+pub struct FinishedRun {
     /// The account, ours.
     pub summary: RunSummary,
     /// How the command ended, to end alike.
@@ -268,7 +272,7 @@ pub struct Finished {
 /// # Errors
 /// The tool's own failures before the command starts: a [`ManageError`] that is not
 /// [`ManageError::Lacking`], or a [`StartError`].
-pub fn run(spec: &ManageSpec, argv: &[OsString]) -> Result<Finished, CommandStartError> {
+pub fn run(spec: &ManageSpec, argv: &[OsString]) -> Result<FinishedRun, CommandStartError> {
     let ready = match spec.prepare() {
         Ok(ready) => become_subreaper().map(|()| ready).map_err(|e| e.to_string()),
         Err(ManageError::Lacking(why)) => Err(why),
@@ -295,7 +299,7 @@ pub fn run(spec: &ManageSpec, argv: &[OsString]) -> Result<Finished, CommandStar
     if let Some(Err(why)) = journal.take().map(UnmanagedJournal::finish) {
         summary.notes.push(format!("journal: {why}; it ends early"));
     }
-    Ok(Finished { summary, ended })
+    Ok(FinishedRun { summary, ended })
 }
 
 /// A command as a person would type it.
@@ -325,7 +329,7 @@ pub fn attach(
 ) -> Result<RunSummary, ManageError> {
     let root = Root::live();
     task::check_owner(&root, pid).map_err(|e| ManageError::Refused(e.to_string()))?;
-    let waiter = Attached::new(pid).map_err(|e| ManageError::Refused(e.to_string()))?;
+    let waiter = AttachedProcess::new(pid).map_err(|e| ManageError::Refused(e.to_string()))?;
     let ready = spec.prepare()?;
     let command = format!("process {pid} ({})", task::name(&root, pid));
     Ok(manage(spec, ready, ProcessTree::new(root, pid), waiter, command, until))
@@ -334,7 +338,7 @@ pub fn attach(
 /// The engine from start to end. A failure of ours never reaches the target: it runs on, unmanaged.
 fn manage<W: Waiter + 'static>(
     spec: &ManageSpec,
-    ready: Ready,
+    ready: PreparedRun,
     tree: ProcessTree,
     waiter: W,
     command: String,
@@ -377,9 +381,9 @@ fn manage<W: Waiter + 'static>(
     match ran {
         Ok((account, stop)) => {
             let stopped = match &stop {
-                Some(Stop::Refused(_)) => Some(Stopped::Refused),
-                Some(Stop::Missing { .. }) => Some(Stopped::Lacking),
-                Some(Stop::TargetEnded) | None => None,
+                Some(StopReason::Refused(_)) => Some(Stopped::Refused),
+                Some(StopReason::Missing { .. }) => Some(Stopped::Lacking),
+                Some(StopReason::TargetEnded) | None => None,
             };
             let because = stop.filter(|_| stopped.is_some()).map(|stop| stop.to_string());
             notes.extend(because.iter().map(|why| format!("managing stopped early: {why}")));

@@ -7,7 +7,7 @@ use terrace_lab::policies as lab;
 use terrace_machine::{preset, preset_names};
 use terrace_policy::place::Placement;
 use terrace_sim::{TrackerKind, BEHIND, BOUNDS};
-use terrace_workload::{Name, WorkloadParameter};
+use terrace_workload::{WorkloadName, WorkloadParameter};
 
 /// A name that commands understand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -80,7 +80,7 @@ fn takers(name: &str) -> Vec<&'static str> {
 /// The workloads.
 #[must_use]
 pub fn workloads() -> Vec<Named> {
-    Name::ALL.into_iter().map(|name| Named::new(name.as_str(), name.summary())).collect()
+    WorkloadName::ALL.into_iter().map(|name| Named::new(name.as_str(), name.summary())).collect()
 }
 
 /// Parameters of workloads: `NAME,key=value`.

@@ -165,7 +165,7 @@ pub fn predict(question: &Question) -> Result<Prediction, PredictError> {
     let started = Instant::now();
     let whole = match question.input.strip_prefix("workload:") {
         Some(workload) => SimSetup::new(&question.machine, workload)?,
-        None => SimSetup::of(&question.machine, recording(&question.input)?)?,
+        None => SimSetup::from_machine(&question.machine, recording(&question.input)?)?,
     };
     let mut tasks: Vec<(SimSetup, String, Option<u64>)> = Vec::new();
     if question.sweep.is_empty() {
@@ -177,7 +177,7 @@ pub fn predict(question: &Question) -> Result<Prediction, PredictError> {
         tasks.extend(question.policies.iter().map(|p| (plan.clone(), p.clone(), Some(bytes))));
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let host = Some(Allowance::own(&Root::live()).memory).filter(|bytes| *bytes > Bytes::ZERO);
+    let host = Some(Allowance::current(&Root::live()).memory).filter(|bytes| *bytes > Bytes::ZERO);
     // As many at a time as the host has memory for.
     let room = host.and_then(|host| host.get().checked_div(whole.host_bytes().get()));
     let room = room.map_or(usize::MAX, |n| n as usize);
@@ -283,7 +283,7 @@ fn with_fast(whole: &SimSetup, size: FastSize) -> Result<SimSetup, PredictError>
         };
         node.reserved = Bytes(node.capacity.get() - left);
     }
-    let mut plan = SimSetup::of(&machine, whole.input.clone())?;
+    let mut plan = SimSetup::from_machine(&machine, whole.input.clone())?;
     plan.tool_takes_room = false;
     Ok(plan)
 }

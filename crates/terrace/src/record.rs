@@ -5,13 +5,13 @@ mod program;
 mod recorder;
 
 use program::{emulator, plugin, translator, Program};
-use recorder::{More, Recorder};
+use recorder::{MoreWords, Recorder};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use terrace_sys::{CaptureArea, CaptureOptions, CommandExit, Runner, StartError, SysError};
-use terrace_trace::capture::{Capture, Filter, Totals};
+use terrace_trace::capture::{Capture, CaptureTotals, Filter};
 use terrace_trace::{TraceError, TraceHeader, TraceWriter};
 use terrace_types::{Bytes, Nanos};
 
@@ -93,7 +93,7 @@ pub struct Recorded {
     /// How the program ended, to end alike.
     pub ended: CommandExit,
     /// What was seen and kept.
-    pub totals: Totals,
+    pub totals: CaptureTotals,
     /// Bytes of the trace.
     pub bytes: u64,
     /// What went wrong meanwhile, one sentence each. What the recording lacks is in the file too.
@@ -163,7 +163,7 @@ pub fn record(spec: &RecordSpec, argv: &[OsString]) -> Result<Recorded, RecordEr
     };
     let mut recorder = Recorder::new(area, capture);
     let ended = loop {
-        if recorder.take_all(More::Follows) {
+        if recorder.take_all(MoreWords::Follows) {
             if let Some(ended) = runner.wait(Nanos::ZERO) {
                 break ended;
             }

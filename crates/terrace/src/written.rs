@@ -3,7 +3,7 @@
 
 use terrace_machine::{Machine, MemoryKind, Node};
 use terrace_sys::{controllers, Root, SysError, WriteCounter, WrittenTo};
-use terrace_track::{TierNodes, Written};
+use terrace_track::{TierNodes, TierWriteCounter};
 use terrace_types::{Bytes, CpuId};
 
 /// Of each tier, what counts the bytes written to it, if anything does; and why not where something
@@ -12,7 +12,7 @@ pub(crate) fn counters(
     root: &Root,
     machine: &Machine,
     tiers: &[TierNodes],
-) -> (Vec<Option<Written>>, Option<SysError>) {
+) -> (Vec<Option<TierWriteCounter>>, Option<SysError>) {
     let mut refused = None;
     let counted = tiers.iter().map(|tier| {
         let (to, sockets) = served(machine, tier)?;
@@ -21,7 +21,7 @@ pub(crate) fn counters(
         let total = move || {
             counters.iter().map(WriteCounter::bytes).sum::<Option<f64>>().map(|all| all as u64)
         };
-        Some(Written::new(total))
+        Some(TierWriteCounter::new(total))
     });
     (counted.collect(), refused)
 }
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_machine_without_such_counters_has_none_and_that_is_no_failure() {
         let (counters, refused) = counters(
-            &Root::at("/nonexistent"),
+            &Root::with_prefix("/nonexistent"),
             &preset("dram-dcpmm").unwrap(),
             &[tier(&[0]), tier(&[1])],
         );

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use terrace_engine::{
-    Ask, Journal, JournalError, Mapping, Observation, TrackError, Tracker, TrackerInfo,
+    Journal, JournalError, Mapping, Observation, SampleRequest, TrackError, Tracker, TrackerInfo,
 };
-use terrace_types::{Request, Sees, Tick};
+use terrace_types::{Request, Tick, TrackerVisibility};
 
 /// Keeps lines in memory; clones share them.
 #[derive(Debug, Clone, Default)]
@@ -51,11 +51,11 @@ impl Journal for FailingJournal {
 #[derive(Debug)]
 pub struct ScriptedTracker {
     /// What it claims to see.
-    pub sees: Sees,
+    pub sees: TrackerVisibility,
     /// Replies to come.
     pub replies: VecDeque<Observation>,
     /// Windows asked for.
-    pub asked: Rc<RefCell<Vec<Ask>>>,
+    pub asked: Rc<RefCell<Vec<SampleRequest>>>,
     /// Requests passed on.
     pub requests: Rc<RefCell<Vec<Request>>>,
 }
@@ -65,7 +65,7 @@ impl Tracker for ScriptedTracker {
         TrackerInfo { name: "scripted", sees: self.sees, blind_to: "anything not in its script" }
     }
 
-    fn begin(&mut self, _mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, _mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
         self.asked.borrow_mut().push(ask.clone());
         Ok(())
     }
@@ -93,7 +93,7 @@ impl Tracker for StoppingTracker {
         self.inner.info()
     }
 
-    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
         if self.windows == 0 {
             return Err(TrackError::Stopped {
                 tracker: self.info().name,

@@ -5,12 +5,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use terrace_engine::{
-    Ask, Clock, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation,
-    PageLooks, Sighting, Skim, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
+    Clock, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation,
+    PageSamples, Prescan, RangeObservation, SampleRequest, Target, TargetChange, TargetError,
+    TrackError, Tracker, TrackerInfo,
 };
 use terrace_types::{
-    Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Sees, Tick, TierState,
-    Vpn, VpnRange,
+    Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Tick, TierState,
+    TrackerVisibility, Vpn, VpnRange,
 };
 
 type Shared = Rc<RefCell<ClosedLoopWorld>>;
@@ -167,7 +168,7 @@ fn charge(world: &mut ClosedLoopWorld, observation: &mut Observation, ns: f64) {
 pub struct PageTracker {
     /// The world.
     pub world: Shared,
-    /// Looks only where `Ask::fine` says.
+    /// Looks only where `SampleRequest::fine` says.
     pub only_asked: bool,
     /// Nanoseconds a page and look.
     pub cost_ns: f64,
@@ -175,7 +176,7 @@ pub struct PageTracker {
     look: Nanos,
     /// The length follows the share of pages found touched, as the live tracker's does.
     adapts: bool,
-    ask: Option<Ask>,
+    ask: Option<SampleRequest>,
     begun: Tick,
 }
 
@@ -208,7 +209,7 @@ impl PageTracker {
     }
 }
 
-const READS: Sees = Sees {
+const READS: TrackerVisibility = TrackerVisibility {
     reads: true,
     writes: false,
     cells: false,
@@ -226,11 +227,11 @@ fn looks(span: Nanos, relaxed: bool) -> u16 {
 
 impl Tracker for PageTracker {
     fn info(&self) -> TrackerInfo {
-        let sees = Sees { pages: !self.only_asked, ..READS };
+        let sees = TrackerVisibility { pages: !self.only_asked, ..READS };
         TrackerInfo { name: "pages", sees, blind_to: "writes as such" }
     }
 
-    fn begin(&mut self, _: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, _: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
         self.begun = self.world.borrow().now;
         self.ask = Some(ask.clone());
         Ok(())
@@ -259,7 +260,7 @@ impl Tracker for PageTracker {
             for vpn in range.start.0..range.end.0 {
                 let page = (vpn - START.0) as usize;
                 if !world.is_there(page) {
-                    hits.push(PageLooks::NOT_LOOKED);
+                    hits.push(PageSamples::NOT_LOOKED);
                     continue;
                 }
                 let rate = (world.spec.access)(page, begun).rate();
@@ -267,7 +268,7 @@ impl Tracker for PageTracker {
                     world.rng.successes(n, 1.0 - (-rate * self.look.as_secs_f64()).exp()) as u8
                 );
             }
-            seen.looks.push(PageLooks {
+            seen.looks.push(PageSamples {
                 pid: PID,
                 start: range.start,
                 windows: n as u8,
@@ -278,8 +279,9 @@ impl Tracker for PageTracker {
             });
         }
         if self.adapts {
-            let found =
-                || seen.looks.iter().flat_map(|l| &l.hits).filter(|h| **h != PageLooks::NOT_LOOKED);
+            let found = || {
+                seen.looks.iter().flat_map(|l| &l.hits).filter(|h| **h != PageSamples::NOT_LOOKED)
+            };
             let hits: u64 = found().map(|h| u64::from(*h)).sum();
             let all = found().count() as u64 * u64::from(n);
             self.look = match hits * 1000 / all.max(1) {
@@ -294,12 +296,12 @@ impl Tracker for PageTracker {
         Ok(seen)
     }
 
-    fn skim(&mut self, _: &[Mapping]) -> Result<Option<Skim>, TrackError> {
+    fn skim(&mut self, _: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
         if !self.adapts {
             return Ok(None);
         }
         let mut world = self.world.borrow_mut();
-        let mut skim = Skim { present: world.pages() as u64, ..Skim::default() };
+        let mut skim = Prescan { present: world.pages() as u64, ..Prescan::default() };
         let look = |world: &mut ClosedLoopWorld, touched: &mut [bool], span: Nanos| {
             for (page, touched) in touched.iter_mut().enumerate().filter(|(_, touched)| !**touched)
             {
@@ -311,12 +313,12 @@ impl Tracker for PageTracker {
         };
         let mut looks = [vec![false; world.pages()], vec![false; world.pages()]];
         for (touched, count) in looks.iter_mut().zip(&mut skim.touched) {
-            *count = look(&mut world, touched, Skim::LOOK);
+            *count = look(&mut world, touched, Prescan::LOOK);
         }
         let [first, second] = &mut looks;
         skim.both = first.iter().zip(second.iter()).filter(|(a, b)| **a && **b).count() as u64;
-        let mut last = Skim::LOOK;
-        for at in Skim::LATER {
+        let mut last = Prescan::LOOK;
+        for at in Prescan::LATER {
             if skim.verdict().is_some() {
                 break;
             }
@@ -333,8 +335,15 @@ impl Tracker for PageTracker {
     }
 }
 
-fn sighting(vpn: u64, pages: u64, hits: u16, n: u16, window: Nanos, writes: bool) -> Sighting {
-    Sighting {
+fn sighting(
+    vpn: u64,
+    pages: u64,
+    hits: u16,
+    n: u16,
+    window: Nanos,
+    writes: bool,
+) -> RangeObservation {
+    RangeObservation {
         pid: PID,
         range: VpnRange::new(Vpn(vpn), Vpn(vpn + pages)),
         hits,
@@ -368,7 +377,7 @@ impl Tracker for RegionTracker {
         TrackerInfo { name: "regions", sees: READS, blind_to: "pages hidden in larger regions" }
     }
 
-    fn begin(&mut self, _: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, _: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
         self.begun = self.world.borrow().now;
         self.relaxed = ask.relaxed;
         Ok(())
@@ -418,11 +427,11 @@ impl WriteTracker {
 
 impl Tracker for WriteTracker {
     fn info(&self) -> TrackerInfo {
-        let sees = Sees { reads: false, writes: true, ..READS };
+        let sees = TrackerVisibility { reads: false, writes: true, ..READS };
         TrackerInfo { name: "dirty", sees, blind_to: "reads" }
     }
 
-    fn begin(&mut self, _: &[Mapping], _: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, _: &[Mapping], _: &SampleRequest) -> Result<(), TrackError> {
         self.begun = self.world.borrow().now;
         Ok(())
     }
@@ -467,11 +476,11 @@ impl BitTracker {
 
 impl Tracker for BitTracker {
     fn info(&self) -> TrackerInfo {
-        let sees = Sees { writes: true, bits: BitSource::Exact, ..READS };
+        let sees = TrackerVisibility { writes: true, bits: BitSource::Exact, ..READS };
         TrackerInfo { name: "bits", sees, blind_to: "nothing" }
     }
 
-    fn begin(&mut self, _: &[Mapping], _: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, _: &[Mapping], _: &SampleRequest) -> Result<(), TrackError> {
         self.begun = self.world.borrow().now;
         Ok(())
     }

@@ -85,7 +85,7 @@ fn load_path(path: &Path) -> Result<Survey, TopologyError> {
     })?;
     let stem = stem(path);
     if data.is_dir() {
-        return survey(&DiskTree::at(path), &stem);
+        return survey(&DiskTree::new(path), &stem);
     }
     let bytes = read(path, &shown)?;
     if let Some(format) = compressed(&bytes) {

@@ -133,7 +133,7 @@ fn links_in_a_circle_and_out_of_the_tree() {
     fs::write(node.join("meminfo"), "Node 0 MemTotal:  1024 kB\n").expect("write");
     symlink(&outside, node.join("cpulist")).expect("symlink");
     symlink("../../../../../../../secret", node.join("cpumap")).expect("symlink");
-    let disk = DiskTree::at(&root);
+    let disk = DiskTree::new(&root);
     let view = View::new(&disk, "t").unwrap_or_else(|error| panic!("{error}"));
     assert!(matches!(disk.entry(&format!("{NODE}/cpulist")), FileKind::Link(_)));
     assert_eq!(view.text(&format!("{NODE}/cpulist")).ok(), Some(None));
@@ -183,7 +183,7 @@ fn files_that_are_something_else() {
 #[test]
 fn what_is_gathered_reads_the_same() {
     for name in ["lab-cxl", "cxl-region", "no-hmat", "no-numa", "snc4-hbm"] {
-        let tree = DiskTree::at(fixture(&format!("sysfs/{name}")));
+        let tree = DiskTree::new(fixture(&format!("sysfs/{name}")));
         let mut bytes = Vec::new();
         let page = Bytes(65_536);
         let gathered = gather(&tree, page, &mut bytes).unwrap_or_else(|error| panic!("{error}"));

@@ -139,7 +139,7 @@ fn hwloc_xml() {
 #[test]
 fn gathered_trees() {
     for name in ["lab-cxl", "cxl-region", "snc4-hbm"] {
-        let tree = DiskTree::at(fixture(&format!("sysfs/{name}")));
+        let tree = DiskTree::new(fixture(&format!("sysfs/{name}")));
         let mut bytes = Vec::new();
         gather(&tree, Bytes(4096), &mut bytes).unwrap_or_else(|error| panic!("{error}"));
         run(name, &bytes, |bytes| {

@@ -183,12 +183,12 @@ pub struct TraceEvent {
     /// Thread it happened on; threads are numbered from 0 through all processes.
     pub thread: u32,
     /// What happened.
-    pub what: What,
+    pub what: EventKind,
 }
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// Memory was mapped. `name` is the file's, or empty for anonymous memory.
     Map {
         /// First byte.

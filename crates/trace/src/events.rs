@@ -1,6 +1,6 @@
 //! Events as bytes.
 
-use crate::event::{TraceEvent, What};
+use crate::event::{EventKind, TraceEvent};
 use crate::pack::{put_number, unzigzag, zigzag, Taker};
 
 /// Longest name that is kept, bytes.
@@ -39,27 +39,27 @@ pub fn put(out: &mut Vec<u8>, event: &TraceEvent, scratch: &mut Vec<u8>) {
         }
     };
     match &event.what {
-        What::Map { start, length, protection, flags, name } => {
+        EventKind::Map { start, length, protection, flags, name } => {
             part(MAP, &[*start, *length, u64::from(*protection), u64::from(*flags)], Some(name));
         }
-        What::Unmap { start, length } => part(UNMAP, &[*start, *length], None),
-        What::Remap { from, old_length, to, length } => {
+        EventKind::Unmap { start, length } => part(UNMAP, &[*start, *length], None),
+        EventKind::Remap { from, old_length, to, length } => {
             part(REMAP, &[*from, *old_length, *to, *length], None)
         }
-        What::Break { end } => part(BREAK, &[*end], None),
-        What::ThreadStart { pid, tid } => {
+        EventKind::Break { end } => part(BREAK, &[*end], None),
+        EventKind::ThreadStart { pid, tid } => {
             part(THREAD_START, &[zigzag(i64::from(*pid)), zigzag(i64::from(*tid))], None);
         }
-        What::ThreadExit => part(THREAD_EXIT, &[], None),
-        What::Fork { parent } => part(FORK, &[u64::from(*parent)], None),
-        What::Exec { name } => part(EXEC, &[], Some(name)),
-        What::Object { start, length, name } => part(OBJECT, &[*start, *length], Some(name)),
-        What::Mark { id } => part(MARK, &[u64::from(*id)], None),
-        What::Lost { accesses } => part(LOST, &[*accesses], None),
-        What::SampleInterrupt { samples } => {
+        EventKind::ThreadExit => part(THREAD_EXIT, &[], None),
+        EventKind::Fork { parent } => part(FORK, &[u64::from(*parent)], None),
+        EventKind::Exec { name } => part(EXEC, &[], Some(name)),
+        EventKind::Object { start, length, name } => part(OBJECT, &[*start, *length], Some(name)),
+        EventKind::Mark { id } => part(MARK, &[u64::from(*id)], None),
+        EventKind::Lost { accesses } => part(LOST, &[*accesses], None),
+        EventKind::SampleInterrupt { samples } => {
             part(SAMPLE_INTERRUPT, &[u64::from(*samples)], None);
         }
-        What::CpuNode { cpu, node } => {
+        EventKind::CpuNode { cpu, node } => {
             part(CPU_NODE, &[u64::from(*cpu), u64::from(*node)], None);
         }
     }
@@ -74,30 +74,32 @@ pub fn take(rest: &mut Taker<'_>) -> Option<Option<TraceEvent>> {
     let (time, process, thread) = (t.number()?, t.small()?, t.small()?);
     let tag = t.bytes(1)?[0];
     let what = match tag {
-        MAP => What::Map {
+        MAP => EventKind::Map {
             start: t.number()?,
             length: t.number()?,
             protection: t.small()?,
             flags: t.small()?,
             name: name(&mut t)?,
         },
-        UNMAP => What::Unmap { start: t.number()?, length: t.number()? },
-        REMAP => What::Remap {
+        UNMAP => EventKind::Unmap { start: t.number()?, length: t.number()? },
+        REMAP => EventKind::Remap {
             from: t.number()?,
             old_length: t.number()?,
             to: t.number()?,
             length: t.number()?,
         },
-        BREAK => What::Break { end: t.number()? },
-        THREAD_START => What::ThreadStart { pid: signed(&mut t)?, tid: signed(&mut t)? },
-        THREAD_EXIT => What::ThreadExit,
-        FORK => What::Fork { parent: t.small()? },
-        EXEC => What::Exec { name: name(&mut t)? },
-        OBJECT => What::Object { start: t.number()?, length: t.number()?, name: name(&mut t)? },
-        MARK => What::Mark { id: t.small()? },
-        LOST => What::Lost { accesses: t.number()? },
-        SAMPLE_INTERRUPT => What::SampleInterrupt { samples: t.small()? },
-        CPU_NODE => What::CpuNode { cpu: t.small()?, node: t.small()? },
+        BREAK => EventKind::Break { end: t.number()? },
+        THREAD_START => EventKind::ThreadStart { pid: signed(&mut t)?, tid: signed(&mut t)? },
+        THREAD_EXIT => EventKind::ThreadExit,
+        FORK => EventKind::Fork { parent: t.small()? },
+        EXEC => EventKind::Exec { name: name(&mut t)? },
+        OBJECT => {
+            EventKind::Object { start: t.number()?, length: t.number()?, name: name(&mut t)? }
+        }
+        MARK => EventKind::Mark { id: t.small()? },
+        LOST => EventKind::Lost { accesses: t.number()? },
+        SAMPLE_INTERRUPT => EventKind::SampleInterrupt { samples: t.small()? },
+        CPU_NODE => EventKind::CpuNode { cpu: t.small()?, node: t.small()? },
         _ => return Some(None),
     };
     // Bytes left over are fields that a later version added.

@@ -2,7 +2,7 @@
 
 use crate::decode::Block;
 use crate::error::TraceError;
-use crate::event::{TraceEvent, What};
+use crate::event::{EventKind, TraceEvent};
 use crate::frame::BlockKind;
 use crate::read::TraceReader;
 use crate::text::printable;
@@ -19,7 +19,7 @@ fn is_zero(value: &u64) -> bool {
 
 fn lost_accesses(event: &TraceEvent) -> u64 {
     match event.what {
-        What::Lost { accesses } => accesses.min(u64::from(u32::MAX)),
+        EventKind::Lost { accesses } => accesses.min(u64::from(u32::MAX)),
         _ => 0,
     }
 }
@@ -76,7 +76,7 @@ impl Info {
     ///
     /// # Errors
     /// [`TraceError::Read`]; damaged blocks are left out and told in `damage`.
-    pub fn of<R: Read + Seek>(reader: &mut TraceReader<R>) -> Result<Self, TraceError> {
+    pub fn from_reader<R: Read + Seek>(reader: &mut TraceReader<R>) -> Result<Self, TraceError> {
         let header = reader.header().clone();
         let page_shift = header.page_size_bytes.max(1).ilog2();
         let mut damage: Vec<String> =

@@ -68,7 +68,7 @@ mod write;
 pub use decode::Block;
 pub use error::TraceError;
 pub use event::{
-    Access, AccessDescriptor, SampleDetail, TraceClock, TraceEvent, TraceHeader, What,
+    Access, AccessDescriptor, EventKind, SampleDetail, TraceClock, TraceEvent, TraceHeader,
 };
 pub use frame::{mend_checksums, BlockInfo, BlockKind, BLOCK_ACCESSES, MAGIC, VERSION};
 pub use info::Info;

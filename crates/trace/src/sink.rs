@@ -37,14 +37,14 @@ pub enum Content {
 
 /// Packs and writes.
 #[derive(Debug)]
-struct Here<W> {
+struct DirectSink<W> {
     out: W,
     offset: u64,
     packer: Packer,
     failed: bool,
 }
 
-impl<W: Write> Here<W> {
+impl<W: Write> DirectSink<W> {
     fn write(&mut self, head: Head, content: &mut Content) -> Result<(), TraceError> {
         let offset = self.offset;
         if self.failed {
@@ -93,7 +93,7 @@ fn behind_a_failure(offset: u64) -> TraceError {
 }
 
 /// What the thread is handed.
-enum Job {
+enum SinkJob {
     Block(Head, Content),
     /// Everything before is to be written and flushed; then say so.
     Flush(Sender<()>),
@@ -101,18 +101,18 @@ enum Job {
 
 /// The thread that writes, as others see it.
 #[derive(Debug)]
-struct Behind<W> {
-    jobs: SyncSender<Job>,
+struct ThreadedSink<W> {
+    jobs: SyncSender<SinkJob>,
     /// Columns to use again.
     empty: Receiver<Box<ColumnEncoder>>,
     errors: Receiver<TraceError>,
     offset: Arc<AtomicU64>,
     failed: bool,
-    thread: JoinHandle<Here<W>>,
+    thread: JoinHandle<DirectSink<W>>,
 }
 
-impl<W: Write + Send + 'static> Behind<W> {
-    fn begin(mut here: Here<W>) -> std::io::Result<Self> {
+impl<W: Write + Send + 'static> ThreadedSink<W> {
+    fn begin(mut here: DirectSink<W>) -> std::io::Result<Self> {
         let (jobs, todo) = sync_channel(WAITING);
         let (give_back, empty) = channel();
         let (tell, errors) = channel();
@@ -122,8 +122,8 @@ impl<W: Write + Send + 'static> Behind<W> {
             for job in todo {
                 let done = match job {
                     // After a failure blocks are only taken, so that nobody waits for room.
-                    Job::Block(..) if here.failed => Ok(()),
-                    Job::Block(head, mut content) => {
+                    SinkJob::Block(..) if here.failed => Ok(()),
+                    SinkJob::Block(head, mut content) => {
                         let done = here.write(head, &mut content);
                         // A block that could not be packed is as lost as one that could not be
                         // written.
@@ -134,7 +134,7 @@ impl<W: Write + Send + 'static> Behind<W> {
                         }
                         done
                     }
-                    Job::Flush(done) => {
+                    SinkJob::Flush(done) => {
                         let flushed = if here.failed { Ok(()) } else { here.flush() };
                         drop(done);
                         flushed
@@ -151,11 +151,11 @@ impl<W: Write + Send + 'static> Behind<W> {
     }
 }
 
-impl<W> Behind<W> {
+impl<W> ThreadedSink<W> {
     fn write(&mut self, head: Head, content: Content) -> Result<(), TraceError> {
         self.check()?;
         // The thread ends only by a panic while somebody can send.
-        self.jobs.send(Job::Block(head, content)).map_err(|_| self.lost())
+        self.jobs.send(SinkJob::Block(head, content)).map_err(|_| self.lost())
     }
 
     /// What went wrong meanwhile.
@@ -179,13 +179,13 @@ impl<W> Behind<W> {
 
     fn flush(&mut self) -> Result<(), TraceError> {
         let (done, wait) = channel();
-        self.jobs.send(Job::Flush(done)).map_err(|_| self.lost())?;
+        self.jobs.send(SinkJob::Flush(done)).map_err(|_| self.lost())?;
         // Nothing is ever sent: the sender is dropped once all is done.
         let _dropped = wait.recv();
         self.check()
     }
 
-    fn finish(self) -> Result<Here<W>, TraceError> {
+    fn finish(self) -> Result<DirectSink<W>, TraceError> {
         let lost = self.lost();
         drop(self.jobs);
         let here = self.thread.join().map_err(|_| lost)?;
@@ -198,10 +198,10 @@ impl<W> Behind<W> {
 
 #[derive(Debug)]
 enum State<W> {
-    Here(Here<W>),
+    Here(DirectSink<W>),
     /// A thread will write; it is begun with the first block.
-    Soon(Here<W>, fn(Here<W>) -> std::io::Result<Behind<W>>),
-    Behind(Behind<W>),
+    Soon(DirectSink<W>, fn(DirectSink<W>) -> std::io::Result<ThreadedSink<W>>),
+    Behind(ThreadedSink<W>),
     /// The thread could not be begun, or has taken what was to be written with it.
     Lost,
 }
@@ -218,7 +218,7 @@ pub struct Sink<W> {
 impl<W: Write> Sink<W> {
     /// Writes at once, from `offset` of the file on.
     pub fn new(out: W, offset: u64) -> Result<Self, TraceError> {
-        let here = Here { out, offset, packer: Packer::new()?, failed: false };
+        let here = DirectSink { out, offset, packer: Packer::new()?, failed: false };
         Ok(Self { state: State::Here(here), spare: Vec::new() })
     }
 
@@ -302,7 +302,7 @@ impl<W: Write + Send + 'static> Sink<W> {
     /// block, and has its signal mask.
     pub fn behind(self) -> Self {
         match self.state {
-            State::Here(here) => Self { state: State::Soon(here, Behind::begin), ..self },
+            State::Here(here) => Self { state: State::Soon(here, ThreadedSink::begin), ..self },
             _ => self,
         }
     }

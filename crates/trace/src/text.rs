@@ -1,7 +1,7 @@
 //! A trace as lines of text, one an access or event.
 
 use crate::decode::Block;
-use crate::event::{SampleDetail, TraceEvent, What};
+use crate::event::{EventKind, SampleDetail, TraceEvent};
 use crate::frame::BlockKind;
 use std::fmt::Write;
 use terrace_sampling::DataSource;
@@ -72,29 +72,29 @@ fn detail_words(detail: &SampleDetail, out: &mut String) {
 fn event_line(event: &TraceEvent, out: &mut String) {
     let _ = write!(out, "{} {}:{} ", event.time, event.process, event.thread);
     let _ = match &event.what {
-        What::Map { start, length, protection, flags, name } => {
+        EventKind::Map { start, length, protection, flags, name } => {
             write!(
                 out,
                 "map {start:#x} {length} protection={protection} flags={flags:#x} {}",
                 printable(name)
             )
         }
-        What::Unmap { start, length } => write!(out, "unmap {start:#x} {length}"),
-        What::Remap { from, old_length, to, length } => {
+        EventKind::Unmap { start, length } => write!(out, "unmap {start:#x} {length}"),
+        EventKind::Remap { from, old_length, to, length } => {
             write!(out, "remap {from:#x} {old_length} to {to:#x} {length}")
         }
-        What::Break { end } => write!(out, "break {end:#x}"),
-        What::ThreadStart { pid, tid } => write!(out, "thread-start pid={pid} tid={tid}"),
-        What::ThreadExit => write!(out, "thread-exit"),
-        What::Fork { parent } => write!(out, "fork-of {parent}"),
-        What::Exec { name } => write!(out, "exec {}", printable(name)),
-        What::Object { start, length, name } => {
+        EventKind::Break { end } => write!(out, "break {end:#x}"),
+        EventKind::ThreadStart { pid, tid } => write!(out, "thread-start pid={pid} tid={tid}"),
+        EventKind::ThreadExit => write!(out, "thread-exit"),
+        EventKind::Fork { parent } => write!(out, "fork-of {parent}"),
+        EventKind::Exec { name } => write!(out, "exec {}", printable(name)),
+        EventKind::Object { start, length, name } => {
             write!(out, "object {start:#x} {length} {}", printable(name))
         }
-        What::Mark { id } => write!(out, "mark {id}"),
-        What::Lost { accesses } => write!(out, "lost {accesses}"),
-        What::SampleInterrupt { samples } => write!(out, "sample-interrupt {samples}"),
-        What::CpuNode { cpu, node } => write!(out, "cpu-node {cpu} {node}"),
+        EventKind::Mark { id } => write!(out, "mark {id}"),
+        EventKind::Lost { accesses } => write!(out, "lost {accesses}"),
+        EventKind::SampleInterrupt { samples } => write!(out, "sample-interrupt {samples}"),
+        EventKind::CpuNode { cpu, node } => write!(out, "cpu-node {cpu} {node}"),
     };
     out.push('\n');
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use terrace_trace::capture::{Capture, Filter};
-use terrace_trace::{Block, TraceHeader, TraceReader, TraceWriter, What};
+use terrace_trace::{Block, EventKind, TraceHeader, TraceReader, TraceWriter};
 
 const MESSAGE: u64 = 9 << 60;
 
@@ -19,7 +19,7 @@ fn capture() -> Capture<Vec<u8>> {
 }
 
 /// Process and what happened to it, in the order of the file.
-fn events(capture: Capture<Vec<u8>>) -> Vec<(u32, What)> {
+fn events(capture: Capture<Vec<u8>>) -> Vec<(u32, EventKind)> {
     let bytes = capture.finish().unwrap().1;
     let mut reader = TraceReader::open(std::io::Cursor::new(bytes)).unwrap();
     let (mut block, mut all) = (Block::new().unwrap(), Vec::new());
@@ -36,10 +36,10 @@ fn it_waits_until_its_parent_is_known() {
     assert_eq!(capture.feed(0, &begins(100, 0), false).unwrap(), 5);
     assert_eq!(capture.feed(1, &begins(200, 100), false).unwrap(), 5);
     let events = events(capture);
-    let started = |pid| (u32::from(pid == 200), What::ThreadStart { pid, tid: pid });
+    let started = |pid| (u32::from(pid == 200), EventKind::ThreadStart { pid, tid: pid });
     assert_eq!(
         events[..3],
-        [started(100), (1, What::Fork { parent: 0 }), started(200)],
+        [started(100), (1, EventKind::Fork { parent: 0 }), started(200)],
         "{events:?}"
     );
 }
@@ -50,7 +50,7 @@ fn a_parent_that_is_never_recorded_is_not_waited_for_for_ever() {
     let waited =
         (0..1000).take_while(|_| one.feed(1, &begins(200, 100), false).unwrap() == 0).count();
     assert!((1..1000).contains(&waited), "{waited}");
-    assert_eq!(events(one)[0], (0, What::ThreadStart { pid: 200, tid: 200 }));
+    assert_eq!(events(one)[0], (0, EventKind::ThreadStart { pid: 200, tid: 200 }));
     // Nor is it where nothing else will come.
     assert_eq!(capture().feed(1, &begins(200, 100), true).unwrap(), 5);
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use terrace_sampling::DataSource;
 use terrace_trace::import::{import, import_perf_data, ImportError, Imported, RecordingFormat};
 use terrace_trace::{
-    block_lines, Access, Block, BlockKind, Info, SampleDetail, TraceClock, TraceError, TraceEvent,
-    TraceHeader, TraceReader, TraceWriter, What,
+    block_lines, Access, Block, BlockKind, EventKind, Info, SampleDetail, TraceClock, TraceError,
+    TraceEvent, TraceHeader, TraceReader, TraceWriter,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -34,30 +34,30 @@ fn everything() -> Vec<u8> {
     };
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
     let whats = [
-        What::ThreadStart { pid: 100, tid: 100 },
-        What::Map {
+        EventKind::ThreadStart { pid: 100, tid: 100 },
+        EventKind::Map {
             start: 0x7f00_0000_0000,
             length: 1 << 20,
             protection: 3,
             flags: 0x22,
             name: String::new(),
         },
-        What::Map {
+        EventKind::Map {
             start: 0x40_0000,
             length: 8192,
             protection: 5,
             flags: 2,
             name: "/bin/solver".into(),
         },
-        What::Unmap { start: 0x7f00_0010_0000, length: 4096 },
-        What::Remap { from: 1 << 30, old_length: 4096, to: 2 << 30, length: 8192 },
-        What::Break { end: 0x60_0000 },
-        What::Fork { parent: 0 },
-        What::Exec { name: "other".into() },
-        What::Object { start: 0x7f00_0000_0000, length: 4096, name: "matrix".into() },
-        What::Mark { id: 1 },
-        What::Lost { accesses: 3 },
-        What::ThreadExit,
+        EventKind::Unmap { start: 0x7f00_0010_0000, length: 4096 },
+        EventKind::Remap { from: 1 << 30, old_length: 4096, to: 2 << 30, length: 8192 },
+        EventKind::Break { end: 0x60_0000 },
+        EventKind::Fork { parent: 0 },
+        EventKind::Exec { name: "other".into() },
+        EventKind::Object { start: 0x7f00_0000_0000, length: 4096, name: "matrix".into() },
+        EventKind::Mark { id: 1 },
+        EventKind::Lost { accesses: 3 },
+        EventKind::ThreadExit,
     ];
     for (i, what) in whats.into_iter().enumerate() {
         writer.event(&TraceEvent { time: i as u64, process: 0, thread: 0, what }).unwrap();
@@ -119,7 +119,7 @@ fn traces_of_version_1_are_read_for_ever() {
     let bytes = std::fs::read(fixture("v1/trace.trace")).unwrap();
     let mut reader = open(&bytes).unwrap();
     assert_eq!(reader.header().command, ["./solver", "in put"]);
-    let info = Info::of(&mut reader).unwrap();
+    let info = Info::from_reader(&mut reader).unwrap();
     assert_eq!(
         (info.accesses, info.loads, info.stores, info.threads, info.events),
         (40_100, 30_100, 10_000, 2, 12)
@@ -143,12 +143,12 @@ fn damaged_traces_open_as_far_as_they_are_whole() {
     let cut = file("trace-cut-off.trace");
     let mut reader = open(&cut).unwrap();
     assert!(matches!(reader.damage(), Some(TraceError::Damaged { .. })) && !reader.is_finished());
-    let info = Info::of(&mut reader).unwrap();
+    let info = Info::from_reader(&mut reader).unwrap();
     assert!(info.accesses == 32_768 && !info.complete && info.damage.len() == 1, "{info:?}");
 
     let flipped = file("trace-bit-flipped.trace");
     let mut reader = open(&flipped).unwrap();
-    let info = Info::of(&mut reader).unwrap();
+    let info = Info::from_reader(&mut reader).unwrap();
     // The damaged block is left out, those behind it are not.
     assert!(info.complete && info.accesses == 40_100 - 32_768, "{info:?}");
     assert!(info.damage[0].contains("checksum does not match"), "{info:?}");
@@ -173,7 +173,7 @@ fn every_error_is_one_line() {
 #[test]
 fn no_accesses_and_no_stores_are_traces_too() {
     let empty = TraceWriter::new(Vec::new(), &TraceHeader::default()).unwrap().finish().unwrap();
-    let info = Info::of(&mut open(&empty).unwrap()).unwrap();
+    let info = Info::from_reader(&mut open(&empty).unwrap()).unwrap();
     assert_eq!(
         (info.accesses, info.bytes_per_access, info.seconds, info.complete),
         (0, None, 0.0, true)
@@ -181,7 +181,7 @@ fn no_accesses_and_no_stores_are_traces_too() {
     let mut writer = TraceWriter::new(Vec::new(), &TraceHeader::default()).unwrap();
     writer.access(0, 0, &Access { address: u64::MAX, size: 8, ..Access::default() }).unwrap();
     let loads = writer.finish().unwrap();
-    let info = Info::of(&mut open(&loads).unwrap()).unwrap();
+    let info = Info::from_reader(&mut open(&loads).unwrap()).unwrap();
     assert_eq!((info.loads, info.stores, info.pages), (1, 0, 1));
 }
 
@@ -282,7 +282,7 @@ fn a_full_disk_is_an_error_and_what_was_written_can_be_read() {
         assert!(failed, "room for {room}");
         let mut reader = open(&disk.0).unwrap();
         assert!(!reader.is_finished());
-        assert!(Info::of(&mut reader).unwrap().accesses % 32_768 == 0);
+        assert!(Info::from_reader(&mut reader).unwrap().accesses % 32_768 == 0);
     }
 }
 
@@ -378,7 +378,7 @@ fn samples_carry_their_period_and_say_that_they_are_samples() {
     let text = line("100", store) + &line("300", store) + &line("401", na);
     let (read, out) = imported(RecordingFormat::Perf, &text);
     assert_eq!(read.unwrap().period, 267);
-    let info = Info::of(&mut open(&out).unwrap()).unwrap();
+    let info = Info::from_reader(&mut open(&out).unwrap()).unwrap();
     assert_eq!((info.loads, info.stores, info.period, info.sampled), (1, 2, 267, true));
     assert!(info.text().contains("samples, one for about 267 events"), "{}", info.text());
     let notes = info.notes.join("; ");
@@ -390,7 +390,7 @@ fn samples_carry_their_period_and_say_that_they_are_samples() {
     let (read, _) = imported(RecordingFormat::Perf, &(text.clone() + &line("", store)));
     assert_eq!(read.unwrap().period, 0);
     let (_, out) = imported(RecordingFormat::Perf, &line("", store));
-    let text = Info::of(&mut open(&out).unwrap()).unwrap().text();
+    let text = Info::from_reader(&mut open(&out).unwrap()).unwrap().text();
     assert!(text.contains("at a rate that is not known"), "{text}");
 }
 
@@ -432,7 +432,7 @@ fn an_event_block_stands_before_the_accesses_that_follow_it() {
     let mut writer = TraceWriter::new(Vec::new(), &TraceHeader::default()).unwrap();
     for i in 0..100_000u64 {
         if i % 10_000 == 0 {
-            let what = What::Map {
+            let what = EventKind::Map {
                 start: i << 12,
                 length: 4096,
                 protection: 3,
@@ -459,7 +459,7 @@ fn an_event_block_stands_before_the_accesses_that_follow_it() {
     let (mut block, mut mapped) = (Block::new().unwrap(), Vec::new());
     while reader.next_block(&mut block).unwrap() {
         for event in block.events() {
-            if let What::Map { start, .. } = event.what {
+            if let EventKind::Map { start, .. } = event.what {
                 mapped.push(start);
             }
         }
@@ -489,7 +489,7 @@ fn a_file_of_perf_keeps_latencies_and_data_sources() {
     let read = import_perf_data(Cursor::new(bytes), &mut out).unwrap();
     assert_eq!((read.accesses, read.skipped, read.period, read.lost), (14, 0, 10_009, 0));
     let mut reader = TraceReader::open(Cursor::new(out.get_ref())).unwrap();
-    let info = Info::of(&mut reader).unwrap();
+    let info = Info::from_reader(&mut reader).unwrap();
     let levels: Vec<(String, u64)> = info.levels.iter().map(|l| (l.name(), l.samples)).collect();
     let expected = [("L1", 4), ("LFB", 5), ("L2", 1), ("L3", 4)];
     assert_eq!(levels, expected.map(|(name, n)| (name.to_owned(), n)));
@@ -530,7 +530,7 @@ fn details_of_samples_are_kept_and_damage_in_them_is_found() {
         let access = Access { address: i * 64, size: 8, ..Access::default() };
         writer.sample(0, 0, &access, i * 10, &detail(i)).unwrap();
     }
-    let interrupt = What::SampleInterrupt { samples: 42 };
+    let interrupt = EventKind::SampleInterrupt { samples: 42 };
     writer.event(&TraceEvent { time: 9, process: 0, thread: 0, what: interrupt.clone() }).unwrap();
     let bytes = writer.finish().unwrap();
     let mut reader = open(&bytes).unwrap();

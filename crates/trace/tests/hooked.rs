@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::Cursor;
-use terrace_trace::capture::{Capture, Filter, Totals};
-use terrace_trace::{Block, BlockKind, TraceHeader, TraceReader, TraceWriter, What};
+use terrace_trace::capture::{Capture, CaptureTotals, Filter};
+use terrace_trace::{Block, BlockKind, EventKind, TraceHeader, TraceReader, TraceWriter};
 
 const MESSAGE: u64 = 9 << 60;
 const THREAD: [u64; 5] = [MESSAGE | 1 | 4 << 16, 100, 100, 0, 0];
@@ -14,7 +14,7 @@ fn access(address: u64, kind: u64, place: u64) -> u64 {
     address | kind << 48 | place << 52
 }
 
-fn capture(words: &[u64], filter: Filter, values: bool) -> (Totals, Vec<u8>) {
+fn capture(words: &[u64], filter: Filter, values: bool) -> (CaptureTotals, Vec<u8>) {
     let header = TraceHeader { values, ..TraceHeader::default() };
     let mut capture = Capture::new(TraceWriter::new(Vec::new(), &header).unwrap(), filter, values);
     assert_eq!(capture.feed(3, words, true).unwrap(), words.len());
@@ -40,7 +40,7 @@ fn neighbours_of_eight_bytes_stay_two_and_each_takes_an_instruction() {
     let mut reader = TraceReader::open(Cursor::new(bytes)).unwrap();
     let (mut block, mut objects, mut seen) = (Block::new().unwrap(), 0, Vec::new());
     while reader.next_block(&mut block).unwrap() {
-        let named = |e: &&terrace_trace::TraceEvent| matches!(&e.what, What::Object { start: 0x1000, name, .. } if name == "name");
+        let named = |e: &&terrace_trace::TraceEvent| matches!(&e.what, EventKind::Object { start: 0x1000, name, .. } if name == "name");
         objects += block.events().iter().filter(named).count();
         if block.info().kind == BlockKind::Accesses {
             seen.extend(

@@ -29,14 +29,14 @@ fn what_was_omitted_is_told_by_every_reader() {
     let mut reader = open(&bytes);
     assert!(reader.is_finished() && reader.damage().is_none() && !reader.is_complete());
     assert_eq!(reader.omissions(), ["two threads ran unrecorded", "more"], "each once");
-    let info = Info::of(&mut reader).unwrap();
+    let info = Info::from_reader(&mut reader).unwrap();
     assert!(!info.complete && info.damage.is_empty());
     assert_eq!(info.notes, reader.shortcomings());
     assert!(info.text().contains("the recording is incomplete: two threads ran unrecorded\n"));
     let bytes = trace(&[]);
     let mut reader = open(&bytes);
     assert!(reader.is_complete() && reader.shortcomings().is_empty());
-    assert!(Info::of(&mut reader).unwrap().complete);
+    assert!(Info::from_reader(&mut reader).unwrap().complete);
 }
 
 #[test]
@@ -47,14 +47,14 @@ fn a_file_that_ends_early_says_so_wherever_it_ends() {
         let mut reader = open(&bytes[..end]);
         assert!(!reader.is_complete(), "cut at {end}");
         assert!(!reader.shortcomings().is_empty(), "cut at {end}");
-        assert!(!Info::of(&mut reader).unwrap().complete, "cut at {end}");
+        assert!(!Info::from_reader(&mut reader).unwrap().complete, "cut at {end}");
     }
     // The sentences themselves are damaged.
     let mut damaged = bytes.clone();
     *damaged.last_mut().unwrap() ^= 1;
     let mut reader = open(&damaged);
     assert!(matches!(reader.damage(), Some(TraceError::Damaged { .. })) && !reader.is_complete());
-    assert_eq!(Info::of(&mut reader).unwrap().accesses, 100);
+    assert_eq!(Info::from_reader(&mut reader).unwrap().accesses, 100);
     // Nonsense with checksums that are right: the sentence and, before it, what says where it lies.
     let sentence = bytes.len() - "something\n".len();
     for at in sentence - 12..bytes.len() {
@@ -105,7 +105,7 @@ fn nothing_of_a_recording_acts_on_a_terminal() {
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
     writer.omit(escape);
     let bytes = writer.finish().unwrap();
-    let text = Info::of(&mut open(&bytes)).unwrap().text();
+    let text = Info::from_reader(&mut open(&bytes)).unwrap().text();
     let bad = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
     assert!(!text.contains(bad), "{text:?}");
     assert_eq!(text.lines().count(), 7, "no line of the recording's own: {text:?}");

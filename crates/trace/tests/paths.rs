@@ -4,7 +4,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use terrace_trace::capture::{Capture, Filter, Totals};
+use terrace_trace::capture::{Capture, CaptureTotals, Filter};
 use terrace_trace::{TraceHeader, TraceWriter};
 
 const MESSAGE: u64 = 9 << 60;
@@ -146,7 +146,7 @@ fn capture(
     filter: &Filter,
     pcs: bool,
     by_path: bool,
-) -> (Totals, Vec<u8>) {
+) -> (CaptureTotals, Vec<u8>) {
     let header = TraceHeader { pcs, ..TraceHeader::default() };
     let mut capture =
         Capture::new(TraceWriter::new(Vec::new(), &header).unwrap(), filter.clone(), false);

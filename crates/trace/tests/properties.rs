@@ -6,8 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::io::Cursor;
 use terrace_trace::{
-    Access, Block, BlockKind, TraceClock, TraceError, TraceEvent, TraceHeader, TraceReader,
-    TraceWriter, What,
+    Access, Block, BlockKind, EventKind, TraceClock, TraceError, TraceEvent, TraceHeader,
+    TraceReader, TraceWriter,
 };
 
 /// What a test hands to the writer.
@@ -38,11 +38,11 @@ fn access() -> impl Strategy<Value = Access> {
         })
 }
 
-fn what() -> impl Strategy<Value = What> {
+fn what() -> impl Strategy<Value = EventKind> {
     let name = prop_oneof![Just(String::new()), Just("libc.so.6".to_owned()), "\\PC{0,30}"];
     prop_oneof![
         (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>(), name.clone()).prop_map(
-            |(start, length, protection, flags, name)| What::Map {
+            |(start, length, protection, flags, name)| EventKind::Map {
                 start,
                 length,
                 protection,
@@ -50,25 +50,25 @@ fn what() -> impl Strategy<Value = What> {
                 name
             }
         ),
-        (any::<u64>(), any::<u64>()).prop_map(|(start, length)| What::Unmap { start, length }),
-        any::<[u64; 4]>().prop_map(|[from, old_length, to, length]| What::Remap {
+        (any::<u64>(), any::<u64>()).prop_map(|(start, length)| EventKind::Unmap { start, length }),
+        any::<[u64; 4]>().prop_map(|[from, old_length, to, length]| EventKind::Remap {
             from,
             old_length,
             to,
             length
         }),
-        any::<u64>().prop_map(|end| What::Break { end }),
-        any::<(i32, i32)>().prop_map(|(pid, tid)| What::ThreadStart { pid, tid }),
-        Just(What::ThreadExit),
-        any::<u32>().prop_map(|parent| What::Fork { parent }),
-        name.clone().prop_map(|name| What::Exec { name }),
-        (any::<u64>(), any::<u64>(), name).prop_map(|(start, length, name)| What::Object {
+        any::<u64>().prop_map(|end| EventKind::Break { end }),
+        any::<(i32, i32)>().prop_map(|(pid, tid)| EventKind::ThreadStart { pid, tid }),
+        Just(EventKind::ThreadExit),
+        any::<u32>().prop_map(|parent| EventKind::Fork { parent }),
+        name.clone().prop_map(|name| EventKind::Exec { name }),
+        (any::<u64>(), any::<u64>(), name).prop_map(|(start, length, name)| EventKind::Object {
             start,
             length,
             name
         }),
-        any::<u32>().prop_map(|id| What::Mark { id }),
-        any::<u64>().prop_map(|accesses| What::Lost { accesses }),
+        any::<u32>().prop_map(|id| EventKind::Mark { id }),
+        any::<u64>().prop_map(|accesses| EventKind::Lost { accesses }),
     ]
 }
 

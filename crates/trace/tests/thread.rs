@@ -4,7 +4,7 @@
 use std::io::{Cursor, Write};
 use std::sync::{Arc, Mutex};
 use terrace_trace::{
-    Access, Block, Info, TraceError, TraceEvent, TraceHeader, TraceReader, TraceWriter, What,
+    Access, Block, EventKind, Info, TraceError, TraceEvent, TraceHeader, TraceReader, TraceWriter,
 };
 
 /// A disk with room for so many bytes; writing more fails, or panics.
@@ -55,7 +55,7 @@ fn write(mut writer: TraceWriter<Disk>) -> Result<Disk, TraceError> {
                 time: i,
                 process: 1,
                 thread,
-                what: What::Mark { id: i as u32 },
+                what: EventKind::Mark { id: i as u32 },
             })?;
         }
         if i == 200_000 {
@@ -99,7 +99,7 @@ fn a_full_disk_is_told_and_what_was_written_can_be_read() {
         let bytes = bytes.lock().unwrap().clone();
         let mut reader = TraceReader::open(Cursor::new(bytes)).unwrap();
         assert!(!reader.is_finished());
-        let read = Info::of(&mut reader).unwrap().accesses;
+        let read = Info::from_reader(&mut reader).unwrap().accesses;
         assert!(read % 32_768 == 0 && (read > 0 || room < 300_000), "room for {room}");
     }
 }

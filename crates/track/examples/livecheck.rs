@@ -17,7 +17,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use terrace_engine::{Ask, MoveLimits, Mover, PageLooks, PageWrites, Target, Tracker};
+use terrace_engine::{MoveLimits, Mover, PageSamples, PageWrites, SampleRequest, Target, Tracker};
 use terrace_migrate::{MoveCosts, MovePages};
 use terrace_sys::{
     now, Capabilities, Category, Clear, ClearRefs, DamonOps, DamonPlan, DamonRun, DamonTarget,
@@ -348,8 +348,14 @@ fn watch(
         trackers.notes()
     );
     let window = Nanos::millis(options.number("window", 50.0) as u64);
-    let ask =
-        Ask { window, fine: vec![], reads: true, writes: true, relaxed: false, glance: false };
+    let ask = SampleRequest {
+        window,
+        fine: vec![],
+        reads: true,
+        writes: true,
+        relaxed: false,
+        glance: false,
+    };
     let mut weight = vec![(0_f64, 0_f64); all];
     let start = now();
     let mut memory = Bytes::ZERO;
@@ -389,7 +395,7 @@ fn watch(
             let known = weight[pages]
                 .iter_mut()
                 .zip(hits)
-                .filter(|(_, hits)| **hits != PageLooks::NOT_LOOKED);
+                .filter(|(_, hits)| **hits != PageSamples::NOT_LOOKED);
             for (w, hits) in known {
                 w.0 += f64::from(*hits);
                 w.1 += f64::from(looks.windows) * looks.window.as_secs_f64();

@@ -21,12 +21,12 @@ impl Waiter for Rc<RefCell<Runner>> {
 
 /// A process that `terrace attach` was pointed at.
 #[derive(Debug)]
-pub struct Attached {
+pub struct AttachedProcess {
     handle: PidFd,
     ended: bool,
 }
 
-impl Attached {
+impl AttachedProcess {
     /// Takes hold of it.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl Attached {
     }
 }
 
-impl Waiter for Attached {
+impl Waiter for AttachedProcess {
     fn wait(&mut self, span: Nanos) -> bool {
         if self.ended {
             // Its children may run on; time still has to pass.

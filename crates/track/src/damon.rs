@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_engine::{
-    Ask, Mapping, MappingKind, Observation, Sighting, TrackError, Tracker, TrackerInfo,
+    Mapping, MappingKind, Observation, RangeObservation, SampleRequest, TrackError, Tracker,
+    TrackerInfo,
 };
 use terrace_sys::{now, CpuMeter, DamonOps, DamonPlan, DamonRun, DamonTarget, Root, SysError};
-use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, Vpn, VpnRange};
+use terrace_types::{
+    BitSource, Bytes, Nanos, Pid, Request, Tick, TrackerVisibility, Vpn, VpnRange,
+};
 
 /// How DAMON is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +74,7 @@ impl Damon {
         self.run = None;
     }
 
-    fn start(&mut self, ask: &Ask) -> Result<(), TrackError> {
+    fn start(&mut self, ask: &SampleRequest) -> Result<(), TrackError> {
         self.rest();
         let pages: u64 = self.mappings.iter().map(|m| m.1.len()).sum();
         self.plan = match self.mode {
@@ -143,7 +146,11 @@ impl Damon {
     }
 
     /// Page mode: pages not reported were looked at and not hit.
-    fn by_page(&self, hits: &BTreeMap<(Pid, u64), (u32, u32)>, window: Nanos) -> Vec<Sighting> {
+    fn by_page(
+        &self,
+        hits: &BTreeMap<(Pid, u64), (u32, u32)>,
+        window: Nanos,
+    ) -> Vec<RangeObservation> {
         let per_report = (self.plan.1 .0 / self.plan.0 .0).max(1) as u32;
         let reports = hits.values().map(|h| h.1).max().unwrap_or(0);
         let windows = (reports * per_report).min(u32::from(u16::MAX));
@@ -152,7 +159,7 @@ impl Damon {
             return seen;
         }
         for (pid, range) in &self.mappings {
-            let looks = crate::runs::Looks {
+            let looks = crate::runs::SampleSet {
                 pid: *pid,
                 windows: windows as u16,
                 window: Nanos((window.0 / u64::from(windows)).max(1)),
@@ -177,7 +184,11 @@ impl Tracker for Damon {
                 DamonMode::Coarse => "damon",
                 DamonMode::Page => "damon-page",
             },
-            sees: Sees { reads: true, bits: BitSource::Approximate, ..Sees::default() },
+            sees: TrackerVisibility {
+                reads: true,
+                bits: BitSource::Approximate,
+                ..TrackerVisibility::default()
+            },
             blind_to: match self.mode {
                 DamonMode::Coarse => "reads told from writes; hot pages scattered among cold ones",
                 DamonMode::Page => "reads told from writes",
@@ -185,7 +196,7 @@ impl Tracker for Damon {
         }
     }
 
-    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
         let work = self.meter.start();
         self.mappings = mappings
             .iter()
@@ -226,7 +237,7 @@ impl Tracker for Damon {
                     *count = (count.0 + region.hits, count.1 + 1);
                 }
             } else if !range.is_empty() {
-                seen.sightings.push(Sighting {
+                seen.sightings.push(RangeObservation {
                     pid: *pid,
                     range,
                     hits: region.hits.min(u32::from(samples)) as u16,

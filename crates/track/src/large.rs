@@ -1,8 +1,10 @@
 //! Short looks at the huge pages of one process: how long, and when, is [`terrace_engine::large`].
 
-use terrace_engine::aim::{Aim, Group, GroupObservation, PageSampleCount};
 use terrace_engine::large::{at_once, order, together, AIMED, PAGES};
-use terrace_engine::{Ask, PageLooks};
+use terrace_engine::sample_length::{
+    GroupObservation, PageSampleCount, SampleGroup, SampleLengthTuner,
+};
+use terrace_engine::{PageSamples, SampleRequest};
 use terrace_sys::{now, take_turn, ColdRefs, PageTables, SysError};
 use terrace_types::{Nanos, Pid, Vpn, VpnRange};
 
@@ -28,7 +30,7 @@ pub(crate) struct LargePages {
 
 impl LargePages {
     /// Those of `heads` whose turn it is after `turn` others: at most 512.
-    pub fn of(pid: Pid, heads: &[Vpn], turn: usize) -> Result<Self, SysError> {
+    pub fn open(pid: Pid, heads: &[Vpn], turn: usize) -> Result<Self, SysError> {
         let from = if heads.len() > MOST { turn % heads.len() } else { 0 };
         let mut heads: Vec<Vpn> =
             heads.iter().cycle().skip(from).take(heads.len().min(MOST)).copied().collect();
@@ -51,9 +53,14 @@ impl LargePages {
 
     /// Finds the length of a look by single ones that are not reported: had all of a group found
     /// everything touched, they would tell that all are alike.
-    pub fn aim(&mut self, tables: &PageTables, aim: &mut Aim, ask: &Ask) -> Result<(), SysError> {
+    pub fn aim(
+        &mut self,
+        tables: &PageTables,
+        aim: &mut SampleLengthTuner,
+        ask: &SampleRequest,
+    ) -> Result<(), SysError> {
         for number in 0..AIMED {
-            let one = Group { length: aim.length(), looks: 1, sharp: false };
+            let one = SampleGroup { length: aim.length(), looks: 1, sharp: false };
             let mut found = GroupObservation::default();
             self.look(tables, one.length, number, &mut found)?;
             aim.learn(one, found, ask);
@@ -68,8 +75,8 @@ impl LargePages {
     pub fn group(
         &mut self,
         tables: &PageTables,
-        group: Group,
-        told: &mut Vec<PageLooks>,
+        group: SampleGroup,
+        told: &mut Vec<PageSamples>,
     ) -> Result<GroupObservation, SysError> {
         let mut found = GroupObservation::default();
         self.tallies = vec![PageSampleCount::default(); self.heads.len()];

@@ -22,11 +22,11 @@ mod tree;
 mod written;
 
 pub use budget::Budget;
-pub use clock::{Attached, LiveClock, Waiter};
+pub use clock::{AttachedProcess, LiveClock, Waiter};
 pub use damon::{Damon, DamonMode};
 pub use live::{LiveTracker, LiveTrackers, TrackerChoice};
 pub use page_table::PageTable;
 pub use soft_dirty::SoftDirty;
 pub use target::{LiveTarget, TierNodes};
 pub use tree::ProcessTree;
-pub use written::Written;
+pub use written::TierWriteCounter;

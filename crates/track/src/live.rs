@@ -1,9 +1,11 @@
 //! All live trackers together, within a share of one core.
 
 use crate::{Budget, Damon, DamonMode, PageTable, SoftDirty};
-use terrace_engine::{Ask, Mapping, Observation, Skim, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{
+    Mapping, Observation, Prescan, SampleRequest, TrackError, Tracker, TrackerInfo,
+};
 use terrace_sys::{damon_is_usable, now, Capabilities, Root};
-use terrace_types::{BitSource, Nanos, Request, Sees, Tick};
+use terrace_types::{BitSource, Nanos, Request, Tick, TrackerVisibility};
 
 /// Which trackers to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,7 +38,7 @@ impl LiveTracker for Damon {
 }
 
 /// One tracker with what it lately cost.
-struct Slot {
+struct TrackerSlot {
     tracker: Box<dyn LiveTracker>,
     last_cost: Nanos,
     running: bool,
@@ -44,7 +46,7 @@ struct Slot {
 
 /// The trackers that work here, merged. A tracker that stops is left out and noted; the rest go on.
 pub struct LiveTrackers {
-    slots: Vec<Slot>,
+    slots: Vec<TrackerSlot>,
     budget: Budget,
     notes: Vec<String>,
     relaxed: bool,
@@ -118,7 +120,7 @@ impl LiveTrackers {
 
     /// Any trackers.
     #[must_use]
-    pub fn of(trackers: Vec<Box<dyn LiveTracker>>, budget: Budget) -> Self {
+    pub fn from_trackers(trackers: Vec<Box<dyn LiveTracker>>, budget: Budget) -> Self {
         let mut all =
             Self { slots: Vec::new(), budget, notes: Vec::new(), relaxed: false, spare: None };
         for tracker in trackers {
@@ -128,7 +130,7 @@ impl LiveTrackers {
     }
 
     fn add(&mut self, tracker: Box<dyn LiveTracker>) {
-        self.slots.push(Slot { tracker, last_cost: Nanos::ZERO, running: false });
+        self.slots.push(TrackerSlot { tracker, last_cost: Nanos::ZERO, running: false });
     }
 
     /// Names of the trackers in use.
@@ -174,7 +176,7 @@ fn nothing_left(notes: &[String]) -> TrackError {
 
 impl Tracker for LiveTrackers {
     fn info(&self) -> TrackerInfo {
-        let mut sees = Sees::default();
+        let mut sees = TrackerVisibility::default();
         for slot in &self.slots {
             let one = slot.tracker.info().sees;
             sees.reads |= one.reads;
@@ -195,9 +197,9 @@ impl Tracker for LiveTrackers {
         TrackerInfo { name, sees, blind_to }
     }
 
-    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
         self.budget.earn(now());
-        let ask = Ask { relaxed: ask.relaxed || self.relaxed, ..ask.clone() };
+        let ask = SampleRequest { relaxed: ask.relaxed || self.relaxed, ..ask.clone() };
         let mut at = 0;
         while at < self.slots.len() {
             let slot = &mut self.slots[at];
@@ -252,7 +254,7 @@ impl Tracker for LiveTrackers {
         Ok(all)
     }
 
-    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Skim>, TrackError> {
+    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
         self.budget.earn(now());
         let mut at = 0;
         while at < self.slots.len() {
@@ -284,7 +286,7 @@ impl Tracker for LiveTrackers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_engine::Sighting;
+    use terrace_engine::RangeObservation;
     use terrace_types::{Pid, Vpn, VpnRange};
 
     /// Costs and sees what it is told; stops at its third window.
@@ -297,11 +299,15 @@ mod tests {
 
     impl Tracker for Scripted {
         fn info(&self) -> TrackerInfo {
-            let sees = Sees { reads: self.mortal, writes: true, ..Sees::default() };
+            let sees = TrackerVisibility {
+                reads: self.mortal,
+                writes: true,
+                ..TrackerVisibility::default()
+            };
             TrackerInfo { name: "scripted", sees, blind_to: "all else" }
         }
 
-        fn begin(&mut self, _: &[Mapping], _: &Ask) -> Result<(), TrackError> {
+        fn begin(&mut self, _: &[Mapping], _: &SampleRequest) -> Result<(), TrackError> {
             self.windows += 1;
             if self.mortal && self.windows == 3 {
                 let why = "died".to_owned();
@@ -311,7 +317,7 @@ mod tests {
         }
 
         fn finish(&mut self, _: Tick) -> Result<Observation, TrackError> {
-            let sighting = Sighting {
+            let sighting = RangeObservation {
                 pid: Pid(1),
                 range: VpnRange::new(Vpn(self.start), Vpn(self.start + 1)),
                 hits: 1,
@@ -328,8 +334,8 @@ mod tests {
         }
     }
 
-    fn ask() -> Ask {
-        Ask {
+    fn ask() -> SampleRequest {
+        SampleRequest {
             window: Nanos(1),
             fine: vec![],
             reads: true,
@@ -348,7 +354,7 @@ mod tests {
     #[test]
     fn one_that_stops_is_left_out_and_noted() {
         let both = vec![scripted(Nanos(1), 9, true), scripted(Nanos(1), 3, false)];
-        let mut all = LiveTrackers::of(both, Budget::default());
+        let mut all = LiveTrackers::from_trackers(both, Budget::default());
         assert!(all.info().sees.reads);
         for window in 0..4 {
             all.begin(&[], &ask()).unwrap();
@@ -358,13 +364,14 @@ mod tests {
         }
         assert_eq!(all.notes().len(), 1);
         assert!(!all.info().sees.reads);
-        let mut last = LiveTrackers::of(vec![scripted(Nanos(1), 9, true)], Budget::default());
+        let mut last =
+            LiveTrackers::from_trackers(vec![scripted(Nanos(1), 9, true)], Budget::default());
         assert!((0..4).any(|_| last.begin(&[], &ask()).is_err()));
     }
 
     #[test]
     fn where_nothing_is_left_each_tracker_says_what_the_probe_found() {
-        let nowhere = Root::at("/nonexistent");
+        let nowhere = Root::with_prefix("/nonexistent");
         let mut able = Capabilities::probe(&nowhere);
         // As for a user who may not: the probe knows the capability, the tracker itself does not.
         able.page_tables.why_not = "not permitted (needs CAP_SYS_RAWIO)".to_owned();
@@ -378,7 +385,8 @@ mod tests {
     #[test]
     fn the_share_bounds_how_often_trackers_run() {
         let budget = Budget::new(0.03, Nanos::millis(100));
-        let mut all = LiveTrackers::of(vec![scripted(Nanos::millis(30), 1, false)], budget);
+        let mut all =
+            LiveTrackers::from_trackers(vec![scripted(Nanos::millis(30), 1, false)], budget);
         let mut ran = 0;
         for _ in 0..100 {
             all.begin(&[], &ask()).unwrap();

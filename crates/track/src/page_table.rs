@@ -2,16 +2,21 @@
 
 use crate::large::LargePages;
 use std::collections::BTreeMap;
-use terrace_engine::aim::{Aim, Group, GroupObservation, PageSampleCount};
-use terrace_engine::large::{by_bit, Aside, LargeAim, PAGES};
+use terrace_engine::large::{by_bit, LargeAim, SetAsideSamples, PAGES};
+use terrace_engine::sample_length::{
+    GroupObservation, PageSampleCount, SampleGroup, SampleLengthTuner,
+};
 use terrace_engine::{
-    Ask, Mapping, MappingKind, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo,
+    Mapping, MappingKind, Observation, PageSamples, Prescan, SampleRequest, TrackError, Tracker,
+    TrackerInfo,
 };
 use terrace_sys::{
     now, sleep, take_turn, task, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError,
     TableEntry,
 };
-use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, Vpn, VpnRange};
+use terrace_types::{
+    BitSource, Bytes, Nanos, Pid, Request, Tick, TrackerVisibility, Vpn, VpnRange,
+};
 
 /// Fruitless scans before it gives up: with their back-off, some ten seconds.
 const BLIND: u32 = 6;
@@ -22,21 +27,21 @@ const UNLOOKED: u32 = 3;
 
 /// Clears accessed bits (`clear_refs` = 1) and reads them back from the page tables
 /// ([`PageTables`]): the only source on a stock kernel that sees reads page by page.
-/// How long it looks: [`terrace_engine::aim`].
+/// How long it looks: [`terrace_engine::sample_length`].
 #[derive(Debug)]
 pub struct PageTable {
     root: Root,
     tables: PageTables,
     meter: CpuMeter,
-    aim: Aim,
+    aim: SampleLengthTuner,
     /// None where huge pages cannot be looked at by themselves.
     large: Option<LargeAim>,
     /// Huge pages that had their turn.
     turn: usize,
     /// Bursts in a row in which no huge page could be looked at.
     unlooked: u32,
-    ask: Ask,
-    watched: BTreeMap<Pid, Watch>,
+    ask: SampleRequest,
+    watched: BTreeMap<Pid, WatchedProcess>,
     /// Accessed bits were cleared at `begin` for one look over the whole window.
     whole: bool,
     cpu: Nanos,
@@ -45,7 +50,7 @@ pub struct PageTable {
 
 /// One process.
 #[derive(Debug)]
-struct Watch {
+struct WatchedProcess {
     ranges: Vec<VpnRange>,
     clear: ClearRefs,
     cleared: Tick,
@@ -56,7 +61,7 @@ struct Watch {
     large: Vec<(Vpn, PageSampleCount)>,
 }
 
-impl Watch {
+impl WatchedProcess {
     fn begin(&mut self) {
         self.waited = Nanos::ZERO;
         self.large.clear();
@@ -74,7 +79,7 @@ impl PageTable {
     /// # Errors
     /// As [`PageTables::open`].
     pub fn new(root: Root) -> Result<Self, SysError> {
-        let ask = Ask {
+        let ask = SampleRequest {
             window: Nanos::millis(50),
             fine: Vec::new(),
             reads: true,
@@ -86,7 +91,7 @@ impl PageTable {
             tables: PageTables::open(&root)?,
             meter: CpuMeter::new(),
             root,
-            aim: Aim::default(),
+            aim: SampleLengthTuner::default(),
             large: Some(LargeAim::default()),
             turn: 0,
             unlooked: 0,
@@ -157,7 +162,7 @@ impl PageTable {
     }
 
     /// Opens one process anew and finds its tables.
-    fn watch(&mut self, pid: Pid, ranges: Vec<VpnRange>) -> Result<Watch, SysError> {
+    fn watch(&mut self, pid: Pid, ranges: Vec<VpnRange>) -> Result<WatchedProcess, SysError> {
         let pagemap = PageMap::open(&self.root, pid)?;
         let clear = ClearRefs::open(&self.root, pid)?;
         let known = self.tables.resolve(pid, &pagemap, &ranges)?;
@@ -165,7 +170,7 @@ impl PageTable {
             self.tables.verify(pid, &pagemap, *largest)?;
         }
         self.unknown += ranges.iter().map(|r| r.len()).sum::<u64>() - known;
-        Ok(Watch {
+        Ok(WatchedProcess {
             ranges,
             clear,
             cleared: now(),
@@ -240,12 +245,12 @@ impl PageTable {
     /// Looks of one length, reported.
     fn group(
         &mut self,
-        group: Group,
+        group: SampleGroup,
         seen: &mut Observation,
         slept: &mut Nanos,
     ) -> GroupObservation {
         let mut found = GroupObservation::default();
-        self.watched.values_mut().for_each(Watch::begin);
+        self.watched.values_mut().for_each(WatchedProcess::begin);
         for _ in 0..group.looks {
             take_turn();
             self.clear_all();
@@ -265,7 +270,7 @@ impl PageTable {
     }
 
     /// All looks of a burst; how long it slept.
-    fn burst(&mut self, groups: Vec<Group>, seen: &mut Observation) -> Nanos {
+    fn burst(&mut self, groups: Vec<SampleGroup>, seen: &mut Observation) -> Nanos {
         let (start, mut slept, mut looks) = (now(), Nanos::ZERO, 0);
         for group in groups {
             let found = self.group(group, seen, &mut slept);
@@ -287,8 +292,8 @@ impl PageTable {
         for (pid, watch) in self.watched.iter().filter(|(_, watch)| !watch.large.is_empty()) {
             let heads: Vec<Vpn> = watch.large.iter().map(|l| l.0).collect();
             let before = held(&seen.looks);
-            let aside = Aside::take(&mut seen.looks, *pid);
-            let told = LargePages::of(*pid, &heads, self.turn).and_then(|mut pages| {
+            let aside = SetAsideSamples::take(&mut seen.looks, *pid);
+            let told = LargePages::open(*pid, &heads, self.turn).and_then(|mut pages| {
                 let mut told = Vec::new();
                 pages.aim(&self.tables, &mut large.aim, &self.ask)?;
                 for group in &large.aim.groups(&self.ask) {
@@ -300,8 +305,8 @@ impl PageTable {
                 looked_at += pages.len();
                 Ok(told)
             });
-            let none = |told: &[PageLooks]| {
-                told.iter().flat_map(|one| &one.hits).all(|h| *h == PageLooks::NOT_LOOKED)
+            let none = |told: &[PageSamples]| {
+                told.iter().flat_map(|one| &one.hits).all(|h| *h == PageSamples::NOT_LOOKED)
             };
             let mut over = false;
             match told {
@@ -339,7 +344,7 @@ impl PageTable {
             for (range, tallies) in watch.ranges.iter().zip(watch.tallies.drain(..)) {
                 let hits: Vec<u8> = tallies.into_iter().map(|t| t.reported(looks)).collect();
                 seen.memory += Bytes(hits.len() as u64);
-                let all = PageLooks {
+                let all = PageSamples {
                     pid: *pid,
                     start: range.start,
                     windows: looks,
@@ -356,7 +361,7 @@ impl PageTable {
 }
 
 /// What looks page by page take.
-fn held(looks: &[PageLooks]) -> u64 {
+fn held(looks: &[PageSamples]) -> u64 {
     looks.iter().map(|one| one.hits.len() as u64).sum()
 }
 
@@ -368,24 +373,24 @@ impl Tracker for PageTable {
     fn info(&self) -> TrackerInfo {
         TrackerInfo {
             name: "page-table",
-            sees: Sees {
+            sees: TrackerVisibility {
                 reads: true,
                 pages: true,
                 bits: BitSource::Approximate,
-                ..Sees::default()
+                ..TrackerVisibility::default()
             },
             blind_to:
                 "reads told from writes; accesses served by a translation cached before the look",
         }
     }
 
-    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
         let work = self.meter.start();
         self.ask = ask.clone();
         self.find(mappings)?;
         self.whole = self.aim.groups(&self.ask).is_empty();
         if self.whole {
-            self.watched.values_mut().for_each(Watch::begin);
+            self.watched.values_mut().for_each(WatchedProcess::begin);
             self.clear_all();
         }
         self.cpu = work.used(Nanos::ZERO);
@@ -405,7 +410,7 @@ impl Tracker for PageTable {
             self.report(1, &mut seen);
             let found = GroupObservation { present, accessed, ..GroupObservation::default() };
             self.aim.learn(
-                Group { length: self.ask.window, looks: 1, sharp: false },
+                SampleGroup { length: self.ask.window, looks: 1, sharp: false },
                 found,
                 &self.ask,
             );
@@ -417,23 +422,23 @@ impl Tracker for PageTable {
         Ok(seen)
     }
 
-    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Skim>, TrackError> {
+    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
         let (work, mut slept) = (self.meter.start(), Nanos::ZERO);
         self.find(mappings)?;
-        self.watched.values_mut().for_each(Watch::begin);
-        let (mut skim, mut since) = (Skim::default(), now());
+        self.watched.values_mut().for_each(WatchedProcess::begin);
+        let (mut skim, mut since) = (Prescan::default(), now());
         for touched in &mut skim.touched {
             let before = now();
             self.clear_all();
             since = midway(before, now());
             let before = now();
-            sleep(Skim::LOOK);
+            sleep(Prescan::LOOK);
             slept += now().since(before);
             (skim.present, *touched) = self.read_all();
         }
         let tallies = self.watched.values().flat_map(|w| &w.tallies).flatten();
         skim.both = tallies.filter(|t| t.hits() == 2).count() as u64;
-        for at in Skim::LATER {
+        for at in Prescan::LATER {
             if skim.verdict().is_some() {
                 break;
             }

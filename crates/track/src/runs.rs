@@ -1,21 +1,21 @@
 //! Runs of alike pages as sightings.
 
-use terrace_engine::Sighting;
+use terrace_engine::RangeObservation;
 use terrace_types::{Nanos, Pid, Vpn, VpnRange};
 
 /// How one set of looks was made.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Looks {
+pub(crate) struct SampleSet {
     pub(crate) pid: Pid,
     pub(crate) windows: u16,
     pub(crate) window: Nanos,
     pub(crate) writes_only: bool,
 }
 
-impl Looks {
+impl SampleSet {
     /// A sighting of `range`, exact for each of its pages.
-    pub(crate) const fn of(self, range: VpnRange, hits: u16) -> Sighting {
-        Sighting {
+    pub(crate) const fn of(self, range: VpnRange, hits: u16) -> RangeObservation {
+        RangeObservation {
             pid: self.pid,
             range,
             hits,
@@ -30,12 +30,12 @@ impl Looks {
 /// Hits of consecutive pages from `start`, neighbours with the same count joined. Pages with
 /// `None` were not looked at.
 pub(crate) fn join(
-    looks: Looks,
+    looks: SampleSet,
     start: Vpn,
     hits: impl Iterator<Item = Option<u16>>,
-    into: &mut Vec<Sighting>,
+    into: &mut Vec<RangeObservation>,
 ) {
-    let mut open: Option<Sighting> = None;
+    let mut open: Option<RangeObservation> = None;
     for (at, hit) in hits.enumerate() {
         let page = Vpn(start.0 + at as u64);
         match (&mut open, hit) {
@@ -53,7 +53,8 @@ pub(crate) fn join(
 mod tests {
     use super::*;
 
-    const LOOKS: Looks = Looks { pid: Pid(1), windows: 4, window: Nanos(9), writes_only: false };
+    const LOOKS: SampleSet =
+        SampleSet { pid: Pid(1), windows: 4, window: Nanos(9), writes_only: false };
 
     #[test]
     fn neighbours_join_and_gaps_part() {

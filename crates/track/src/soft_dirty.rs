@@ -3,12 +3,16 @@
 use crate::Budget;
 use std::collections::BTreeMap;
 use terrace_engine::written::{WriteSamples, EARLY, FAULT, SHORTEST};
-use terrace_engine::{Ask, Mapping, MappingKind, Observation, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{
+    Mapping, MappingKind, Observation, SampleRequest, TrackError, Tracker, TrackerInfo,
+};
 use terrace_sys::{
     maps::smaps, now, page_size, sleep, task, Category, Clear, ClearRefs, CpuMeter, PageEntry,
     PageMap, Root, SysError,
 };
-use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, Vpn, VpnRange};
+use terrace_types::{
+    BitSource, Bytes, Nanos, Pid, Request, Tick, TrackerVisibility, Vpn, VpnRange,
+};
 
 /// Clears soft-dirty bits (`clear_refs` = 4), lets a window pass, and reads which pages were
 /// written (`PAGEMAP_SCAN`, or pagemap itself before Linux 6.7). Each window costs the target a
@@ -21,7 +25,7 @@ pub struct SoftDirty {
     root: Root,
     budget: Budget,
     meter: CpuMeter,
-    open: Option<Open>,
+    open: Option<OpenWindow>,
     last_cost: Nanos,
     scan_works: bool,
     cpus: u64,
@@ -32,7 +36,7 @@ const PIECE: u64 = 4096;
 
 /// A window under way.
 #[derive(Debug)]
-struct Open {
+struct OpenWindow {
     since: Tick,
     watched: BTreeMap<Pid, WriteSamples>,
     cpu: Nanos,
@@ -81,7 +85,7 @@ impl SoftDirty {
             return Ok(());
         }
         let since = now();
-        let mut open = Open { since, watched, cpu: Nanos::ZERO };
+        let mut open = OpenWindow { since, watched, cpu: Nanos::ZERO };
         let mut slept = Nanos::ZERO;
         for at in EARLY {
             let before = now();
@@ -98,13 +102,14 @@ impl SoftDirty {
     fn window(&mut self, pid: Pid, ranges: Vec<VpnRange>) -> Result<WriteSamples, SysError> {
         let map = PageMap::open(&self.root, pid)?;
         let mut window = WriteSamples::new(ranges);
-        window.leave_out_absent(|range, tell| self.having(Having::There, &map, range, tell))?;
+        window
+            .leave_out_absent(|range, tell| self.having(PageSelector::There, &map, range, tell))?;
         ClearRefs::open(&self.root, pid).and_then(|c| c.clear(Clear::SoftDirty))?;
         Ok(window)
     }
 
     /// Looks which pages are dirty by now; processes that are gone are left out.
-    fn look_into(&mut self, open: &mut Open) -> Result<(), TrackError> {
+    fn look_into(&mut self, open: &mut OpenWindow) -> Result<(), TrackError> {
         let (mut gone, since) = (Vec::new(), open.since);
         for (pid, window) in &mut open.watched {
             let before = now();
@@ -112,7 +117,10 @@ impl SoftDirty {
             let middle = || Nanos((before.since(since).0 + now().since(since).0) / 2);
             let looked = PageMap::open(&self.root, *pid)
                 .and_then(|map| {
-                    window.look(|range, tell| self.having(Having::Dirty, &map, range, tell), middle)
+                    window.look(
+                        |range, tell| self.having(PageSelector::Dirty, &map, range, tell),
+                        middle,
+                    )
                 })
                 .and_then(|()| self.leave_out_whole(*pid, window));
             match looked {
@@ -150,7 +158,7 @@ impl SoftDirty {
     /// Tells the runs of pages of `range` that are there, or that are dirty.
     fn having(
         &mut self,
-        what: Having,
+        what: PageSelector,
         map: &PageMap,
         range: VpnRange,
         tell: &mut dyn FnMut(VpnRange),
@@ -185,12 +193,12 @@ impl SoftDirty {
 
 /// What is asked of pages.
 #[derive(Debug, Clone, Copy)]
-enum Having {
+enum PageSelector {
     There,
     Dirty,
 }
 
-impl Having {
+impl PageSelector {
     const fn category(self) -> Category {
         match self {
             Self::There => Category::PRESENT,
@@ -225,12 +233,16 @@ impl Tracker for SoftDirty {
     fn info(&self) -> TrackerInfo {
         TrackerInfo {
             name: "soft-dirty",
-            sees: Sees { writes: true, bits: BitSource::Approximate, ..Sees::default() },
+            sees: TrackerVisibility {
+                writes: true,
+                bits: BitSource::Approximate,
+                ..TrackerVisibility::default()
+            },
             blind_to: "reads; and writes to a page beyond some hundred a second",
         }
     }
 
-    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
         self.budget.earn(now());
         if self.open.is_some() || !ask.writes || !self.budget.allows(self.last_cost) {
             return Ok(());
@@ -279,7 +291,7 @@ mod tests {
     fn mappings_that_count_as_dirty_as_a_whole_are_left_out_and_all_where_it_is_not_told() {
         let folder = std::env::temp_dir().join(format!("terrace-smaps-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("proc/7")).unwrap();
-        let tracker = SoftDirty::new(Root::at(&folder), Budget::default());
+        let tracker = SoftDirty::new(Root::with_prefix(&folder), Budget::default());
         let page = page_size().get();
         let line = |from: u64, to: u64| {
             format!("{:x}-{:x} rw-p 00000000 00:00 0 \n", from * page, to * page)
@@ -314,7 +326,7 @@ mod tests {
         let first = memory.as_ptr() as u64 / 4096 + 1;
         let range = VpnRange::new(Vpn(first), Vpn(first + 60));
         let mapping = Mapping { pid, range, kind: MappingKind::Anonymous, writable: true };
-        let ask = Ask {
+        let ask = SampleRequest {
             window: SHORTEST,
             fine: vec![],
             reads: true,
@@ -364,7 +376,7 @@ mod tests {
             kind: MappingKind::Anonymous,
             writable: true,
         };
-        let ask = Ask {
+        let ask = SampleRequest {
             window: SHORTEST,
             fine: vec![],
             reads: true,

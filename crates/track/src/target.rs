@@ -1,6 +1,6 @@
 //! The live target: `/proc` of its processes, zones of the machine.
 
-use crate::{ProcessTree, Written};
+use crate::{ProcessTree, TierWriteCounter};
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_engine::{Mapping, MappingKind, Target, TargetChange, TargetError};
 use terrace_sys::maps::{maps, smaps, MapLine};
@@ -31,7 +31,7 @@ pub struct LiveTarget {
     /// `ping`).
     hidden: BTreeSet<Pid>,
     /// Of each tier, what counts the bytes written to it.
-    counted: Vec<Option<Written>>,
+    counted: Vec<Option<TierWriteCounter>>,
     huge_pages: bool,
     scan_works: bool,
     frames_shown: bool,
@@ -52,7 +52,7 @@ const PLACE: PageFlags = PageFlags(
 
 /// Which pages are located.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Which {
+enum LocateScope {
     All,
     /// Those not known to be present.
     New,
@@ -84,7 +84,7 @@ impl LiveTarget {
 
     /// With counters of the bytes written to each tier, in the tiers' order, where there are such.
     #[must_use]
-    pub fn counting(mut self, counters: Vec<Option<Written>>) -> Self {
+    pub fn counting(mut self, counters: Vec<Option<TierWriteCounter>>) -> Self {
         self.counted = counters;
         self
     }
@@ -139,8 +139,9 @@ impl LiveTarget {
     }
 
     /// Of all pages, or of those alone that are not known to be present.
-    fn locate_area(&mut self, area: &mut Area, which: Which) -> Result<(), SysError> {
-        let wanted = |page: &PageStat| which == Which::All || !page.flags.has(PageFlags::PRESENT);
+    fn locate_area(&mut self, area: &mut Area, which: LocateScope) -> Result<(), SysError> {
+        let wanted =
+            |page: &PageStat| which == LocateScope::All || !page.flags.has(PageFlags::PRESENT);
         let pagemap = PageMap::open(&self.root, area.pid)?;
         let pinned = self.pinned_ranges(area);
         let (mut entries, mut unplaced) = (Vec::new(), Vec::new());
@@ -180,7 +181,7 @@ impl LiveTarget {
             self.ask_for(area, &unplaced)?;
         }
         if self.huge_pages && self.scan_works {
-            let ranges = if which == Which::All { vec![area.range()] } else { huge };
+            let ranges = if which == LocateScope::All { vec![area.range()] } else { huge };
             for range in ranges {
                 self.mark_huge(area, range, &pagemap)?;
             }
@@ -229,7 +230,7 @@ impl LiveTarget {
         }
     }
 
-    fn locate_which(&mut self, areas: &mut [Area], which: Which) -> Result<(), TargetError> {
+    fn locate_which(&mut self, areas: &mut [Area], which: LocateScope) -> Result<(), TargetError> {
         for area in areas {
             match self.locate_area(area, which) {
                 Ok(()) => {}
@@ -340,11 +341,11 @@ impl Target for LiveTarget {
     }
 
     fn locate(&mut self, areas: &mut [Area]) -> Result<(), TargetError> {
-        self.locate_which(areas, Which::All)
+        self.locate_which(areas, LocateScope::All)
     }
 
     fn locate_new(&mut self, areas: &mut [Area]) -> Result<(), TargetError> {
-        self.locate_which(areas, Which::New)
+        self.locate_which(areas, LocateScope::New)
     }
 
     fn resident(&mut self) -> Result<Bytes, TargetError> {
@@ -533,7 +534,7 @@ mod tests {
             std::os::unix::fs::symlink(unreadable, maps).unwrap();
         };
         hide(11);
-        let root = Root::at(&dir);
+        let root = Root::with_prefix(&dir);
         let mut target =
             LiveTarget::new(root.clone(), ProcessTree::new(root, Pid(10)), vec![]).unwrap();
         let change = target.refresh().unwrap();

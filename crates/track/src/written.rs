@@ -7,13 +7,13 @@ use terrace_types::{BytesPerSec, Nanos, Tick};
 const SHORTEST: Nanos = Nanos::millis(20);
 
 /// A counter of bytes written, and what it said last.
-pub struct Written {
+pub struct TierWriteCounter {
     total: Box<dyn FnMut() -> Option<u64>>,
     last: Option<(Tick, u64)>,
     rate: Option<BytesPerSec>,
 }
 
-impl std::fmt::Debug for Written {
+impl std::fmt::Debug for TierWriteCounter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Written")
             .field("last", &self.last)
@@ -22,7 +22,7 @@ impl std::fmt::Debug for Written {
     }
 }
 
-impl Written {
+impl TierWriteCounter {
     /// `total` gives the bytes written so far, by everybody; none when it cannot be read.
     pub fn new(total: impl FnMut() -> Option<u64> + 'static) -> Self {
         Self { total: Box::new(total), last: None, rate: None }
@@ -52,7 +52,7 @@ mod tests {
     fn rates_are_over_the_time_since_the_last_one() {
         let mut counts =
             [Some(1_000), Some(3_000), Some(3_500), None, Some(9_000), Some(8_000)].into_iter();
-        let mut written = Written::new(move || counts.next().flatten());
+        let mut written = TierWriteCounter::new(move || counts.next().flatten());
         let ms = |ms: u64| Tick(ms * 1_000_000);
         assert_eq!(written.rate(ms(0)), None, "nothing to compare with");
         assert_eq!(written.rate(ms(100)), Some(BytesPerSec(20_000)));

@@ -13,7 +13,7 @@ pub const COUNT: usize = 1 + (32 << 6);
 /// falls in some bucket.
 #[inline]
 #[must_use]
-pub fn of(figure: f32) -> usize {
+pub fn bucket_of(figure: f32) -> usize {
     ((figure.to_bits() >> SHIFT).saturating_sub(BEFORE_ONE) as usize).min(COUNT - 1)
 }
 
@@ -43,20 +43,20 @@ mod tests {
 
     #[test]
     fn each_begins_where_the_one_before_ends_and_is_narrow() {
-        assert_eq!((of(0.0), of(0.99), of(1.0)), (0, 0, 1));
+        assert_eq!((bucket_of(0.0), bucket_of(0.99), bucket_of(1.0)), (0, 0, 1));
         for bucket in 1..COUNT {
             let (from, to) = (floor(bucket), floor(bucket + 1));
             assert!(from < to && to / from < 1.0157, "{bucket}: {from} to {to}");
-            assert_eq!(of(from), bucket);
-            assert_eq!(of(to), (bucket + 1).min(COUNT - 1));
-            assert_eq!(of(middle(bucket) as f32), bucket);
+            assert_eq!(bucket_of(from), bucket);
+            assert_eq!(bucket_of(to), (bucket + 1).min(COUNT - 1));
+            assert_eq!(bucket_of(middle(bucket) as f32), bucket);
         }
     }
 
     #[test]
     fn what_is_huge_is_in_the_last() {
         for huge in [1e10, f32::MAX, f32::INFINITY] {
-            assert_eq!(of(huge), COUNT - 1);
+            assert_eq!(bucket_of(huge), COUNT - 1);
         }
     }
 }

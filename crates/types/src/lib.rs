@@ -16,7 +16,7 @@ pub use heat::Heat;
 pub use ids::{CpuId, NodeId, Pid, Tid, Vpn, VpnRange};
 pub use plan::{Decision, Move, MoveReason, Plan, Request};
 pub use snapshot::{
-    Area, BitSource, CellCount, Confidence, PageFlags, PageStat, Sees, Snapshot, ThroughputSource,
-    TierState,
+    Area, BitSource, CellCount, Confidence, PageFlags, PageStat, Snapshot, ThroughputSource,
+    TierState, TrackerVisibility,
 };
 pub use units::{Bytes, BytesPerSec, Nanos, Seed, Tick};

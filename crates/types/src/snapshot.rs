@@ -50,7 +50,7 @@ pub enum BitSource {
 
 /// What the trackers behind a snapshot can see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Sees {
+pub struct TrackerVisibility {
     /// Reads move a page's heat.
     pub reads: bool,
     /// Writes are told apart from reads.
@@ -197,7 +197,7 @@ pub struct Snapshot {
     /// Who accessed, where trackers can say; ordered by process, page, cell.
     pub by_cell: Vec<CellCount>,
     /// What the trackers can and cannot see.
-    pub sees: Sees,
+    pub sees: TrackerVisibility,
     /// Heat was seen to shift since the previous snapshot: what was known before counts for little.
     pub shifted: bool,
     /// Whether free memory went on shrinking while the last window passed: the target may still be

@@ -1,7 +1,7 @@
 //! Checks what a program's names mean, and that the threads of a parallel loop do not race.
 
 use crate::syntax::{
-    DeclarationKind, Expression, Reduction, Statement, StatementKind, Target, UpdateMode,
+    AssignmentTarget, DeclarationKind, Expression, Reduction, Statement, StatementKind, UpdateMode,
     VertexProgram,
 };
 use crate::VertexError;
@@ -169,10 +169,10 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn target(&mut self, target: &Target, statement: &Statement) -> Checked {
+    fn target(&mut self, target: &AssignmentTarget, statement: &Statement) -> Checked {
         let line = statement.line;
         match target {
-            Target::Property { of, property } => {
+            AssignmentTarget::Property { of, property } => {
                 self.expect(of, VariableKind::Vertex, line)?;
                 match self.program.declaration(property).map(|d| d.kind) {
                     Some(DeclarationKind::Vertex) => Ok(()),
@@ -183,7 +183,7 @@ impl<'a> Checker<'a> {
                     _ => Err(meaning(line, format!("{property} is no vertex property"))),
                 }
             }
-            Target::Name(name) => {
+            AssignmentTarget::Name(name) => {
                 let local = self.variables.iter().find(|(known, _)| known == name);
                 let global = self.program.declaration(name).map(|d| d.kind);
                 let mode = match statement.kind {
@@ -350,11 +350,11 @@ fn collect<'a>(
         _ => return,
     };
     match statement.target() {
-        Some(Target::Property { of, property }) => {
+        Some(AssignmentTarget::Property { of, property }) => {
             let own = of == vertex;
             accesses.push(Access { value: property, own, global: false, kind, line });
         }
-        Some(Target::Name(name)) if !locals.contains(&name.as_str()) => {
+        Some(AssignmentTarget::Name(name)) if !locals.contains(&name.as_str()) => {
             accesses.push(Access { value: name, own: false, global: true, kind, line });
         }
         _ => {}

@@ -1,8 +1,8 @@
 //! Syntax trees to text, in the one layout that all programs have.
 
 use crate::syntax::{
-    BinaryOperation, DeclarationKind, Direction, Expression, SpawnPlace, Statement, StatementKind,
-    Target, UnaryOperation, UpdateMode, VertexProgram,
+    AssignmentTarget, BinaryOperation, DeclarationKind, Direction, Expression, SpawnPlace,
+    Statement, StatementKind, UnaryOperation, UpdateMode, VertexProgram,
 };
 use std::fmt::Write;
 
@@ -143,10 +143,10 @@ fn loop_head(kind: &StatementKind) -> String {
     }
 }
 
-fn target(target: &Target) -> String {
+fn target(target: &AssignmentTarget) -> String {
     match target {
-        Target::Name(name) => name.clone(),
-        Target::Property { of, property } => format!("{of}.{property}"),
+        AssignmentTarget::Name(name) => name.clone(),
+        AssignmentTarget::Property { of, property } => format!("{of}.{property}"),
     }
 }
 

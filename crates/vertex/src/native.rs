@@ -26,7 +26,7 @@ pub enum ObservedArray {
 
 /// Whether an access changes the word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ObservedAccess {
+pub enum VertexAccess {
     /// It reads.
     Load,
     /// It writes.
@@ -34,11 +34,11 @@ pub enum ObservedAccess {
 }
 
 /// Sees every access of a run.
-pub trait AccessObserver {
+pub trait VertexObserver {
     /// Whether it wants to; `false` lets the compiler drop the calls.
     const ACTIVE: bool = true;
     /// A word of an array is accessed.
-    fn access(&mut self, array: ObservedArray, index: u64, access: ObservedAccess);
+    fn access(&mut self, array: ObservedArray, index: u64, access: VertexAccess);
     /// The next accesses belong to this vertex's thread.
     fn begin_thread(&mut self, _vertex: u32) {}
 }
@@ -47,9 +47,9 @@ pub trait AccessObserver {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoObserver;
 
-impl AccessObserver for NoObserver {
+impl VertexObserver for NoObserver {
     const ACTIVE: bool = false;
-    fn access(&mut self, _: ObservedArray, _: u64, _: ObservedAccess) {}
+    fn access(&mut self, _: ObservedArray, _: u64, _: VertexAccess) {}
 }
 
 /// A value that a program returns.
@@ -108,7 +108,7 @@ pub fn run(
 ///
 /// # Errors
 /// As [`run`].
-pub fn observe<O: AccessObserver + Send>(
+pub fn observe<O: VertexObserver + Send>(
     program: &VertexProgram,
     graph: &Graph,
     parameters: &ParameterValues,

@@ -26,8 +26,9 @@
 
 use crate::lex::{lex, PlacedToken, Token};
 use crate::syntax::{
-    BinaryOperation, Declaration, DeclarationKind, Direction, Expression, Reduction, ResultItem,
-    SpawnPlace, Statement, StatementKind, Target, UnaryOperation, UpdateMode, VertexProgram,
+    AssignmentTarget, BinaryOperation, Declaration, DeclarationKind, Direction, Expression,
+    Reduction, ResultItem, SpawnPlace, Statement, StatementKind, UnaryOperation, UpdateMode,
+    VertexProgram,
 };
 use crate::VertexError;
 
@@ -264,12 +265,12 @@ impl Parser {
         Ok(kind)
     }
 
-    fn target(&mut self) -> Parsed<Target> {
+    fn target(&mut self) -> Parsed<AssignmentTarget> {
         let name = self.name()?;
         if !self.take(".") {
-            return Ok(Target::Name(name));
+            return Ok(AssignmentTarget::Name(name));
         }
-        Ok(Target::Property { of: name, property: self.name()? })
+        Ok(AssignmentTarget::Property { of: name, property: self.name()? })
     }
 
     fn take_reduction(&mut self) -> Option<Reduction> {

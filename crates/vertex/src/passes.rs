@@ -148,7 +148,8 @@ fn spawn_at_data(program: &mut VertexProgram, notes: &mut Notes) {
 fn replicate(program: &mut VertexProgram, context: PassContext, notes: &mut Notes) {
     let mut written: Vec<(String, u32)> = Vec::new();
     program.visit(&mut |statement| {
-        if let Some(crate::syntax::Target::Property { property, .. }) = statement.target() {
+        if let Some(crate::syntax::AssignmentTarget::Property { property, .. }) = statement.target()
+        {
             written.push((property.clone(), statement.line));
         }
     });

@@ -189,7 +189,7 @@ pub enum UpdateMode {
 
 /// What is assigned to or updated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum AssignmentTarget {
     /// A local or global.
     Name(String),
     /// A property of a vertex.
@@ -235,7 +235,7 @@ pub enum StatementKind {
         /// The local.
         name: String,
         /// What is updated.
-        target: Target,
+        target: AssignmentTarget,
         /// How.
         reduction: Reduction,
         /// By what.
@@ -244,7 +244,7 @@ pub enum StatementKind {
     /// `target = value;`
     Assign {
         /// What changes.
-        target: Target,
+        target: AssignmentTarget,
         /// Its new value.
         value: Expression,
     },
@@ -253,7 +253,7 @@ pub enum StatementKind {
         /// With whom at once.
         mode: UpdateMode,
         /// What changes.
-        target: Target,
+        target: AssignmentTarget,
         /// How.
         reduction: Reduction,
         /// By what.
@@ -513,7 +513,7 @@ impl Statement {
 
     /// What it assigns or updates.
     #[must_use]
-    pub fn target(&self) -> Option<&Target> {
+    pub fn target(&self) -> Option<&AssignmentTarget> {
         match &self.kind {
             StatementKind::Fetch { target, .. }
             | StatementKind::Assign { target, .. }

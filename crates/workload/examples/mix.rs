@@ -5,7 +5,9 @@
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_types::Nanos;
-use terrace_workload::{conduct, Algorithm, Conduct, Heap, ThreadStep, WordMemory, WorkloadSpec};
+use terrace_workload::{
+    conduct, Algorithm, Heap, ThreadStep, WordMemory, WorkloadRunner, WorkloadSpec,
+};
 
 struct Counting {
     heap: Heap,
@@ -26,7 +28,7 @@ impl WordMemory for Counting {
 
 struct Mix;
 
-impl Conduct for Mix {
+impl WorkloadRunner for Mix {
     type Out = String;
 
     fn conduct<A: Algorithm>(self, mut algorithm: A, spec: &WorkloadSpec) -> String {

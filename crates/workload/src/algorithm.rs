@@ -27,7 +27,7 @@ pub struct WorkloadResult {
 /// A result that is wrong: memory was damaged or the algorithm is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("wrong result in {workload}: {what}; the data was damaged while it ran")]
-pub struct Wrong {
+pub struct WrongResult {
     /// Name of the workload.
     pub workload: &'static str,
     /// What is wrong.
@@ -55,10 +55,10 @@ pub trait Algorithm: Sync {
     /// Checks the results after all threads are done.
     ///
     /// # Errors
-    /// [`Wrong`] when the results are not what the seed must give.
+    /// [`WrongResult`] when the results are not what the seed must give.
     fn finish<M: WordMemory + ?Sized>(
         &self,
         memory: &M,
         threads: &[Self::Thread],
-    ) -> Result<WorkloadResult, Wrong>;
+    ) -> Result<WorkloadResult, WrongResult>;
 }

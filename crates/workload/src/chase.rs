@@ -1,6 +1,6 @@
 //! `chase`: each load gives the place of the next, over all cache lines in one random cycle.
 
-use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 use crate::memory::{WordMemory, LINE_WORDS};
 use crate::random::{mix, Lcg};
 use crate::spec::WorkloadSpec;
@@ -100,8 +100,8 @@ impl Algorithm for Chase {
         &self,
         memory: &M,
         threads: &[ChaseThread],
-    ) -> Result<WorkloadResult, Wrong> {
-        let wrong = |what: String| Wrong { workload: "chase", what };
+    ) -> Result<WorkloadResult, WrongResult> {
+        let wrong = |what: String| WrongResult { workload: "chase", what };
         let mut order = vec![0u64; self.lines];
         let mut at = 0usize;
         for step in 0..self.lines as u64 {

@@ -1,6 +1,6 @@
 //! Runs a workload: on threads and real pages, or one thread after another on any memory.
 
-use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 use crate::arena::{AlignedMapping, AlignedMappingError};
 use crate::chase::Chase;
 use crate::graph::GraphBfs;
@@ -10,7 +10,7 @@ use crate::pagerank::PageRank;
 use crate::scan::Scan;
 use crate::shift::Shift;
 use crate::skew::Skew;
-use crate::spec::{Name, WorkloadSpec};
+use crate::spec::{WorkloadName, WorkloadSpec};
 use crate::stream::Stream;
 use crate::team::Team;
 use std::sync::Barrier;
@@ -25,7 +25,7 @@ pub enum WorkloadError {
     Arena(#[from] AlignedMappingError),
     /// The results are wrong.
     #[error(transparent)]
-    Wrong(#[from] Wrong),
+    Wrong(#[from] WrongResult),
     /// Whoever wanted to be told of the marks cannot be reached.
     #[error("cannot {what} {path}: {source}; unset it or make the file")]
     Mark {
@@ -39,7 +39,7 @@ pub enum WorkloadError {
 }
 
 /// Called at the two ends of the measured phase, while all threads wait.
-pub trait Phase {
+pub trait PhaseHooks {
     /// The phase begins now; what this does is part of it.
     ///
     /// # Errors
@@ -62,17 +62,17 @@ pub struct Timing {
 macro_rules! with_algorithm {
     ($spec:expr, $algorithm:ident => $run:expr) => {
         with_algorithm!(@each $spec, $algorithm => $run;
-            Name::Skew | Name::Fits | Name::Rwsplit => Skew::new($spec);
-            Name::Shift => Shift::new($spec);
-            Name::Scan => Scan::new($spec);
-            Name::GraphBfs => GraphBfs::new($spec);
-            Name::Stream => Stream::new($spec);
-            Name::Chase => Chase::new($spec);
-            Name::GraphPagerank => Team::of(PageRank::new($spec), $spec);
-            Name::NpbBt => Team::of(Bt::new($spec), $spec);
-            Name::NpbFt => Team::of(Ft::new($spec), $spec);
-            Name::NpbMg => Team::of(Mg::new($spec), $spec);
-            Name::NpbCg => Team::of(Cg::new($spec), $spec);
+            WorkloadName::Skew | WorkloadName::Fits | WorkloadName::Rwsplit => Skew::new($spec);
+            WorkloadName::Shift => Shift::new($spec);
+            WorkloadName::Scan => Scan::new($spec);
+            WorkloadName::GraphBfs => GraphBfs::new($spec);
+            WorkloadName::Stream => Stream::new($spec);
+            WorkloadName::Chase => Chase::new($spec);
+            WorkloadName::GraphPagerank => Team::new(PageRank::new($spec), $spec);
+            WorkloadName::NpbBt => Team::new(Bt::new($spec), $spec);
+            WorkloadName::NpbFt => Team::new(Ft::new($spec), $spec);
+            WorkloadName::NpbMg => Team::new(Mg::new($spec), $spec);
+            WorkloadName::NpbCg => Team::new(Cg::new($spec), $spec);
         )
     };
     (@each $spec:expr, $algorithm:ident => $run:expr; $($name:pat => $new:expr;)*) => {
@@ -86,7 +86,7 @@ macro_rules! with_algorithm {
 }
 
 /// Something that wants to run a workload in its own way: a simulator, say.
-pub trait Conduct {
+pub trait WorkloadRunner {
     /// What comes of it.
     type Out;
     /// Runs the algorithm of `spec`.
@@ -94,7 +94,7 @@ pub trait Conduct {
 }
 
 /// Hands the algorithm of the name that `spec` has to `conductor`.
-pub fn conduct<C: Conduct>(spec: &WorkloadSpec, conductor: C) -> C::Out {
+pub fn conduct<C: WorkloadRunner>(spec: &WorkloadSpec, conductor: C) -> C::Out {
     with_algorithm!(spec, algorithm => conductor.conduct(algorithm, spec))
 }
 
@@ -104,7 +104,7 @@ pub fn conduct<C: Conduct>(spec: &WorkloadSpec, conductor: C) -> C::Out {
 /// [`WorkloadError`] without memory, when results are wrong, or when `phase` says so.
 pub fn run_threads(
     spec: &WorkloadSpec,
-    phase: &mut dyn Phase,
+    phase: &mut dyn PhaseHooks,
 ) -> Result<(WorkloadResult, Timing), WorkloadError> {
     with_algorithm!(spec, algorithm => threads(algorithm, spec, phase))
 }
@@ -113,18 +113,18 @@ pub fn run_threads(
 /// order of accesses. Time stands still but for one microsecond a step.
 ///
 /// # Errors
-/// [`Wrong`] when results are wrong.
+/// [`WrongResult`] when results are wrong.
 pub fn run_serially<M: WordMemory>(
     spec: &WorkloadSpec,
     memory: impl FnOnce(usize) -> M,
-) -> Result<WorkloadResult, Wrong> {
+) -> Result<WorkloadResult, WrongResult> {
     with_algorithm!(spec, algorithm => serially(algorithm, spec, memory))
 }
 
 fn threads<A: Algorithm>(
     mut algorithm: A,
     spec: &WorkloadSpec,
-    phase: &mut dyn Phase,
+    phase: &mut dyn PhaseHooks,
 ) -> Result<(WorkloadResult, Timing), WorkloadError> {
     let arena = AlignedMapping::new(algorithm.words(), spec.pages)?;
     let memory = arena.words();
@@ -170,7 +170,7 @@ fn serially<A: Algorithm, M: WordMemory>(
     mut algorithm: A,
     spec: &WorkloadSpec,
     memory: impl FnOnce(usize) -> M,
-) -> Result<WorkloadResult, Wrong> {
+) -> Result<WorkloadResult, WrongResult> {
     let memory = memory(algorithm.words());
     algorithm.prepare(&memory);
     let states = take_turns(&algorithm, spec.threads, &memory);

@@ -6,7 +6,7 @@
 //! words: | offsets, n + 1 | neighbours, 2 m | levels, n | found, 2 x threads |
 //! ```
 
-use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 use crate::kronecker::Kronecker;
 use crate::memory::WordMemory;
 use crate::random::{mix, Lcg};
@@ -209,8 +209,8 @@ impl Algorithm for GraphBfs {
         &self,
         memory: &M,
         threads: &[GraphThread],
-    ) -> Result<WorkloadResult, Wrong> {
-        let wrong = |what: String| Wrong { workload: "graph-bfs", what };
+    ) -> Result<WorkloadResult, WrongResult> {
+        let wrong = |what: String| WrongResult { workload: "graph-bfs", what };
         let round = threads.iter().map(|t| t.round).max().unwrap_or(1).saturating_sub(1);
         let level = |vertex: usize| {
             let word = memory.load(self.levels + vertex);

@@ -20,11 +20,11 @@ mod chase;
 mod drive;
 mod graph;
 mod kronecker;
-mod marks;
 mod memory;
 mod npb;
 mod pagerank;
 mod random;
+mod roi;
 mod scan;
 mod scatter;
 mod shift;
@@ -33,11 +33,14 @@ mod spec;
 mod stream;
 mod team;
 
-pub use algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+pub use algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 pub use arena::{base_pages_only, AlignedMapping, AlignedMappingError, DataPageSize};
-pub use drive::{conduct, run_serially, run_threads, Conduct, Phase, Timing, WorkloadError};
-pub use marks::{mark, Mark};
+pub use drive::{
+    conduct, run_serially, run_threads, PhaseHooks, Timing, WorkloadError, WorkloadRunner,
+};
 pub use memory::{Heap, WordMemory};
+pub use roi::{mark, RoiMarker};
 pub use spec::{
-    DataSize, Hot, HotLayout, Name, WorkloadParameter, WorkloadSpec, WorkloadSpecError,
+    DataSize, HotAccess, HotLayout, WorkloadName, WorkloadParameter, WorkloadSpec,
+    WorkloadSpecError,
 };

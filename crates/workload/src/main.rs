@@ -10,7 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::process::ExitCode;
 use terrace_workload::{
-    base_pages_only, mark, run_threads, DataPageSize, Mark, Phase, Timing, WorkloadError,
+    base_pages_only, mark, run_threads, DataPageSize, PhaseHooks, RoiMarker, Timing, WorkloadError,
     WorkloadResult, WorkloadSpec,
 };
 
@@ -87,9 +87,9 @@ struct Ends {
     reply: Option<String>,
 }
 
-impl Phase for Ends {
+impl PhaseHooks for Ends {
     fn begin(&mut self) -> Result<(), WorkloadError> {
-        mark(Mark::Begin);
+        mark(RoiMarker::Begin);
         if let Some(path) = &self.fifo {
             let mut file = open("write to TERRACE_MARK_FIFO", path, |o| o.write(true))?;
             let line = format!("begin {}\n", std::process::id());
@@ -106,7 +106,7 @@ impl Phase for Ends {
     }
 
     fn end(&mut self) {
-        mark(Mark::End);
+        mark(RoiMarker::End);
     }
 }
 

@@ -7,11 +7,11 @@
 //! words: | offsets, n + 1 | neighbours, 2 m | ranks, n | shares, n |
 //! ```
 
-use crate::algorithm::Wrong;
+use crate::algorithm::WrongResult;
 use crate::kronecker::Kronecker;
 use crate::memory::WordMemory;
 use crate::spec::WorkloadSpec;
-use crate::team::{digest, get, set, Met, NumericalKernel};
+use crate::team::{digest, get, set, MeetingSums, NumericalKernel};
 
 /// Vertices a unit.
 const VERTICES: usize = 64;
@@ -128,7 +128,7 @@ impl NumericalKernel for PageRank {
         &self,
         own: &mut PageRankThread,
         stage: PageRankStage,
-        met: Met,
+        met: MeetingSums,
     ) -> Option<PageRankStage> {
         match stage {
             PageRankStage::Share => {
@@ -149,12 +149,12 @@ impl NumericalKernel for PageRank {
         &self,
         memory: &M,
         own: &PageRankThread,
-    ) -> Result<u64, Wrong> {
+    ) -> Result<u64, WrongResult> {
         let ranks: Vec<f64> =
             (0..self.graph.vertices()).map(|v| get(memory, self.ranks + v)).collect();
         let sum: f64 = ranks.iter().sum();
         if (sum - 1.0).abs() > 1e-9 || (own.sum - 1.0).abs() > 1e-9 {
-            return Err(Wrong {
+            return Err(WrongResult {
                 workload: "graph-pagerank",
                 what: format!("all ranks add up to {sum}"),
             });

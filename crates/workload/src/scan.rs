@@ -2,7 +2,7 @@
 //! cold data. Pages seen once by the pass are not worth promoting; a policy that takes them for
 //! hot loses.
 
-use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 use crate::memory::{WordMemory, PAGE_WORDS};
 use crate::random::{mix, HotColdChooser, Lcg};
 use crate::spec::WorkloadSpec;
@@ -129,7 +129,7 @@ impl Algorithm for Scan {
         &self,
         memory: &M,
         threads: &[ScanThread],
-    ) -> Result<WorkloadResult, Wrong> {
+    ) -> Result<WorkloadResult, WrongResult> {
         let (mut checksum, mut written) = (0u64, 0u64);
         for word in 0..self.hot_words {
             let count = memory.load(word).wrapping_sub(self.initial(word));
@@ -138,7 +138,7 @@ impl Algorithm for Scan {
         }
         let made = threads.iter().map(|t| t.hot).sum::<u64>();
         if written != made {
-            return Err(Wrong {
+            return Err(WrongResult {
                 workload: "scan",
                 what: format!("{written} increments found where {made} were made"),
             });

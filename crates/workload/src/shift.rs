@@ -4,11 +4,11 @@
 //! set is depends on time, and so on speed; the results must not. Therefore an access is drawn as
 //! an offset into whichever window is hot, and results are summed over all windows.
 
-use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 use crate::memory::{WordMemory, PAGE_WORDS};
 use crate::random::{mix, HotColdChooser, Lcg};
 use crate::scatter::Scatter;
-use crate::spec::{Hot, HotLayout, WorkloadSpec};
+use crate::spec::{HotAccess, HotLayout, WorkloadSpec};
 use terrace_types::Nanos;
 
 const STEP: u64 = 8_192;
@@ -20,7 +20,7 @@ pub struct Shift {
     windows: usize,
     scatter: Scatter,
     layout: HotLayout,
-    hot: Hot,
+    hot: HotAccess,
     /// Words are dealt to the threads in turn, and one more in each round to nobody: cold reads
     /// go there, where nothing is written.
     lanes: u64,
@@ -166,16 +166,16 @@ impl Algorithm for Shift {
         }
         let (count, at) = (thread.left.min(STEP), self.hot_window(now));
         match (self.layout, self.hot) {
-            (HotLayout::Contiguous, Hot::Write) => {
+            (HotLayout::Contiguous, HotAccess::Write) => {
                 self.run::<false, true, M>(memory, thread, count, at)
             }
-            (HotLayout::Contiguous, Hot::Read) => {
+            (HotLayout::Contiguous, HotAccess::Read) => {
                 self.run::<false, false, M>(memory, thread, count, at)
             }
-            (HotLayout::Scattered, Hot::Write) => {
+            (HotLayout::Scattered, HotAccess::Write) => {
                 self.run::<true, true, M>(memory, thread, count, at)
             }
-            (HotLayout::Scattered, Hot::Read) => {
+            (HotLayout::Scattered, HotAccess::Read) => {
                 self.run::<true, false, M>(memory, thread, count, at)
             }
         }
@@ -192,7 +192,7 @@ impl Algorithm for Shift {
         &self,
         memory: &M,
         threads: &[ShiftThread],
-    ) -> Result<WorkloadResult, Wrong> {
+    ) -> Result<WorkloadResult, WrongResult> {
         let (mut checksum, mut written) = (0u64, 0u64);
         for offset in 0..self.window_words() {
             let initial = self.initial(offset);
@@ -204,9 +204,9 @@ impl Algorithm for Shift {
             checksum = checksum.wrapping_add(mix(count ^ (offset as u64) << 32));
         }
         let made = threads.iter().map(|t| t.hot).sum::<u64>();
-        let expected = if self.hot == Hot::Write { made } else { 0 };
+        let expected = if self.hot == HotAccess::Write { made } else { 0 };
         if written != expected {
-            return Err(Wrong {
+            return Err(WrongResult {
                 workload: "shift",
                 what: format!("{written} increments found where {expected} were made"),
             });

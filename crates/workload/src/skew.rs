@@ -4,11 +4,11 @@
 //! Every thread increments words of its own (word `threads * k + thread`), so the counts do not
 //! depend on how threads interleave.
 
-use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 use crate::memory::{WordMemory, PAGE_WORDS};
 use crate::random::{mix, HotColdChooser, Lcg};
 use crate::scatter::Scatter;
-use crate::spec::{Hot, HotLayout, WorkloadSpec};
+use crate::spec::{HotAccess, HotLayout, WorkloadSpec};
 use terrace_types::Nanos;
 
 /// Accesses between two looks at the time.
@@ -22,7 +22,7 @@ pub struct Skew {
     cold_pages: usize,
     scatter: Scatter,
     layout: HotLayout,
-    hot: Hot,
+    hot: HotAccess,
     threads: u64,
     choice: HotColdChooser,
     seed: u64,
@@ -160,14 +160,18 @@ impl Algorithm for Skew {
         }
         let count = thread.left.min(STEP);
         match (self.layout, self.hot) {
-            (HotLayout::Contiguous, Hot::Write) => {
+            (HotLayout::Contiguous, HotAccess::Write) => {
                 self.run::<false, true, M>(memory, thread, count)
             }
-            (HotLayout::Contiguous, Hot::Read) => {
+            (HotLayout::Contiguous, HotAccess::Read) => {
                 self.run::<false, false, M>(memory, thread, count)
             }
-            (HotLayout::Scattered, Hot::Write) => self.run::<true, true, M>(memory, thread, count),
-            (HotLayout::Scattered, Hot::Read) => self.run::<true, false, M>(memory, thread, count),
+            (HotLayout::Scattered, HotAccess::Write) => {
+                self.run::<true, true, M>(memory, thread, count)
+            }
+            (HotLayout::Scattered, HotAccess::Read) => {
+                self.run::<true, false, M>(memory, thread, count)
+            }
         }
         thread.left -= count;
         thread.done += count;
@@ -182,7 +186,7 @@ impl Algorithm for Skew {
         &self,
         memory: &M,
         threads: &[SkewThread],
-    ) -> Result<WorkloadResult, Wrong> {
+    ) -> Result<WorkloadResult, WrongResult> {
         let mut checksum = 0u64;
         let mut written = 0u64;
         for page in 0..self.hot_pages {
@@ -195,9 +199,9 @@ impl Algorithm for Skew {
             }
         }
         let made = threads.iter().map(|t| t.hot).sum::<u64>();
-        let expected = if self.hot == Hot::Write { made } else { 0 };
+        let expected = if self.hot == HotAccess::Write { made } else { 0 };
         if written != expected {
-            return Err(Wrong {
+            return Err(WrongResult {
                 workload: self.name,
                 what: format!("{written} increments found where {expected} were made"),
             });

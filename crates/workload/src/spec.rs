@@ -8,7 +8,7 @@ use crate::arena::DataPageSize;
 
 /// The workloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Name {
+pub enum WorkloadName {
     /// Cold data touched first fills the fast tier; a small hot set lands on the slow one.
     Skew,
     /// As `skew`, but the hot set moves every few seconds.
@@ -37,7 +37,7 @@ pub enum Name {
     NpbCg,
 }
 
-impl Name {
+impl WorkloadName {
     /// All of them, in the order that help lists them.
     pub const ALL: [Self; 13] = [
         Self::Skew,
@@ -113,7 +113,7 @@ impl Name {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for WorkloadName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -131,7 +131,7 @@ pub enum HotLayout {
 
 /// What is done to hot data; cold data is always read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Hot {
+pub enum HotAccess {
     /// A word is incremented: a load and a store.
     #[default]
     Write,
@@ -163,7 +163,7 @@ impl DataSize {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadSpec {
     /// Which.
-    pub name: Name,
+    pub name: WorkloadName,
     /// Threads of the measured phase.
     pub threads: u32,
     /// Seed of all its random choices.
@@ -179,7 +179,7 @@ pub struct WorkloadSpec {
     /// Where hot pages lie.
     pub layout: HotLayout,
     /// What is done to hot data.
-    pub hot: Hot,
+    pub hot: HotAccess,
     /// Pages asked of the kernel.
     pub pages: DataPageSize,
     /// Accesses of the measured phase, all threads together.
@@ -264,14 +264,14 @@ fn keys() -> String {
 }
 
 fn names() -> String {
-    Name::ALL.map(Name::as_str).join(", ")
+    WorkloadName::ALL.map(WorkloadName::as_str).join(", ")
 }
 
 impl WorkloadSpec {
     /// The workload with its default parameters, for a fast tier with 134 MiB free (what a guest
     /// of the lab has left of its 192 MiB node).
     #[must_use]
-    pub const fn new(name: Name) -> Self {
+    pub const fn new(name: WorkloadName) -> Self {
         let (size, hot_size) = name.default_sizes();
         Self {
             name,
@@ -280,11 +280,11 @@ impl WorkloadSpec {
             fast: Bytes::mib(134),
             size: DataSize::Share(size),
             hot_size: DataSize::Share(hot_size),
-            hot_share: if matches!(name, Name::Rwsplit) { 500_000 } else { 800_000 },
+            hot_share: if matches!(name, WorkloadName::Rwsplit) { 500_000 } else { 800_000 },
             layout: HotLayout::Contiguous,
-            hot: Hot::Write,
+            hot: HotAccess::Write,
             pages: DataPageSize::Base,
-            accesses: if matches!(name, Name::Stream) { 512_000_000 } else { 128_000_000 },
+            accesses: if matches!(name, WorkloadName::Stream) { 512_000_000 } else { 128_000_000 },
             seconds: None,
             class_s: false,
             phase: Nanos::secs(2),
@@ -298,7 +298,7 @@ impl WorkloadSpec {
     pub fn parse(text: &str) -> Result<Self, WorkloadSpecError> {
         let mut parts = text.split(',').map(str::trim);
         let name = parts.next().unwrap_or_default();
-        let name = Name::ALL
+        let name = WorkloadName::ALL
             .into_iter()
             .find(|n| n.as_str() == name)
             .ok_or_else(|| WorkloadSpecError::UnknownName(name.to_owned()))?;
@@ -345,8 +345,8 @@ impl WorkloadSpec {
             }
             "hot" => {
                 self.hot = match value {
-                    "write" => Hot::Write,
-                    "read" => Hot::Read,
+                    "write" => HotAccess::Write,
+                    "read" => HotAccess::Read,
                     _ => return Err(bad("hot", value, "give write or read")),
                 };
             }
@@ -535,7 +535,7 @@ mod tests {
         assert_eq!(spec.hot_size.bytes(Bytes(3_000_000)).0, 999_999);
         assert_eq!(
             (spec.hot_share, spec.layout, spec.hot),
-            (800_000, HotLayout::Contiguous, Hot::Write)
+            (800_000, HotLayout::Contiguous, HotAccess::Write)
         );
         assert_eq!(spec.pages, DataPageSize::Base);
     }
@@ -553,7 +553,7 @@ mod tests {
         assert_eq!((spec.hot_share, spec.accesses), (750_000, 32_000_000));
         assert_eq!(
             (spec.layout, spec.hot, spec.pages),
-            (HotLayout::Scattered, Hot::Read, DataPageSize::Huge)
+            (HotLayout::Scattered, HotAccess::Read, DataPageSize::Huge)
         );
         assert_eq!((spec.seconds, spec.phase), (Some(Nanos::millis(500)), Nanos::millis(2_500)));
     }
@@ -594,10 +594,10 @@ mod tests {
                 threads, seed, fast: Bytes(fast), size: DataSize::Share(size),
                 hot_size: DataSize::Exact(Bytes(exact)), hot_share,
                 layout: if flags & 1 == 0 { HotLayout::Contiguous } else { HotLayout::Scattered },
-                hot: if flags & 2 == 0 { Hot::Write } else { Hot::Read },
+                hot: if flags & 2 == 0 { HotAccess::Write } else { HotAccess::Read },
                 pages: if flags & 4 == 0 { DataPageSize::Base } else { DataPageSize::Huge },
                 accesses, class_s: flags & 8 != 0, seconds: (flags & 7 == 7).then_some(Nanos(time)), phase: Nanos(time),
-                ..WorkloadSpec::new(Name::ALL[name])
+                ..WorkloadSpec::new(WorkloadName::ALL[name])
             };
             prop_assert_eq!(WorkloadSpec::parse(&spec.to_string()), Ok(spec));
         }

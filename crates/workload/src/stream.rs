@@ -1,6 +1,6 @@
 //! `stream`: the triad `a = b + s c` on words, over and over; all data alike, no hot set.
 
-use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 use crate::memory::{WordMemory, LINE_WORDS};
 use crate::random::mix;
 use crate::spec::WorkloadSpec;
@@ -117,7 +117,7 @@ impl Algorithm for Stream {
         &self,
         memory: &M,
         threads: &[StreamThread],
-    ) -> Result<WorkloadResult, Wrong> {
+    ) -> Result<WorkloadResult, WrongResult> {
         let (mut checksum, mut accesses) = (0u64, 0u64);
         for thread in threads {
             accesses += 3 * thread.pass * (thread.end - thread.first) as u64;
@@ -125,7 +125,7 @@ impl Algorithm for Stream {
             for i in thread.first..thread.end {
                 let value = memory.load(i);
                 if value != self.b(i).wrapping_add(Self::c(i).wrapping_mul(factor)) {
-                    return Err(Wrong {
+                    return Err(WrongResult {
                         workload: "stream",
                         what: format!("element {i} is {value}"),
                     });

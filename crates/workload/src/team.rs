@@ -7,7 +7,7 @@
 //! words: | the kernel's own | two sums a thread and whether time is over, twice: one set a stage, in turn |
 //! ```
 
-use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, Wrong};
+use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 use crate::memory::WordMemory;
 use crate::random::mix;
 use crate::spec::WorkloadSpec;
@@ -20,7 +20,7 @@ const LEFT: usize = 3;
 
 /// What all threads know after a meeting.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Met {
+pub struct MeetingSums {
     /// The two sums, over all threads.
     pub sums: [f64; 2],
     /// The time limit has passed.
@@ -52,12 +52,21 @@ pub trait NumericalKernel: Sync {
         sums: &mut [f64; 2],
     ) -> u64;
     /// After the stage, on every thread alike: the next stage, `None` at the end.
-    fn next(&self, own: &mut Self::Own, stage: Self::Stage, met: Met) -> Option<Self::Stage>;
+    fn next(
+        &self,
+        own: &mut Self::Own,
+        stage: Self::Stage,
+        met: MeetingSums,
+    ) -> Option<Self::Stage>;
     /// Checks the results; the digest of them.
     ///
     /// # Errors
-    /// [`Wrong`].
-    fn finish<M: WordMemory + ?Sized>(&self, memory: &M, own: &Self::Own) -> Result<u64, Wrong>;
+    /// [`WrongResult`].
+    fn finish<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        own: &Self::Own,
+    ) -> Result<u64, WrongResult>;
 }
 
 /// A kernel on several threads.
@@ -70,7 +79,7 @@ pub struct Team<K> {
 
 /// One of them.
 #[derive(Debug)]
-pub struct Member<S, O> {
+pub struct TeamMember<S, O> {
     index: usize,
     stage: S,
     turn: usize,
@@ -84,7 +93,7 @@ pub struct Member<S, O> {
 
 impl<K: NumericalKernel> Team<K> {
     /// `kernel` as `spec` has it run.
-    pub fn of(kernel: K, spec: &WorkloadSpec) -> Self {
+    pub fn new(kernel: K, spec: &WorkloadSpec) -> Self {
         Self { kernel, threads: spec.threads as usize, seconds: spec.seconds }
     }
 
@@ -93,7 +102,7 @@ impl<K: NumericalKernel> Team<K> {
         self.kernel.words() + (turn % 2 * self.threads + thread) * LEFT
     }
 
-    fn met<M: WordMemory + ?Sized>(&self, memory: &M, turn: usize) -> Met {
+    fn met<M: WordMemory + ?Sized>(&self, memory: &M, turn: usize) -> MeetingSums {
         let mut sums = [0.0; 2];
         for thread in 0..self.threads {
             let left = self.left(turn, thread);
@@ -101,12 +110,12 @@ impl<K: NumericalKernel> Team<K> {
             sums[1] += get(memory, left + 1);
         }
         // The first thread's clock decides for all.
-        Met { sums, over: memory.load(self.left(turn, 0) + 2) != 0 }
+        MeetingSums { sums, over: memory.load(self.left(turn, 0) + 2) != 0 }
     }
 }
 
 impl<K: NumericalKernel> Algorithm for Team<K> {
-    type Thread = Member<K::Stage, K::Own>;
+    type Thread = TeamMember<K::Stage, K::Own>;
 
     fn words(&self) -> usize {
         self.kernel.words() + 2 * LEFT * self.threads
@@ -121,7 +130,7 @@ impl<K: NumericalKernel> Algorithm for Team<K> {
 
     fn thread(&self, index: u32) -> Self::Thread {
         let (stage, own) = self.kernel.begin();
-        Member {
+        TeamMember {
             index: index as usize,
             stage,
             turn: 0,
@@ -172,7 +181,7 @@ impl<K: NumericalKernel> Algorithm for Team<K> {
         &self,
         memory: &M,
         threads: &[Self::Thread],
-    ) -> Result<WorkloadResult, Wrong> {
+    ) -> Result<WorkloadResult, WrongResult> {
         let accesses = threads.iter().map(|t| t.done).sum();
         let checksum = match threads.first() {
             Some(first) => self.kernel.finish(memory, &first.own)?,

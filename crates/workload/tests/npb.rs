@@ -2,7 +2,9 @@
 //! which `finish` of each compares with; and that sizes come near what is asked for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use terrace_workload::{conduct, run_serially, Algorithm, Conduct, Heap, WordMemory, WorkloadSpec};
+use terrace_workload::{
+    conduct, run_serially, Algorithm, Heap, WordMemory, WorkloadRunner, WorkloadSpec,
+};
 
 #[test]
 fn class_s_gives_the_published_values() {
@@ -35,7 +37,7 @@ impl WordMemory for Told {
 /// Bytes that the program has once its data is made.
 struct Size;
 
-impl Conduct for Size {
+impl WorkloadRunner for Size {
     type Out = u64;
     fn conduct<A: Algorithm>(self, mut algorithm: A, _: &WorkloadSpec) -> u64 {
         let words = algorithm.words();

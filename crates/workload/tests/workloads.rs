@@ -2,31 +2,34 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_workload::{
-    run_serially, run_threads, Heap, Name, Phase, WordMemory, WorkloadError, WorkloadSpec,
+    run_serially, run_threads, Heap, PhaseHooks, WordMemory, WorkloadError, WorkloadName,
+    WorkloadSpec,
 };
 
 struct Silent;
 
-impl Phase for Silent {
+impl PhaseHooks for Silent {
     fn begin(&mut self) -> Result<(), WorkloadError> {
         Ok(())
     }
     fn end(&mut self) {}
 }
 
-fn small(name: Name, more: &str) -> WorkloadSpec {
+fn small(name: WorkloadName, more: &str) -> WorkloadSpec {
     WorkloadSpec::parse(&format!("{name},fast=2MiB,accesses=300k{more}"))
         .expect("a valid specification")
 }
 
 #[test]
 fn threads_and_turns_give_the_same_result() {
-    for name in Name::ALL {
+    for name in WorkloadName::ALL {
         for more in
             ["", ",hot=read", ",layout=scattered", ",layout=scattered,hot=read", ",threads=5"]
         {
             // PageRank and the kernels after it know no hot set.
-            if name >= Name::GraphPagerank && (more.contains("hot") || more.contains("layout")) {
+            if name >= WorkloadName::GraphPagerank
+                && (more.contains("hot") || more.contains("layout"))
+            {
                 continue;
             }
             let spec = small(name, more);
@@ -42,7 +45,7 @@ fn threads_and_turns_give_the_same_result() {
 #[test]
 fn another_seed_gives_another_result() {
     // Nothing in BT's specification is drawn.
-    for name in Name::ALL.into_iter().filter(|name| *name != Name::NpbBt) {
+    for name in WorkloadName::ALL.into_iter().filter(|name| *name != WorkloadName::NpbBt) {
         let checksum = |seed| {
             let spec = WorkloadSpec { seed, ..small(name, "") };
             run_serially(&spec, Heap::new).expect("verified").checksum
@@ -55,7 +58,7 @@ fn another_seed_gives_another_result() {
 /// only, and then write the new digests here.
 #[test]
 fn results_are_those_recorded() {
-    let got: Vec<String> = Name::ALL
+    let got: Vec<String> = WorkloadName::ALL
         .iter()
         .map(|name| {
             let outcome = run_serially(&small(*name, ",seed=7"), Heap::new).expect("verified");
@@ -67,7 +70,7 @@ fn results_are_those_recorded() {
 
 #[test]
 fn a_time_limit_ends_every_workload() {
-    for name in Name::ALL {
+    for name in WorkloadName::ALL {
         let spec = small(name, ",seconds=0.02");
         let (_, timing) = run_threads(&spec, &mut Silent).expect("verified");
         assert!(timing.phase.as_secs_f64() < 5.0, "{name} took {}", timing.phase);

@@ -116,7 +116,7 @@ impl Arguments {
             memory_mode: self.memory_mode,
             outstanding: self.outstanding,
         };
-        ModelParams::of(machine, options).map_err(|e| e.to_string())
+        ModelParams::from_machine(machine, options).map_err(|e| e.to_string())
     }
 }
 

@@ -13,10 +13,10 @@ mod record;
 mod translations;
 
 use arguments::Arguments;
-use decode::{kind, Kind};
-use placed::Placed;
-use profile::Profile;
-use record::Recorder;
+use decode::{kind, InstructionKind};
+use placed::PluginPlacement;
+use profile::AccessProfile;
+use record::SpanRecorder;
 use std::ffi::{c_char, CStr};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use terrace_model::{MemoryAccess, MemorySystem, LINE, PS};
@@ -48,24 +48,25 @@ unsafe fn lab_host_value(_info: u32, _value: *mut u64) -> bool {
 }
 
 /// Everything behind the plugin's one pointer.
-pub struct Lab {
+pub struct PluginState {
     engine: MemorySystem,
     translations: Vec<Translations>,
     next_flush: Vec<u64>,
     flush_every: u64,
-    recorder: Recorder,
-    profile: Profile,
-    placed: Option<Placed>,
+    recorder: SpanRecorder,
+    profile: AccessProfile,
+    placed: Option<PluginPlacement>,
     arguments: Arguments,
 }
 
-impl Lab {
+impl PluginState {
     fn new(texts: &[String], vcpus: u32) -> Result<Self, String> {
         let (machine, arguments) = Arguments::parse(texts)?.with_machine()?;
         let params = arguments.params(&machine, vcpus)?;
         let flush_every = if arguments.count_only { 0 } else { params.tlb_flush };
         let nodes = params.sizes.len();
-        let placed = arguments.placed.as_ref().map(|path| Placed::read(path, nodes)).transpose()?;
+        let placed =
+            arguments.placed.as_ref().map(|path| PluginPlacement::read(path, nodes)).transpose()?;
         let engine = MemorySystem::new(params, arguments.quantum_us * 1000 * PS)
             .map_err(|e| e.to_string())?;
         Ok(Self {
@@ -73,8 +74,8 @@ impl Lab {
             translations: (0..vcpus).map(|_| Translations::new()).collect(),
             next_flush: vec![flush_every; vcpus as usize],
             flush_every,
-            recorder: Recorder::new(arguments.stats.clone()),
-            profile: Profile::new(
+            recorder: SpanRecorder::new(arguments.stats.clone()),
+            profile: AccessProfile::new(
                 arguments.profile.clone(),
                 arguments.profile_window_ms,
                 arguments.profile_all,
@@ -185,12 +186,12 @@ pub unsafe extern "C" fn lab_new(
     vcpus: u32,
     error: *mut c_char,
     room: usize,
-) -> *mut Lab {
+) -> *mut PluginState {
     let texts: Vec<String> = (0..argc)
         // SAFETY: the caller passes `argc` valid C strings.
         .map(|i| unsafe { CStr::from_ptr(*argv.add(i)) }.to_string_lossy().into_owned())
         .collect();
-    let made = catch_unwind(|| Lab::new(&texts, vcpus))
+    let made = catch_unwind(|| PluginState::new(&texts, vcpus))
         .unwrap_or_else(|_| Err("internal error while reading the arguments".into()));
     match made {
         Ok(lab) => Box::into_raw(Box::new(lab)),
@@ -215,7 +216,7 @@ pub unsafe extern "C" fn lab_new(
 /// `lab` must come from [`lab_new`]; the same holds for all functions below, none of which may run
 /// while another does.
 #[no_mangle]
-pub unsafe extern "C" fn lab_clock0_ns(lab: *const Lab) -> u64 {
+pub unsafe extern "C" fn lab_clock0_ns(lab: *const PluginState) -> u64 {
     // SAFETY: as the caller promises.
     unsafe { (*lab).arguments.clock0_ns }
 }
@@ -225,7 +226,7 @@ pub unsafe extern "C" fn lab_clock0_ns(lab: *const Lab) -> u64 {
 /// # Safety
 /// As [`lab_clock0_ns`].
 #[no_mangle]
-pub unsafe extern "C" fn lab_count_only(lab: *const Lab) -> bool {
+pub unsafe extern "C" fn lab_count_only(lab: *const PluginState) -> bool {
     // SAFETY: as the caller promises.
     unsafe { (*lab).arguments.count_only }
 }
@@ -239,10 +240,10 @@ pub unsafe extern "C" fn lab_count_only(lab: *const Lab) -> bool {
 pub unsafe extern "C" fn lab_kind(bytes: *const u8, length: usize) -> u32 {
     // SAFETY: as the caller promises.
     match kind(unsafe { std::slice::from_raw_parts(bytes, length) }) {
-        Kind::Plain => 0,
-        Kind::Mark(mark) => 1 << 8 | u32::from(mark),
-        Kind::ChangesTranslations => 1 << 9,
-        Kind::StoresPast => 1 << 10,
+        InstructionKind::Plain => 0,
+        InstructionKind::Mark(mark) => 1 << 8 | u32::from(mark),
+        InstructionKind::ChangesTranslations => 1 << 9,
+        InstructionKind::StoresPast => 1 << 10,
     }
 }
 
@@ -251,7 +252,7 @@ pub unsafe extern "C" fn lab_kind(bytes: *const u8, length: usize) -> u32 {
 /// # Safety
 /// As [`lab_clock0_ns`].
 #[no_mangle]
-pub unsafe extern "C" fn lab_block(lab: *mut Lab, vcpu: u32, instructions: u64) -> u32 {
+pub unsafe extern "C" fn lab_block(lab: *mut PluginState, vcpu: u32, instructions: u64) -> u32 {
     // SAFETY: as the caller promises.
     let lab = unsafe { &mut *lab };
     let vcpu = vcpu as usize;
@@ -274,7 +275,7 @@ pub unsafe extern "C" fn lab_block(lab: *mut Lab, vcpu: u32, instructions: u64) 
 /// # Safety
 /// As [`lab_clock0_ns`]; within the callback that was given `info`.
 #[no_mangle]
-pub unsafe extern "C" fn lab_load(lab: *mut Lab, vcpu: u32, address: u64, info: u32) {
+pub unsafe extern "C" fn lab_load(lab: *mut PluginState, vcpu: u32, address: u64, info: u32) {
     // SAFETY: as the caller promises.
     unsafe { &mut *lab }.access::<false>(vcpu as usize, address, info);
 }
@@ -284,7 +285,7 @@ pub unsafe extern "C" fn lab_load(lab: *mut Lab, vcpu: u32, address: u64, info: 
 /// # Safety
 /// As [`lab_load`].
 #[no_mangle]
-pub unsafe extern "C" fn lab_store(lab: *mut Lab, vcpu: u32, address: u64, info: u32) {
+pub unsafe extern "C" fn lab_store(lab: *mut PluginState, vcpu: u32, address: u64, info: u32) {
     // SAFETY: as the caller promises.
     unsafe { &mut *lab }.access::<true>(vcpu as usize, address, info);
 }
@@ -294,7 +295,7 @@ pub unsafe extern "C" fn lab_store(lab: *mut Lab, vcpu: u32, address: u64, info:
 /// # Safety
 /// As [`lab_load`].
 #[no_mangle]
-pub unsafe extern "C" fn lab_store_past(lab: *mut Lab, vcpu: u32, address: u64, info: u32) {
+pub unsafe extern "C" fn lab_store_past(lab: *mut PluginState, vcpu: u32, address: u64, info: u32) {
     // SAFETY: as the caller promises.
     unsafe { &mut *lab }.past(vcpu as usize, address, info);
 }
@@ -304,7 +305,7 @@ pub unsafe extern "C" fn lab_store_past(lab: *mut Lab, vcpu: u32, address: u64, 
 /// # Safety
 /// As [`lab_clock0_ns`].
 #[no_mangle]
-pub unsafe extern "C" fn lab_forget_translations(lab: *mut Lab, vcpu: u32) {
+pub unsafe extern "C" fn lab_forget_translations(lab: *mut PluginState, vcpu: u32) {
     // SAFETY: as the caller promises.
     unsafe { &mut *lab }.translations[vcpu as usize].forget();
 }
@@ -315,7 +316,7 @@ pub unsafe extern "C" fn lab_forget_translations(lab: *mut Lab, vcpu: u32) {
 /// # Safety
 /// As [`lab_clock0_ns`].
 #[no_mangle]
-pub unsafe extern "C" fn lab_advance(lab: *mut Lab, idle: u64) -> bool {
+pub unsafe extern "C" fn lab_advance(lab: *mut PluginState, idle: u64) -> bool {
     // SAFETY: as the caller promises.
     unsafe { &mut *lab }.engine.advance(|vcpu| idle >> vcpu & 1 == 1)
 }
@@ -325,7 +326,7 @@ pub unsafe extern "C" fn lab_advance(lab: *mut Lab, idle: u64) -> bool {
 /// # Safety
 /// As [`lab_clock0_ns`].
 #[no_mangle]
-pub unsafe extern "C" fn lab_restart(lab: *mut Lab) {
+pub unsafe extern "C" fn lab_restart(lab: *mut PluginState) {
     // SAFETY: as the caller promises.
     unsafe { &mut *lab }.engine.restart();
 }
@@ -335,7 +336,7 @@ pub unsafe extern "C" fn lab_restart(lab: *mut Lab) {
 /// # Safety
 /// As [`lab_clock0_ns`].
 #[no_mangle]
-pub unsafe extern "C" fn lab_time_ns(lab: *const Lab, vcpu: u32) -> u64 {
+pub unsafe extern "C" fn lab_time_ns(lab: *const PluginState, vcpu: u32) -> u64 {
     // SAFETY: as the caller promises.
     let lab = unsafe { &*lab };
     lab.engine.units[vcpu as usize].core.time.max(lab.engine.lockstep().start()) / PS
@@ -346,7 +347,7 @@ pub unsafe extern "C" fn lab_time_ns(lab: *const Lab, vcpu: u32) -> u64 {
 /// # Safety
 /// As [`lab_clock0_ns`].
 #[no_mangle]
-pub unsafe extern "C" fn lab_start_ns(lab: *const Lab) -> u64 {
+pub unsafe extern "C" fn lab_start_ns(lab: *const PluginState) -> u64 {
     // SAFETY: as the caller promises.
     unsafe { &*lab }.engine.lockstep().start() / PS
 }
@@ -356,7 +357,7 @@ pub unsafe extern "C" fn lab_start_ns(lab: *const Lab) -> u64 {
 /// # Safety
 /// As [`lab_clock0_ns`]; every vCPU is idle or stopped.
 #[no_mangle]
-pub unsafe extern "C" fn lab_furthest_ns(lab: *const Lab) -> u64 {
+pub unsafe extern "C" fn lab_furthest_ns(lab: *const PluginState) -> u64 {
     // SAFETY: as the caller promises.
     let engine = unsafe { &(*lab).engine };
     engine.units.iter().map(|u| u.core.time).fold(engine.lockstep().start(), u64::max) / PS
@@ -368,7 +369,7 @@ pub unsafe extern "C" fn lab_furthest_ns(lab: *const Lab) -> u64 {
 /// # Safety
 /// As [`lab_clock0_ns`].
 #[no_mangle]
-pub unsafe extern "C" fn lab_mark(lab: *mut Lab, mark: u32, now_ns: i64) {
+pub unsafe extern "C" fn lab_mark(lab: *mut PluginState, mark: u32, now_ns: i64) {
     // SAFETY: as the caller promises.
     let lab = unsafe { &mut *lab };
     let now = now_ns.max(0) as u64;
@@ -384,7 +385,7 @@ pub unsafe extern "C" fn lab_mark(lab: *mut Lab, mark: u32, now_ns: i64) {
 /// # Safety
 /// As [`lab_clock0_ns`].
 #[no_mangle]
-pub unsafe extern "C" fn lab_finish(lab: *mut Lab, now_ns: i64) {
+pub unsafe extern "C" fn lab_finish(lab: *mut PluginState, now_ns: i64) {
     // SAFETY: as the caller promises.
     let lab = unsafe { &mut *lab };
     report(catch_unwind(AssertUnwindSafe(|| lab.recorder.write(now_ns.max(0) as u64))));
@@ -403,7 +404,7 @@ mod tests {
     use super::*;
     use std::ffi::CString;
 
-    fn made(texts: &[&str]) -> Result<*mut Lab, String> {
+    fn made(texts: &[&str]) -> Result<*mut PluginState, String> {
         let texts: Vec<CString> = texts.iter().map(|t| CString::new(*t).unwrap()).collect();
         let pointers: Vec<*const c_char> = texts.iter().map(|t| t.as_ptr()).collect();
         let mut error = [0 as c_char; 200];

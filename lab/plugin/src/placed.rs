@@ -10,13 +10,13 @@ use std::path::Path;
 const USER_END: u64 = 1 << 47;
 
 /// The placement.
-pub struct Placed {
+pub struct PluginPlacement {
     fast_pages: HashSet<u64>,
     fast: usize,
     slow: usize,
 }
 
-impl Placed {
+impl PluginPlacement {
     /// Read the file; `nodes` is how many the machine has.
     pub fn read(path: &Path, nodes: usize) -> Result<Self, String> {
         let text = std::fs::read_to_string(path).map_err(|e| e.to_string());
@@ -50,12 +50,12 @@ mod tests {
 
     #[test]
     fn pages_of_programs_have_a_node_and_the_kernels_none() {
-        let placed = Placed::parse("0 1\n7f000\n", 2).unwrap();
+        let placed = PluginPlacement::parse("0 1\n7f000\n", 2).unwrap();
         assert_eq!(placed.node_of(0x7f00_0fff), Some(0));
         assert_eq!(placed.node_of(0x7f00_1000), Some(1));
         assert_eq!(placed.node_of(u64::MAX), None);
         for bad in ["", "0", "0 2\n", "x 1\n", "0 1\nzz\n"] {
-            assert!(Placed::parse(bad, 2).is_err(), "{bad:?}");
+            assert!(PluginPlacement::parse(bad, 2).is_err(), "{bad:?}");
         }
     }
 }

@@ -44,7 +44,7 @@ impl Hasher for PageHasher {
 type Pages = HashMap<u64, [u64; 2], BuildHasherDefault<PageHasher>>;
 
 /// The profile: one window after the other, of modelled time since the phase began.
-pub struct Profile {
+pub struct AccessProfile {
     path: Option<PathBuf>,
     window_ns: u64,
     every: bool,
@@ -58,7 +58,7 @@ pub struct Profile {
     text: String,
 }
 
-impl Profile {
+impl AccessProfile {
     /// A profile that goes to `path`, in windows of this length (zero: a single one), of every
     /// access or of misses.
     pub fn new(path: Option<PathBuf>, window_ms: u64, every: bool) -> Self {
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn windows_hold_what_fell_into_them() {
         let path = std::env::temp_dir().join(format!("terrace-profile-{}", std::process::id()));
-        let mut p = Profile::new(Some(path.clone()), 1, false);
+        let mut p = AccessProfile::new(Some(path.clone()), 1, false);
         p.note(0x5000, false, 1, Vec::new);
         assert_eq!(p.mark(1, vec![10, 100]), Ok(()));
         p.note(0x2000, false, 5, Vec::new);
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_job_is_profiled_where_it_has_no_phase() {
         let path = std::env::temp_dir().join(format!("terrace-profile2-{}", std::process::id()));
-        let mut p = Profile::new(Some(path.clone()), 0, false);
+        let mut p = AccessProfile::new(Some(path.clone()), 0, false);
         assert_eq!(p.mark(0x11, vec![]), Ok(()));
         p.note(0x5000, false, 1, Vec::new);
         assert_eq!(p.mark(2, vec![]), Ok(()), "the end of a phase that did not begin");
@@ -193,8 +193,8 @@ mod tests {
     #[test]
     fn without_windows_there_are_only_pages() {
         let path = std::env::temp_dir().join(format!("terrace-profile1-{}", std::process::id()));
-        let mut p = Profile::new(Some(path.clone()), 0, true);
-        assert!(p.every() && !Profile::new(None, 0, true).every());
+        let mut p = AccessProfile::new(Some(path.clone()), 0, true);
+        assert!(p.every() && !AccessProfile::new(None, 0, true).every());
         assert_eq!(p.mark(1, vec![0]), Ok(()));
         p.note(0xabc_d000, false, 5, Vec::new);
         assert_eq!(p.mark(2, vec![64]), Ok(()));

@@ -11,12 +11,12 @@ struct Span {
 }
 
 /// Records spans, and writes the statistics file.
-pub struct Recorder {
+pub struct SpanRecorder {
     path: Option<PathBuf>,
     spans: Vec<Span>,
 }
 
-impl Recorder {
+impl SpanRecorder {
     /// A recorder that writes to `path`, if to anything.
     pub fn new(path: Option<PathBuf>) -> Self {
         Self { path, spans: Vec::new() }
@@ -105,8 +105,8 @@ mod tests {
         let options =
             ModelOptions { vcpus: 2, all_fast: false, memory_mode: false, outstanding: None };
         let mut engine =
-            MemorySystem::new(ModelParams::of(&machine, options).unwrap(), 1000).unwrap();
-        let mut r = Recorder::new(None);
+            MemorySystem::new(ModelParams::from_machine(&machine, options).unwrap(), 1000).unwrap();
+        let mut r = SpanRecorder::new(None);
         assert_eq!(r.mark(0x11, 5, &engine), Ok(()));
         assert_eq!(r.mark(1, 10, &engine), Ok(()));
         engine.units[1].core.execute(7);

@@ -4,6 +4,7 @@ mod edges;
 mod length;
 mod links;
 mod map;
+mod names;
 mod places;
 mod unfinished;
 mod unsafety;
@@ -35,7 +36,7 @@ impl Finding {
 pub type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// All rules by name.
-pub const ALL: [(&str, Rule); 7] = [
+pub const ALL: [(&str, Rule); 8] = [
     ("dependency law", edges::check),
     ("unsafe code", unsafety::check),
     ("file length", length::check),
@@ -43,6 +44,7 @@ pub const ALL: [(&str, Rule); 7] = [
     ("foreign places", places::check),
     ("unfinished code", unfinished::check),
     ("links", links::check),
+    ("names of types", names::check),
 ];
 
 /// Lines of a file with their numbers, from 1.

@@ -14,7 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/preload", &[]),
     ("crates/far-preload", &[]),
     ("crates/capi", &[]),
-    ("crates/workload", &["src/marks.rs", "src/arena.rs"]),
+    ("crates/workload", &["src/roi.rs", "src/arena.rs"]),
     ("lab/plugin", &[]),
     ("capture/translator", &[]),
     ("python", &["src/arena.rs", "src/stage.rs"]),
@@ -78,7 +78,7 @@ mod tests {
     fn unsafe_outside_its_module_is_found() {
         let found = told(&check(&Tree::with(&[
             ("crates/workload/Cargo.toml", ""),
-            ("crates/workload/src/marks.rs", "unsafe { mark() }"),
+            ("crates/workload/src/roi.rs", "unsafe { mark() }"),
             (
                 "crates/workload/src/skew.rs",
                 "// unsafe { in words }\nunsafe { slice.get_unchecked(0) }",

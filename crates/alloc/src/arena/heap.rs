@@ -165,11 +165,11 @@ pub(crate) struct Inner {
     /// Differs for all arenas that ever were; 0: there is none.
     pub(crate) generation: AtomicU64,
     pub(crate) lock: ForkSafeLock,
-    locked: UnsafeCell<Held>,
+    locked: UnsafeCell<LockedArena>,
 }
 
 /// What the arena's lock guards.
-pub(crate) struct Held {
+pub(crate) struct LockedArena {
     pub(crate) segments: *mut Segment,
     pub(crate) limit: usize,
     pub(crate) taken: usize,
@@ -208,7 +208,7 @@ pub(crate) fn ready() -> bool {
 
 impl Inner {
     /// The record with this number. [`ready`] came before, and `index` is below [`ARENAS_MOST`].
-    pub(crate) fn at(index: usize) -> &'static Inner {
+    pub(crate) fn by_index(index: usize) -> &'static Inner {
         debug_assert!(index < ARENAS_MOST);
         // SAFETY: the table has that many records, zero at first: generation 0, a free lock, null
         // pointers, all valid; it is never unmapped.
@@ -220,7 +220,7 @@ impl Inner {
     /// # Safety
     /// The caller holds the lock, and the reference ends before it gives it back.
     #[allow(clippy::mut_from_ref)]
-    pub(crate) unsafe fn held(&self) -> &mut Held {
+    pub(crate) unsafe fn held(&self) -> &mut LockedArena {
         // SAFETY: by the contract this is the only reference.
         unsafe { &mut *self.locked.get() }
     }
@@ -232,7 +232,7 @@ impl Inner {
         let held = unsafe { self.held() };
         let mut order = [0; SPILL_MOST];
         order[..classes.len()].copy_from_slice(classes);
-        *held = Held {
+        *held = LockedArena {
             segments: null_mut(),
             limit,
             taken: 0,
@@ -358,7 +358,7 @@ impl Inner {
     /// content. The lock is held.
     fn take_slices(
         &self,
-        held: &mut Held,
+        held: &mut LockedArena,
         slices: usize,
         align: usize,
     ) -> Result<(*mut Segment, usize, bool), ArenaAllocError> {
@@ -390,7 +390,7 @@ impl Inner {
     /// One more segment, of the first class with room for it.
     fn more(
         &self,
-        held: &mut Held,
+        held: &mut LockedArena,
         slices: usize,
         align: usize,
     ) -> Result<*mut Segment, ArenaAllocError> {
@@ -422,7 +422,7 @@ impl Inner {
     /// Gives slices back. The lock is held.
     fn give_slices(
         &self,
-        held: &mut Held,
+        held: &mut LockedArena,
         segment: *mut Segment,
         first: usize,
         slices: usize,
@@ -442,7 +442,7 @@ impl Inner {
 
     /// Gives the pages of free slices back to the kernel; how many slices had some. The lock is
     /// held.
-    pub(crate) fn purge(held: &mut Held) -> usize {
+    pub(crate) fn purge(held: &mut LockedArena) -> usize {
         let mut segment = held.segments;
         while !segment.is_null() {
             // SAFETY: segments in the list are this arena's, whose lock is held.
@@ -455,7 +455,7 @@ impl Inner {
     }
 
     /// Blocks on stacks of all caches, and their bytes. The lock is held.
-    pub(crate) fn on_stacks(held: &Held) -> (u64, u64) {
+    pub(crate) fn on_stacks(held: &LockedArena) -> (u64, u64) {
         let mut sums = (0, 0);
         let mut cache = held.caches;
         while !cache.is_null() {
@@ -486,7 +486,7 @@ impl Inner {
             return Err(ArenaAllocError::Reentered);
         }
         if cache.is_null() {
-            let _inside = Inside::new(thread);
+            let _inside = InsideAllocator::new(thread);
             cache = self.adopt(generation, thread.token)?;
             if !thread.enter(index, generation, cache) {
                 self.orphan(cache, generation);
@@ -514,9 +514,9 @@ fn spill(class: u16, slices: usize, wanted: usize) -> Option<usize> {
 }
 
 /// The calling thread is inside the allocator.
-struct Inside<'a>(&'a Thread);
+struct InsideAllocator<'a>(&'a Thread);
 
-impl<'a> Inside<'a> {
+impl<'a> InsideAllocator<'a> {
     fn new(thread: &'a Thread) -> Self {
         thread.busy.set(true);
         // A signal handler on this thread must see the mark before anything is changed.
@@ -525,7 +525,7 @@ impl<'a> Inside<'a> {
     }
 }
 
-impl Drop for Inside<'_> {
+impl Drop for InsideAllocator<'_> {
     fn drop(&mut self) {
         compiler_fence(SeqCst);
         self.0.busy.set(false);
@@ -533,9 +533,9 @@ impl Drop for Inside<'_> {
 }
 
 /// The calling thread is changing this cache of its own.
-struct Changing(*const Cache);
+struct ChangingCache(*const Cache);
 
-impl Changing {
+impl ChangingCache {
     /// # Safety
     /// The cache is alive as long as this is.
     #[inline(always)]
@@ -547,7 +547,7 @@ impl Changing {
     }
 }
 
-impl Drop for Changing {
+impl Drop for ChangingCache {
     #[inline(always)]
     fn drop(&mut self) {
         compiler_fence(SeqCst);

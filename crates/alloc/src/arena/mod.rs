@@ -53,7 +53,7 @@ mod thread;
 
 pub(crate) use bits::{find_run, mask};
 pub use error::{ArenaAllocError, ArenaError, FreeError, MoveError};
-pub use moving::{MoveProgress, MoveReport, Moving, Stayed, Strictness};
+pub use moving::{MoveProgress, MoveReport, Moving, StayReason, Strictness};
 pub use place::{Devices, KernelNodes, NodeOps};
 pub use space::{stand_on, ArenaBacking};
 pub use stats::{ArenaStats, Residency};
@@ -118,7 +118,7 @@ impl std::fmt::Debug for Arena {
 
 impl Arena {
     fn inner(self) -> &'static Inner {
-        Inner::at(heap::index_of(self.generation))
+        Inner::by_index(heap::index_of(self.generation))
     }
 
     /// Makes an arena. It takes no memory until something is allocated.
@@ -377,7 +377,7 @@ pub fn thread_default() -> Option<Arena> {
     if generation == 0 {
         return None;
     }
-    let inner = Inner::at(number as usize);
+    let inner = Inner::by_index(number as usize);
     (inner.generation.load(Acquire) == generation).then_some(Arena { generation })
 }
 

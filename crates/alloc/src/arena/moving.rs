@@ -39,7 +39,7 @@ pub enum Strictness {
 
 /// Why a page stayed behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stayed {
+pub enum StayReason {
     /// In use by the kernel at that moment, three times.
     Busy,
     /// The nodes have no room.
@@ -52,7 +52,7 @@ pub enum Stayed {
     Errno(i32),
 }
 
-impl fmt::Display for Stayed {
+impl fmt::Display for StayReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy => f.write_str("busy"),
@@ -77,7 +77,7 @@ pub struct MoveReport {
     /// Given back by the program while the move went on.
     pub gone: u64,
     /// Still elsewhere, by reason.
-    pub stayed: BTreeMap<Stayed, u64>,
+    pub stayed: BTreeMap<StayReason, u64>,
 }
 
 impl fmt::Display for MoveReport {
@@ -269,7 +269,7 @@ fn go(
         for part in batches(run, nodes.batch(CALL)) {
             let pages: Vec<Vpn> = (part.start.0..part.end.0).map(Vpn).collect();
             if shared.cancel.load(Relaxed) {
-                *report.stayed.entry(Stayed::Cancelled).or_default() += pages.len() as u64;
+                *report.stayed.entry(StayReason::Cancelled).or_default() += pages.len() as u64;
                 continue;
             }
             let keep = (strictness == Strictness::Strict).then_some(&mut undo);
@@ -310,7 +310,7 @@ fn bind(
     // SAFETY: the lock is held to the end of this function.
     let held = unsafe { arena.inner().held() };
     let mut done: Vec<(*mut space::Segment, u16)> = Vec::new();
-    let mut room = Room::new(devices, nodes);
+    let mut room = SpillRoom::new(devices, nodes);
     let mut segment = held.segments;
     while !segment.is_null() {
         // SAFETY: segments in the list are this arena's, and its lock is held.
@@ -343,13 +343,13 @@ fn bind(
 }
 
 /// Which device of a spill order a segment goes to.
-struct Room {
+struct SpillRoom {
     nodes: Vec<NodeId>,
     left: Option<Vec<u64>>,
     at: usize,
 }
 
-impl Room {
+impl SpillRoom {
     fn new(devices: &Devices, nodes: &dyn NodeOps) -> Self {
         let named = devices.nodes().to_vec();
         let left = matches!(devices, Devices::Spill(_))
@@ -417,7 +417,7 @@ fn batch(
             }
         }
     }
-    let mut why: BTreeMap<Vpn, Stayed> = BTreeMap::new();
+    let mut why: BTreeMap<Vpn, StayReason> = BTreeMap::new();
     for (at, target) in to.iter().enumerate() {
         let mine = |page: &Vpn| !interleave || page.0 as usize % to.len() == at;
         for _round in 0..ROUNDS {
@@ -444,7 +444,7 @@ fn batch(
                     }
                     PageStatus::Error(errno) => {
                         let reason = reason(*errno);
-                        again |= reason == Stayed::Busy;
+                        again |= reason == StayReason::Busy;
                         why.insert(*page, reason);
                     }
                     PageStatus::On(_) => _ = why.insert(*page, reason(call.errno)),
@@ -471,12 +471,12 @@ const EFAULT: i32 = 14;
 
 /// What the kernel means (`move_pages(2)`): EBUSY 16, ENOMEM 12, EACCES 13. 0: it said nothing, and
 /// the page did not move: the node was full when the copy was to be made.
-fn reason(errno: i32) -> Stayed {
+fn reason(errno: i32) -> StayReason {
     match errno {
-        16 | 11 => Stayed::Busy,
-        12 | 0 => Stayed::NoRoom,
-        13 => Stayed::Shared,
-        other => Stayed::Errno(other),
+        16 | 11 => StayReason::Busy,
+        12 | 0 => StayReason::NoRoom,
+        13 => StayReason::Shared,
+        other => StayReason::Errno(other),
     }
 }
 

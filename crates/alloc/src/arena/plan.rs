@@ -41,7 +41,7 @@ pub struct PlannedArena {
 
 /// What an allocation must be for a rule to match.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum When {
+pub enum AllocationCondition {
     /// Bytes asked for: at least the first, below the second.
     Size(u64, u64),
     /// The how-manieth thread of the process that allocates; 0: the first.
@@ -66,7 +66,7 @@ pub enum When {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArenaRule {
     /// What it is about.
-    pub when: When,
+    pub when: AllocationCondition,
     /// Index into [`ArenaPlan::arenas`].
     pub arena: usize,
 }
@@ -144,7 +144,7 @@ impl ArenaPlan {
     /// Whether rules ask where a call came from, which costs time on each.
     #[must_use]
     pub fn has_sites(&self) -> bool {
-        self.rules.iter().any(|r| matches!(r.when, When::Site { .. }))
+        self.rules.iter().any(|r| matches!(r.when, AllocationCondition::Site { .. }))
     }
 
     fn line(&mut self, words: &[&str]) -> Result<(), String> {
@@ -178,7 +178,7 @@ impl ArenaPlan {
             .ok_or_else(|| format!("no arena is called {name:?} before"))
     }
 
-    fn rule(&mut self, when: When, arena: &str) -> Result<(), String> {
+    fn rule(&mut self, when: AllocationCondition, arena: &str) -> Result<(), String> {
         if self.rules.len() == RULES_LIMIT {
             return Err(format!("more than {RULES_LIMIT} rules"));
         }
@@ -279,7 +279,7 @@ fn nodes(list: &str) -> Result<Vec<NodeId>, String> {
     Ok(nodes)
 }
 
-fn size(range: &str) -> Result<When, String> {
+fn size(range: &str) -> Result<AllocationCondition, String> {
     let wrong = || format!("{range:?}: give bytes as 64K..1M, 1M.. or ..64K");
     let (from, to) = range.split_once("..").ok_or_else(wrong)?;
     let from = if from.is_empty() { 0 } else { number(from).ok_or_else(wrong)? };
@@ -287,18 +287,18 @@ fn size(range: &str) -> Result<When, String> {
     if from >= to {
         return Err(format!("{range:?} holds no size"));
     }
-    Ok(When::Size(from, to))
+    Ok(AllocationCondition::Size(from, to))
 }
 
-fn threads(thread: &str) -> When {
+fn threads(thread: &str) -> AllocationCondition {
     if thread == "main" {
-        return When::ThreadNumber(0);
+        return AllocationCondition::ThreadNumber(0);
     }
     if let Ok(number) = thread.parse() {
-        return When::ThreadNumber(number);
+        return AllocationCondition::ThreadNumber(number);
     }
     let (name, open) = starred(thread);
-    When::ThreadName { name, open }
+    AllocationCondition::ThreadName { name, open }
 }
 
 /// A name, and whether a star at its end stood for anything.
@@ -307,14 +307,14 @@ fn starred(name: &str) -> (String, bool) {
     (name.to_owned(), open)
 }
 
-fn place(site: &str) -> Result<When, String> {
+fn place(site: &str) -> Result<AllocationCondition, String> {
     let wrong = || format!("{site:?}: give module and offset, such as libfoo.so.1+0x4f21");
     let (module, offset) = site.rsplit_once("+0x").ok_or_else(wrong)?;
     if module.is_empty() || module.contains('/') {
         return Err(wrong());
     }
     let offset = u64::from_str_radix(offset, 16).map_err(|_| wrong())?;
-    Ok(When::Site { module: module.to_owned(), offset })
+    Ok(AllocationCondition::Site { module: module.to_owned(), offset })
 }
 
 #[cfg(test)]
@@ -336,10 +336,19 @@ mod tests {
         assert_eq!(plan.arenas[0].limit, Some(Bytes::gib(8)));
         assert!(plan.arenas[0].huge_pages && plan.has_sites());
         assert_eq!(plan.arenas[1].devices, Devices::Spill(vec![NodeId(1), NodeId(0)]));
-        assert_eq!(plan.rules[1], ArenaRule { when: When::Size(64 << 10, 1 << 20), arena: 0 });
-        assert_eq!(plan.rules[4].when, When::ThreadNumber(0));
-        assert_eq!(plan.rules[5].when, When::ThreadName { name: "solver".into(), open: true });
-        assert_eq!(plan.rules[7].when, When::Site { module: "libfoo.so.1".into(), offset: 0x4f21 });
+        assert_eq!(
+            plan.rules[1],
+            ArenaRule { when: AllocationCondition::Size(64 << 10, 1 << 20), arena: 0 }
+        );
+        assert_eq!(plan.rules[4].when, AllocationCondition::ThreadNumber(0));
+        assert_eq!(
+            plan.rules[5].when,
+            AllocationCondition::ThreadName { name: "solver".into(), open: true }
+        );
+        assert_eq!(
+            plan.rules[7].when,
+            AllocationCondition::Site { module: "libfoo.so.1".into(), offset: 0x4f21 }
+        );
         assert_eq!(plan.segments[0], Segments { name: "psm3".into(), open: true, arena: 0 });
         assert_eq!(plan.segments[1], Segments { name: "one".into(), open: false, arena: 2 });
         assert_eq!(plan.default, Some(2));

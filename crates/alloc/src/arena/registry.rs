@@ -72,7 +72,7 @@ pub(crate) fn create(spec: &ArenaSpec) -> Result<Arena, ArenaError> {
                 table.entries.len() - 1
             }
         };
-        let inner = Inner::at(number);
+        let inner = Inner::by_index(number);
         let generation = inner.start(number, limit, &classes);
         table.entries[number] = Some(Details {
             name,
@@ -154,7 +154,7 @@ fn used_records() -> usize {
 unsafe extern "C" fn before_fork() {
     REGISTRY.lock.lock();
     for number in 0..used_records() {
-        Inner::at(number).lock.lock();
+        Inner::by_index(number).lock.lock();
     }
     space::lock_for_fork();
     meta::lock_for_fork();
@@ -164,7 +164,7 @@ unsafe extern "C" fn after_fork() {
     meta::unlock_after_fork();
     space::unlock_after_fork();
     for number in 0..used_records() {
-        Inner::at(number).lock.unlock();
+        Inner::by_index(number).lock.unlock();
     }
     REGISTRY.lock.unlock();
 }

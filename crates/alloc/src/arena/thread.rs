@@ -220,7 +220,7 @@ unsafe extern "C" fn ended(value: *mut std::ffi::c_void) {
         // SAFETY: below the table's length.
         let entry = unsafe { &*thread.entries.get().add(index) };
         if !entry.cache.is_null() {
-            Inner::at(index).orphan(entry.cache, entry.generation);
+            Inner::by_index(index).orphan(entry.cache, entry.generation);
         }
     }
     STARTED.fetch_sub(1, Relaxed);

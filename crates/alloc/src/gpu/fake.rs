@@ -40,7 +40,7 @@ pub(crate) struct FakeGpus {
 impl FakeGpus {
     /// GPUs of these sizes, all of it free, each attached to the node of its number; neighbours (0
     /// and 1, 2 and 3) are peers.
-    pub fn of(sizes: &[Bytes]) -> Self {
+    pub fn with_sizes(sizes: &[Bytes]) -> Self {
         let device = |(at, total): (usize, &Bytes)| Device {
             name: format!("Fake {at}"),
             total: *total,

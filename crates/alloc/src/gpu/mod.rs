@@ -129,14 +129,14 @@ impl GpuClass {
     /// # Errors
     /// Why there is none.
     pub fn find() -> Result<Self, CudaError> {
-        Self::of(Arc::new(Cuda::load(&Root::live())?))
+        Self::from_gpus(Arc::new(Cuda::load(&Root::live())?))
     }
 
     /// That of these GPUs.
     ///
     /// # Errors
     /// When memory can be placed on none of them.
-    pub fn of(gpus: Arc<dyn Gpus>) -> Result<Self, CudaError> {
+    pub fn from_gpus(gpus: Arc<dyn Gpus>) -> Result<Self, CudaError> {
         let mut nodes = Vec::new();
         let mut notes = Vec::new();
         for (number, device) in gpus.devices().iter().enumerate() {

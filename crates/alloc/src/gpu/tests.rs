@@ -15,14 +15,16 @@ const RANK: usize = 0x4000;
 
 fn with(gpus: FakeGpus, machine: &str) -> (Memory, Arc<FakeGpus>, Arc<FakeKernel>) {
     let machine = preset(machine).unwrap();
-    let kernel = Arc::new(FakeKernel::of(&machine));
-    let classes = Classes::of(machine, RankAttribute::Bandwidth, &kernel.nodes(), None).unwrap();
+    let kernel = Arc::new(FakeKernel::from_machine(&machine));
+    let classes =
+        Classes::from_machine(machine, RankAttribute::Bandwidth, &kernel.nodes(), None).unwrap();
     let gpus = Arc::new(gpus);
     (Memory::with_gpus(kernel.clone(), classes, gpus.clone()).unwrap(), gpus, kernel)
 }
 
 fn two() -> (Memory, Arc<FakeGpus>) {
-    let (memory, gpus, _) = with(FakeGpus::of(&[Bytes::mib(64), Bytes::mib(64)]), "lab-cxl");
+    let (memory, gpus, _) =
+        with(FakeGpus::with_sizes(&[Bytes::mib(64), Bytes::mib(64)]), "lab-cxl");
     (memory, gpus)
 }
 
@@ -140,7 +142,7 @@ fn fallback_stays_managed_and_what_finds_no_room_is_at_home_with_the_host() {
 
 #[test]
 fn a_commit_weighs_gpus_and_nodes_apart_and_reports_both() {
-    let (memory, gpus, kernel) = with(FakeGpus::of(&[Bytes::mib(64)]), "lab-cxl");
+    let (memory, gpus, kernel) = with(FakeGpus::with_sizes(&[Bytes::mib(64)]), "lab-cxl");
     let low = memory.allocate(Bytes::mib(40), committed(these(&[0]), "low", 1)).unwrap();
     let high = memory.allocate(Bytes::mib(40), committed(these(&[0]), "high", 5)).unwrap();
     let host = memory.allocate(Bytes::mib(4), committed(Attributes::default(), "host", 1)).unwrap();
@@ -171,7 +173,7 @@ fn a_commit_weighs_gpus_and_nodes_apart_and_reports_both() {
 
 #[test]
 fn a_commit_brings_what_is_strict_or_asks_for_it_and_takes_the_refused_up_again() {
-    let (memory, gpus, _) = with(FakeGpus::of(&[Bytes::mib(64)]), "lab-cxl");
+    let (memory, gpus, _) = with(FakeGpus::with_sizes(&[Bytes::mib(64)]), "lab-cxl");
     memory
         .allocate(
             Bytes::mib(16),
@@ -192,7 +194,7 @@ fn a_commit_brings_what_is_strict_or_asks_for_it_and_takes_the_refused_up_again(
 
 #[test]
 fn nothing_is_pushed_out_for_what_is_brought() {
-    let (memory, gpus, _) = with(FakeGpus::of(&[Bytes::mib(64)]), "lab-cxl");
+    let (memory, gpus, _) = with(FakeGpus::with_sizes(&[Bytes::mib(64)]), "lab-cxl");
     memory.allocate(Bytes::mib(40), committed(these(&[0]), "promised", 1)).unwrap();
     memory.commit(Scope::Epoch).unwrap();
     // Nobody can tell whether what was promised is in what another takes now.
@@ -219,7 +221,7 @@ fn nothing_is_pushed_out_for_what_is_brought() {
 
 #[test]
 fn local_gpus_are_those_of_the_threads_node_and_none_of_another_socket() {
-    let gpus = FakeGpus::of(&[Bytes::mib(64); 3]).at_node(2, None);
+    let gpus = FakeGpus::with_sizes(&[Bytes::mib(64); 3]).at_node(2, None);
     let (memory, gpus, kernel) = with(gpus, "dual-socket");
     let machine = preset("dual-socket").unwrap();
     let cpus = |node: u16| -> Vec<CpuId> { machine.node(NodeId(node)).unwrap().cpus.clone() };
@@ -233,7 +235,7 @@ fn local_gpus_are_those_of_the_threads_node_and_none_of_another_socket() {
     ));
     let at = memory.allocate(Bytes::mib(2), on(Index::Local)).unwrap();
     assert!(memory.describe(at).unwrap().why.contains("guessed"));
-    let (memory, _, kernel) = with(FakeGpus::of(&[Bytes::mib(64)]), "dual-socket");
+    let (memory, _, kernel) = with(FakeGpus::with_sizes(&[Bytes::mib(64)]), "dual-socket");
     kernel.run_on(cpus(1));
     assert!(matches!(
         memory.allocate(Bytes(1), strict(on(Index::Local))),
@@ -250,9 +252,11 @@ fn local_gpus_are_those_of_the_threads_node_and_none_of_another_socket() {
 #[test]
 fn without_cuda_it_is_an_error_that_says_why_or_other_memory_that_says_so() {
     let machine = preset("lab-cxl").unwrap();
-    let kernel = Arc::new(FakeKernel::of(&machine));
-    let classes =
-        || Classes::of(machine.clone(), RankAttribute::Bandwidth, &kernel.nodes(), None).unwrap();
+    let kernel = Arc::new(FakeKernel::from_machine(&machine));
+    let classes = || {
+        Classes::from_machine(machine.clone(), RankAttribute::Bandwidth, &kernel.nodes(), None)
+            .unwrap()
+    };
     let memory = Memory::without_gpus(kernel.clone(), classes(), CudaError::NoDevice);
     for wish in [
         strict(on(Index::All)),
@@ -288,7 +292,7 @@ fn without_cuda_it_is_an_error_that_says_why_or_other_memory_that_says_so() {
 
 #[test]
 fn full_gpus_give_way_to_the_next_class_where_one_is_named() {
-    let (memory, _, kernel) = with(FakeGpus::of(&[Bytes::mib(8)]), "lab-cxl");
+    let (memory, _, kernel) = with(FakeGpus::with_sizes(&[Bytes::mib(8)]), "lab-cxl");
     let places = vec![
         on(Index::All).places.remove(0),
         ClassPlacement { class: ClassId(1), index: Index::All },
@@ -361,7 +365,7 @@ fn nonsense_is_named() {
 
 #[test]
 fn gpus_that_cannot_be_placed_on_are_no_indices() {
-    let gpus = FakeGpus::of(&[Bytes::mib(64); 3]).without_placing(1);
+    let gpus = FakeGpus::with_sizes(&[Bytes::mib(64); 3]).without_placing(1);
     let (memory, gpus, _) = with(gpus, "lab-cxl");
     let class = memory.gpus().unwrap();
     assert_eq!(class.members().collect::<Vec<_>>(), [0, 2]);
@@ -380,7 +384,8 @@ fn gpus_that_cannot_be_placed_on_are_no_indices() {
         "a peer that is no index has no way"
     );
     let none =
-        GpuClass::of(Arc::new(FakeGpus::of(&[Bytes::mib(64)]).without_placing(0))).unwrap_err();
+        GpuClass::from_gpus(Arc::new(FakeGpus::with_sizes(&[Bytes::mib(64)]).without_placing(0)))
+            .unwrap_err();
     assert_eq!(none, CudaError::CannotPlace { gpus: 1 });
 }
 
@@ -394,7 +399,7 @@ proptest::proptest! {
     fn any_sequence_of_calls_keeps_order(
         calls in proptest::collection::vec((0_u8..8, 1_u64..6_000_000, 0_u8..6, proptest::bool::ANY, 0_u8..20), 1..60),
     ) {
-        let (memory, gpus, kernel) = with(FakeGpus::of(&[Bytes::mib(12), Bytes::mib(20)]), "lab-cxl");
+        let (memory, gpus, kernel) = with(FakeGpus::with_sizes(&[Bytes::mib(12), Bytes::mib(20)]), "lab-cxl");
         let room: u64 = kernel.rooms().iter().map(|r| r.1.get()).sum();
         let mut live: Vec<(usize, usize)> = Vec::new();
         for (call, size, split, strict, fault) in calls {

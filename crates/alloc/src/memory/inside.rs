@@ -58,7 +58,7 @@ pub(super) struct Inside<'a> {
 }
 
 impl<'a> Inside<'a> {
-    pub(super) fn of(state: &'a Mutex<State>) -> Result<Self, AllocError> {
+    pub(super) fn lock(state: &'a Mutex<State>) -> Result<Self, AllocError> {
         if INSIDE.with(|i| i.replace(true)) {
             return Err(AllocError::Reentered);
         }

@@ -102,7 +102,7 @@ impl Memory {
         classes: Classes,
         gpus: Arc<dyn Gpus>,
     ) -> Result<Self, AllocError> {
-        let class = GpuClass::of(gpus).map_err(AllocError::NoCuda)?;
+        let class = GpuClass::from_gpus(gpus).map_err(AllocError::NoCuda)?;
         Ok(Self { gpus: OnceLock::from(Ok(class)), ..Self::with(kernel, classes) })
     }
 
@@ -115,7 +115,7 @@ impl Memory {
         variable: &dyn Fn(&str) -> Option<String>,
         gpus: Arc<dyn Gpus>,
     ) -> Result<Self, AllocError> {
-        let class = GpuClass::of(gpus).map_err(AllocError::NoCuda)?;
+        let class = GpuClass::from_gpus(gpus).map_err(AllocError::NoCuda)?;
         Ok(Self { gpus: OnceLock::from(Ok(class)), ..Self::live(variable)? })
     }
 

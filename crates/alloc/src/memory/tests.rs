@@ -9,8 +9,9 @@ const MIB: u64 = 1 << 20;
 
 fn on(name: &str) -> (Memory, Arc<FakeKernel>) {
     let machine = preset(name).unwrap();
-    let kernel = Arc::new(FakeKernel::of(&machine));
-    let classes = Classes::of(machine, RankAttribute::Bandwidth, &kernel.nodes(), None).unwrap();
+    let kernel = Arc::new(FakeKernel::from_machine(&machine));
+    let classes =
+        Classes::from_machine(machine, RankAttribute::Bandwidth, &kernel.nodes(), None).unwrap();
     (Memory::with(kernel.clone(), classes), kernel)
 }
 
@@ -76,7 +77,7 @@ fn touched_data_is_moved_and_counted() {
 #[test]
 fn immediate_allocations_are_never_moved() {
     let (memory, kernel) = on("lab-cxl");
-    let at = memory.allocate(Bytes::mib(4), Attributes::of(ClassId::SLOWEST)).unwrap();
+    let at = memory.allocate(Bytes::mib(4), Attributes::in_class(ClassId::SLOWEST)).unwrap();
     kernel.touch(at..at + (4 << 20));
     assert!(memory.commit(Scope::All).unwrap().rows.is_empty());
     assert_eq!(kernel.on(at..at + (4 << 20), 1), 4 * MIB);
@@ -116,7 +117,7 @@ fn the_groups_limit_and_earlier_promises_count() {
     kernel.set_headroom(Bytes::gib(10));
     kernel.set_free(0, Bytes::mib(64));
     // Bound and not touched: promised.
-    memory.allocate(Bytes::mib(40), Attributes::of(ClassId::FASTEST)).unwrap();
+    memory.allocate(Bytes::mib(40), Attributes::in_class(ClassId::FASTEST)).unwrap();
     assert!(memory.allocate(Bytes::mib(40), strict()).is_err());
     memory.allocate(Bytes::mib(20), strict()).unwrap();
 }

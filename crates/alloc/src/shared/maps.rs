@@ -128,7 +128,7 @@ pub(super) struct Maps<'a> {
 impl<'a> Maps<'a> {
     /// # Safety
     /// `base` is the start of a mapping of `geometry.file_len` bytes that lives for `'a`.
-    pub unsafe fn at(base: *const u8, geometry: &Geometry, head: &'a Head) -> Self {
+    pub unsafe fn from_base(base: *const u8, geometry: &Geometry, head: &'a Head) -> Self {
         // SAFETY: each map lies in the mapping, by the contract and `for_size`, at a multiple of 8;
         // a page's start is one too. Atomics may hold any value, and change at any time.
         let map = |at: usize, end: usize| unsafe {

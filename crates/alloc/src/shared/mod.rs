@@ -251,11 +251,11 @@ impl SharedArena {
     fn maps(&self) -> Maps<'_> {
         // SAFETY: the mapping is as long as the geometry says, checked when it was made, and lives
         // as long as `self`.
-        unsafe { Maps::at(self.file.as_ptr(), &self.geometry, self.head()) }
+        unsafe { Maps::from_base(self.file.as_ptr(), &self.geometry, self.head()) }
     }
 
     /// The maps with the lock held; what a dead process left is put right before.
-    fn lock(&self) -> Result<Held<'_>, SharedError> {
+    fn lock(&self) -> Result<SharedLock<'_>, SharedError> {
         let lock = &self.head().lock;
         match lock.lock() {
             LockFound::Whole => {}
@@ -266,7 +266,7 @@ impl SharedArena {
             LockFound::OwnedHere => return Err(SharedError::Reentered),
             LockFound::Lost => return Err(SharedError::Lost),
         }
-        Ok(Held { lock, maps: self.maps() })
+        Ok(SharedLock { lock, maps: self.maps() })
     }
 
     /// A block of at least `size` bytes at a multiple of `align`, of 64 at least, in every process.
@@ -388,12 +388,12 @@ impl SharedArena {
 }
 
 /// The lock, given back when dropped.
-struct Held<'a> {
+struct SharedLock<'a> {
     lock: &'a RobustLock,
     maps: Maps<'a>,
 }
 
-impl Drop for Held<'_> {
+impl Drop for SharedLock<'_> {
     fn drop(&mut self) {
         self.lock.unlock();
     }

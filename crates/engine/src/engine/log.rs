@@ -5,7 +5,7 @@ use crate::digest::{digest, tier_header};
 use crate::journal::{
     encode, encode_header, DecisionEntry, JournalEntry, JournalHeader, TrackerHeader, VERSION,
 };
-use crate::watch::Watched;
+use crate::watch::WindowSamples;
 use terrace_types::{Plan, Snapshot, Tick};
 
 impl Engine {
@@ -13,7 +13,7 @@ impl Engine {
         &mut self,
         snapshot: &Snapshot,
         plan: &Plan,
-        watched: &Watched,
+        watched: &WindowSamples,
         now: Tick,
         report: &mut StepReport,
     ) {

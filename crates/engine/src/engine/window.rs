@@ -1,9 +1,9 @@
 //! How a window is spent: in full looks, in a glance, or dozing.
 
-use super::{stop, Engine, Next, StepReport, Stop};
+use super::{stop, Engine, NextWindow, StepReport, StopReason};
 use crate::journal::{DecisionEntry, JournalEntry};
-use crate::watch::Watched;
-use crate::{Ask, Mapping};
+use crate::watch::WindowSamples;
+use crate::{Mapping, SampleRequest};
 use terrace_types::{Bytes, Nanos, NodeId, Tick, TierState};
 
 /// Between two looks at free memory while the target fills its own.
@@ -68,8 +68,8 @@ impl Engine {
         window: Nanos,
         looked: Nanos,
         report: &mut StepReport,
-    ) -> Result<(), Stop> {
-        let ask = Ask {
+    ) -> Result<(), StopReason> {
+        let ask = SampleRequest {
             window,
             fine: Vec::new(),
             reads: true,
@@ -90,10 +90,11 @@ impl Engine {
             // It fills memory: what to do with that is decided as soon as it has done so.
             self.glances.over();
             self.free_then = tiers.iter().map(|t| t.free).collect();
-            self.next = Next { settle: Some(now), came: true, ..Next::default() };
+            self.next = NextWindow { settle: Some(now), came: true, ..NextWindow::default() };
         } else if let Some(why) = why.filter(|_| confirmed) {
             self.doubt();
-            self.next = Next { window: quarter(self.config.first_window), ..Next::default() };
+            self.next =
+                NextWindow { window: quarter(self.config.first_window), ..NextWindow::default() };
             let entry = DecisionEntry {
                 at_ns: now.since(self.started).get(),
                 name: "look again".to_owned(),
@@ -119,7 +120,7 @@ impl Engine {
         &mut self,
         mappings: &[Mapping],
         report: &mut StepReport,
-    ) -> Watched {
+    ) -> WindowSamples {
         if self.next.relaxed && self.watch.sees().pages {
             // Glances took the time that would be rested through.
             self.glances.over();
@@ -134,13 +135,13 @@ impl Engine {
         self.look(mappings, ask, report)
     }
 
-    pub(super) fn ask(&self, relaxed: bool) -> Ask {
+    pub(super) fn ask(&self, relaxed: bool) -> SampleRequest {
         let needs = self.placement.needs();
         let pages = self.watch.sees().pages;
         // Where bits stand for themselves, and where regions are sampled, each window counts.
         let due =
             needs.bits || !pages || self.writes.due(self.config.tracking_share, self.clock.now());
-        Ask {
+        SampleRequest {
             window: self.next.window,
             fine: self.next.fine.clone(),
             reads: needs.heat || needs.cells,
@@ -154,9 +155,9 @@ impl Engine {
     pub(super) fn look(
         &mut self,
         mappings: &[Mapping],
-        ask: Ask,
+        ask: SampleRequest,
         report: &mut StepReport,
-    ) -> Watched {
+    ) -> WindowSamples {
         let begun = self.clock.now();
         self.watch.begin(mappings, &ask, &mut report.notes);
         let lead = self.watch.lead();
@@ -217,7 +218,7 @@ impl Engine {
         since: Tick,
         looked: Nanos,
         report: &mut StepReport,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StopReason> {
         let begun = self.clock.now();
         let seldom = Nanos(begun.since(since).get() / 2).max(ADDING);
         self.clock.wait(if self.next.came { seldom.min(SETTLING) } else { SETTLING });
@@ -233,8 +234,10 @@ impl Engine {
             self.waited = true;
             // Long enough was waited.
             self.next = match self.next.came {
-                true => Next { doze: true, ..Next::default() },
-                false => Next { window: self.next.window, at_once: true, ..Next::default() },
+                true => NextWindow { doze: true, ..NextWindow::default() },
+                false => {
+                    NextWindow { window: self.next.window, at_once: true, ..NextWindow::default() }
+                }
             };
         }
         let deciding = (self.own_cpu)().saturating_sub(before);
@@ -244,10 +247,10 @@ impl Engine {
     }
 
     /// Lets a window pass without trackers.
-    pub(super) fn doze(&mut self, report: &mut StepReport) -> Watched {
+    pub(super) fn doze(&mut self, report: &mut StepReport) -> WindowSamples {
         let begun = self.clock.now();
         self.clock.wait(self.next.window);
         report.window = self.clock.now().since(begun);
-        Watched { thrifty: true, saw_nothing: true, ..Watched::default() }
+        WindowSamples { thrifty: true, saw_nothing: true, ..WindowSamples::default() }
     }
 }

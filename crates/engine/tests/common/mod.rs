@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use terrace_engine::journal::JournalSummary;
-use terrace_engine::{Config, Engine, EngineParts, Stop, Tracker};
+use terrace_engine::{Config, Engine, EngineParts, StopReason, Tracker};
 use terrace_machine::Machine;
 use terrace_policy::place::Placement;
 use terrace_testkit::{
@@ -90,7 +90,7 @@ pub fn run(
         show(r);
         false
     });
-    assert_eq!(stop, Some(Stop::TargetEnded));
+    assert_eq!(stop, Some(StopReason::TargetEnded));
     (summary, journal.text())
 }
 

@@ -44,7 +44,7 @@ fn factor(
         each(rows_of(&mut below[from..left * n], n, left, threads), |_, (_, rows, part)| {
             solve_right(part, n, rows, &panel[from..], n, to - from);
         });
-        let packed = Packed::of(&panel[to..], n, to - from, n - to);
+        let packed = Packed::pack(&panel[to..], n, to - from, n - to);
         each(rows_of(&mut below[from..left * n], n, left, threads), |_, (_, rows, part)| {
             subtract_within(part, n, to - from, rows, &packed);
         });
@@ -98,7 +98,7 @@ fn solve_right(x: &mut [f64], ldx: usize, rows: usize, u: &[f64], ldu: usize, si
     }
     let half = size / 2;
     solve_right(x, ldx, rows, u, ldu, half);
-    subtract_within(x, ldx, half, rows, &Packed::of(&u[half..], ldu, half, size - half));
+    subtract_within(x, ldx, half, rows, &Packed::pack(&u[half..], ldu, half, size - half));
     solve_right(&mut x[half..], ldx, rows, &u[half * ldu + half..], ldu, size - half);
 }
 
@@ -120,7 +120,7 @@ fn solve_left(l: &[f64], x: &mut [f64], ld: usize, size: usize, threads: usize) 
     let half = size / 2;
     solve_left(l, x, ld, half, threads);
     let (top, bottom) = x.split_at_mut(half * ld);
-    let packed = Packed::of(top, ld, half, ld);
+    let packed = Packed::pack(top, ld, half, ld);
     each(rows_of(bottom, ld, size - half, threads), |_, (first, rows, part)| {
         add(part, ld, &l[(half + first) * ld..], ld, rows, &packed, -1.0);
     });

@@ -26,7 +26,7 @@ pub struct Packed {
 
 impl Packed {
     /// Copies `depth` rows of `width` words.
-    pub fn of(b: &[f64], ld: usize, depth: usize, width: usize) -> Self {
+    pub fn pack(b: &[f64], ld: usize, depth: usize, width: usize) -> Self {
         let mut strips = vec![0.0; width.div_ceil(COLUMNS) * COLUMNS * depth];
         for p in 0..depth {
             let row = &b[p * ld..p * ld + width];
@@ -128,7 +128,7 @@ pub fn multiply(
     for column in (0..shape.columns).step_by(WIDTH) {
         let width = WIDTH.min(shape.columns - column);
         for p in (0..shape.depth).step_by(DEPTH) {
-            let packed = Packed::of(&b[p * ld + column..], ld, DEPTH.min(shape.depth - p), width);
+            let packed = Packed::pack(&b[p * ld + column..], ld, DEPTH.min(shape.depth - p), width);
             each(rows_of(&mut c[column..], ld, shape.rows, threads), |_, (first, rows, c)| {
                 add(c, ld, &a[first * ld + p..], ld, rows, &packed, sign);
             });
@@ -169,7 +169,7 @@ mod tests {
         let mut m: Vec<f64> = (0..rows * ld).map(|n| noise_of(1, n)).collect();
         let before = m.clone();
         let b: Vec<f64> = (0..depth * ld).map(|n| noise_of(2, n)).collect();
-        subtract_within(&mut m, ld, depth, rows, &Packed::of(&b, ld, depth, ld - depth));
+        subtract_within(&mut m, ld, depth, rows, &Packed::pack(&b, ld, depth, ld - depth));
         for (n, x) in m.iter().enumerate() {
             let (i, j) = (n / ld, n % ld);
             let product =

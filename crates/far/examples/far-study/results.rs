@@ -15,7 +15,7 @@ pub struct Figure {
 
 impl Figure {
     /// Of some values; nothing of none.
-    pub fn of(mut values: Vec<f64>) -> Option<Self> {
+    pub fn from_values(mut values: Vec<f64>) -> Option<Self> {
         let median = median(&mut values);
         Some(Self { median, least: *values.first()?, most: *values.last()?, count: values.len() })
     }
@@ -71,7 +71,7 @@ impl Results {
 
     /// A number that one peer said of a kernel.
     pub fn said(&self, kernel: &str, factor: u64, peer: &str, what: &str) -> Option<Figure> {
-        Figure::of(
+        Figure::from_values(
             self.turns(kernel, factor).iter().filter_map(|t| t.get(peer)?[what].as_f64()).collect(),
         )
     }
@@ -99,7 +99,7 @@ impl Results {
         let one = |t: &BTreeMap<String, Value>| {
             Some(t.get(over)?["seconds"].as_f64()? / t.get(under)?["seconds"].as_f64()?)
         };
-        Figure::of(self.turns(kernel, factor).iter().filter_map(one).collect())
+        Figure::from_values(self.turns(kernel, factor).iter().filter_map(one).collect())
     }
 
     /// Why measurements are missing: kernel, size, peer, reason, how often.

@@ -12,7 +12,7 @@ fn range(results: &Results, kernels: &[&str], factors: &[u64]) -> String {
     let all = kernels.iter().flat_map(|k| {
         factors.iter().filter_map(|f| results.efficiency(k, *f, "far").map(|f| f.median))
     });
-    Figure::of(all.collect())
+    Figure::from_values(all.collect())
         .map_or("-".to_owned(), |f| format!("{:.0} to {:.0}%", f.least, f.most))
 }
 

@@ -26,7 +26,7 @@ impl ExistingFile {
     /// [`StoreError::Setup`]: no such file, no permission, an empty file or not an ordinary one.
     pub fn open(path: &Path, writable: bool) -> Result<Self, StoreError> {
         let (file, plain, bytes) = StoreFile::existing(path, writable)?;
-        Ok(Self { inner: FileStore::of(vec![file])?, plain, bytes, ended: Vec::new() })
+        Ok(Self { inner: FileStore::from_files(vec![file])?, plain, bytes, ended: Vec::new() })
     }
 
     /// Whether a job goes beyond the file's last whole block.

@@ -37,7 +37,7 @@ impl FileStore {
     /// [`StoreError::Setup`]: no folder, no permission, disk full.
     pub fn create(folders: &[&Path], bytes: Bytes) -> Result<Self, StoreError> {
         let each = bytes.0.div_ceil(STRIPE).div_ceil(folders.len().max(1) as u64) * STRIPE;
-        Self::of(
+        Self::from_files(
             folders.iter().map(|f| StoreFile::create(f, each)).collect::<Result<_, SysError>>()?,
         )
     }
@@ -49,12 +49,12 @@ impl FileStore {
     /// [`StoreError::Setup`]: no folder, no permission.
     pub fn sparse(folders: &[&Path], bytes: Bytes) -> Result<Self, StoreError> {
         let each = bytes.0.div_ceil(STRIPE).div_ceil(folders.len().max(1) as u64) * STRIPE;
-        Self::of(
+        Self::from_files(
             folders.iter().map(|f| StoreFile::sparse(f, each)).collect::<Result<_, SysError>>()?,
         )
     }
 
-    pub(super) fn of(made: Vec<StoreFile>) -> Result<Self, StoreError> {
+    pub(super) fn from_files(made: Vec<StoreFile>) -> Result<Self, StoreError> {
         if made.is_empty() {
             let nothing = SysError::from_errno("open", "no folder", 2, "name at least one folder");
             return Err(nothing.into());

@@ -91,7 +91,7 @@ pub fn train(kind: LearnerKind, set: &TrainingSet, seed: u64) -> LearnedModel {
                 // A third of the features, as is usual for regression.
                 features: (width / 3).max(1),
             };
-            let binned = BinnedRows::of(set);
+            let binned = BinnedRows::from_set(set);
             let trees = (0..Settings::FOREST_TREES).map(|_| {
                 let rows = (0..set.rows.len()).map(|_| random.below(set.rows.len())).collect();
                 RegressionTree::grow(set, &binned, rows, &limits, &mut random)
@@ -109,7 +109,7 @@ fn boost(set: &TrainingSet, width: usize, random: &mut SplitMix) -> LearnedModel
         leaf_rows: Settings::LEAF_ROWS,
         features: (width / 2).max(1),
     };
-    let binned = BinnedRows::of(set);
+    let binned = BinnedRows::from_set(set);
     let mut residual = set.clone();
     residual.targets.iter_mut().for_each(|t| *t -= start);
     let mut trees = Vec::new();

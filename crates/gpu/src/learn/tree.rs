@@ -74,7 +74,7 @@ pub(crate) struct BinnedRows {
 }
 
 impl BinnedRows {
-    pub fn of(set: &TrainingSet) -> Self {
+    pub fn from_set(set: &TrainingSet) -> Self {
         let width = set.rows.first().map_or(0, Vec::len);
         let (mut cuts, mut bins) = (Vec::new(), Vec::new());
         for feature in 0..width {

@@ -262,7 +262,7 @@ mod tests {
                 let machine =
                     super::super::run::machine(&case.machine, std::path::Path::new("../../bench"))
                         .unwrap();
-                let shape = crate::shape::Shape::of(&machine, None).unwrap();
+                let shape = crate::shape::Shape::from_machine(&machine, None).unwrap();
                 for policy in &case.policies {
                     assert!(
                         crate::policies::plan(policy, &shape).is_ok(),

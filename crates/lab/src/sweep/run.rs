@@ -8,7 +8,7 @@ use crate::account;
 use crate::compare::{CompareInput, CompareResult, CompareSpec, Comparison, JSON_VERSION};
 use crate::error::{io, LabError, Result};
 use crate::lab::{Lab, LabMachine, ProgressSink};
-use crate::policies::{self, Actor, PolicySetup};
+use crate::policies::{self, PageMover, PolicySetup};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -181,7 +181,7 @@ fn tasks<'a>(
         for policy in &case.policies {
             let made = (|| {
                 let plan = policies::plan(policy, bench.shape())?;
-                if matches!(plan.actor, Actor::Terrace { .. }) && spec.terrace.is_none() {
+                if matches!(plan.actor, PageMover::Terrace { .. }) && spec.terrace.is_none() {
                     let hint = "run scripts/lab-parts.sh".into();
                     return Err(LabError::NotSetUp {
                         dir: lab.dir().into(),

@@ -112,7 +112,7 @@ mod tests {
             accesses: Some(5),
             calibration: vec![],
             origin: Origin::default(),
-            run: LabRun::of("kernel:damos", 1.5),
+            run: LabRun::new("kernel:damos", 1.5),
         };
         assert!(store.find("lab-cxl", "0123", "kernel:damos").is_none());
         store.keep(&record).unwrap();

@@ -18,7 +18,7 @@ pub struct AdaptWindow {
 
 /// The state.
 #[derive(Debug, Clone)]
-pub struct Adapt {
+pub struct ThreadTuner {
     threads: u32,
     migrators: u32,
     /// Before the last change: migrators and rate.
@@ -34,7 +34,7 @@ const STALL: f64 = 0.03;
 /// A change must gain this much, or it is taken back.
 const GAIN: f64 = 1.01;
 
-impl Adapt {
+impl ThreadTuner {
     /// Begins with so many of `threads` copying.
     #[must_use]
     pub fn new(threads: u32, migrators: u32) -> Self {
@@ -94,7 +94,7 @@ mod tests {
 
     /// A machine whose rate depends on the split; the best is at `best` migrators.
     fn run(best: u32, start: u32, threads: u32) -> u32 {
-        let mut adapt = Adapt::new(threads, start);
+        let mut adapt = ThreadTuner::new(threads, start);
         for _ in 0..60 {
             let m = adapt.migrators();
             let off = f64::from(m.abs_diff(best));
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_does_not_help_is_taken_back_and_not_tried_at_once() {
-        let mut adapt = Adapt::new(8, 2);
+        let mut adapt = ThreadTuner::new(8, 2);
         // Workers starve whatever is done: the slow node's bandwidth is the limit.
         let window = AdaptWindow {
             span: Nanos::secs(1),
@@ -134,9 +134,9 @@ mod tests {
 
     #[test]
     fn a_worker_and_a_migrator_remain() {
-        assert_eq!(Adapt::new(2, 9).migrators(), 1);
-        assert_eq!(Adapt::new(1, 0).migrators(), 1);
-        let mut adapt = Adapt::new(2, 1);
+        assert_eq!(ThreadTuner::new(2, 9).migrators(), 1);
+        assert_eq!(ThreadTuner::new(1, 0).migrators(), 1);
+        let mut adapt = ThreadTuner::new(2, 1);
         let window = AdaptWindow {
             span: Nanos::secs(1),
             done: Bytes(1),

@@ -1,6 +1,6 @@
 //! What one asks a pipeline for, and what one gets.
 
-use super::model::{Costs, Why};
+use super::model::{Costs, NoStagingReason};
 use terrace_sys::SysError;
 use terrace_types::{Bytes, CpuId, NodeId};
 
@@ -89,7 +89,7 @@ pub enum StagingMode {
     /// Blocks went through fast memory.
     Staged,
     /// The kernel ran where the data lies.
-    InPlace(Why),
+    InPlace(NoStagingReason),
 }
 
 /// How it went.

@@ -2,7 +2,7 @@
 
 use super::api::{StagingOptions, Threads};
 use super::blocks::Prospect;
-use super::model::{decide, wanted_slots, StagingDecision, StagingWork, Why};
+use super::model::{decide, wanted_slots, NoStagingReason, StagingDecision, StagingWork};
 use terrace_types::Bytes;
 
 /// Threads, and either copying threads and buffers, or why there are none. `read_first`: copies
@@ -12,21 +12,21 @@ pub(super) fn divided(
     back: bool,
     read_first: bool,
     all: Prospect,
-) -> (u32, Result<(u32, u32), Why>) {
+) -> (u32, Result<(u32, u32), NoStagingReason>) {
     let fits = (o.room.get() / (all.largest.max(1) as u64)).min(u64::from(u32::MAX)) as u32;
     match o.threads {
-        Threads::InPlace(threads) => (threads, Err(Why::Asked)),
+        Threads::InPlace(threads) => (threads, Err(NoStagingReason::Asked)),
         Threads::Fixed { workers, migrators } => {
             let threads = workers + migrators;
             if all.total == 0 || all.blocks == 0 {
-                return (threads, Err(Why::Nothing));
+                return (threads, Err(NoStagingReason::Nothing));
             }
             if workers == 0 || migrators == 0 {
-                return (threads, Err(Why::OneThread));
+                return (threads, Err(NoStagingReason::OneThread));
             }
             if fits < 2 {
                 let wanted = Bytes(all.largest as u64 * 2);
-                return (threads, Err(Why::NoRoom { wanted, room: o.room }));
+                return (threads, Err(NoStagingReason::NoRoom { wanted, room: o.room }));
             }
             let slots =
                 o.slots.unwrap_or(wanted_slots(workers, migrators, back || o.keep_addresses));

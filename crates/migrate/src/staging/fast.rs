@@ -13,7 +13,7 @@ use terrace_types::{Bytes, NodeId, Pid, Tick, Vpn};
 
 /// Where blocks are worked on.
 #[derive(Debug)]
-pub(super) enum Fast {
+pub(super) enum FastBuffers {
     /// In buffers, each from a whole page on.
     Buffers {
         /// All of them.
@@ -24,12 +24,12 @@ pub(super) enum Fast {
         touch: Touch,
     },
     /// Where they are, on pages that are moved.
-    Pages(Homes),
+    Pages(HomeNodes),
 }
 
-impl Fast {
+impl FastBuffers {
     /// Buffers for `slots` blocks of up to `largest` bytes on `node`, for threads to touch
-    /// ([`Fast::ready`]).
+    /// ([`FastBuffers::ready`]).
     pub(super) fn buffers(node: NodeId, slots: usize, largest: usize) -> Result<Self, SysError> {
         // Slots begin at whole pages, so that elements of any alignment can be in them.
         let stride = largest.next_multiple_of(4096);
@@ -104,21 +104,21 @@ impl Fast {
 
 /// Pages that are moved to the fast node and home again.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Homes {
+pub(super) struct HomeNodes {
     bulk: Bulk,
     home: NodeId,
     fast: NodeId,
     page: usize,
 }
 
-impl Homes {
+impl HomeNodes {
     /// Between `home` and `fast`, by threads that are many already.
     pub(super) fn new(bulk: Bulk, home: NodeId, fast: NodeId) -> Self {
         Self { bulk: bulk.alone(), home, fast, page: page_size().get() as usize }
     }
 
     /// The node of the first whole page of these blocks that has memory.
-    pub(super) fn of(blocks: impl Iterator<Item = Block>) -> Option<NodeId> {
+    pub(super) fn of_blocks(blocks: impl Iterator<Item = Block>) -> Option<NodeId> {
         let page = page_size().get() as usize;
         let first = blocks.filter_map(|block| whole(block, &(0..block.bytes), page).next());
         first.take(64).find_map(|page| match query_pages(me(), &[Vpn(page)]).ok()?.first()? {

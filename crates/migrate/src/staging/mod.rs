@@ -12,7 +12,7 @@
 //!
 //! [`stage_update`] returns what the kernel made of each block, [`stage_read`] does not. How many
 //! threads work and how many copy is chosen by [`model::decide`] from the machine's figures and
-//! adapted while running by [`adapt::Adapt`], both pure. Where addresses must not change
+//! adapted while running by [`adapt::ThreadTuner`], both pure. Where addresses must not change
 //! ([`StagingOptions::keep_addresses`]) pages are moved instead, by [`crate::Bulk`]. Where staging cannot
 //! pay, the kernel runs in place and [`StagingReport::mode`] says why.
 
@@ -34,8 +34,8 @@ pub use api::{StageError, StagingMode, StagingOptions, StagingReport, Threads};
 pub use blocks::check_blocks;
 pub use copy::{copy, past_caches};
 pub use model::{
-    copies_at_once, decide, expected, Costs, StagingDecision, StagingFigures, StagingWork,
-    ThreadSplit, Why,
+    copies_at_once, decide, expected, Costs, NoStagingReason, StagingDecision, StagingFigures,
+    StagingWork, ThreadSplit,
 };
 pub use pipeline::{stage_held, stage_read, stage_update, Buffers};
 

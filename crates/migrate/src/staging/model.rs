@@ -128,7 +128,7 @@ pub struct ThreadSplit {
 
 /// Why staging cannot pay.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Why {
+pub enum NoStagingReason {
     /// No blocks, or empty ones.
     Nothing,
     /// Slow and fast memory are the same.
@@ -164,7 +164,7 @@ pub enum Why {
     Asked,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for NoStagingReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => write!(f, "there is nothing to do"),
@@ -195,7 +195,7 @@ pub enum StagingDecision {
     /// Stage.
     Staged(ThreadSplit),
     /// Run in place.
-    InPlace(Why),
+    InPlace(NoStagingReason),
 }
 
 /// A gain below this share is not worth the buffers.
@@ -209,27 +209,30 @@ const ALIKE: f64 = 1.02;
 pub fn decide(costs: Option<&Costs>, work: &StagingWork) -> StagingDecision {
     let largest = work.largest.get().max(1);
     if work.blocks == 0 || work.total == Bytes::ZERO {
-        return StagingDecision::InPlace(Why::Nothing);
+        return StagingDecision::InPlace(NoStagingReason::Nothing);
     }
     if work.one_tier {
-        return StagingDecision::InPlace(Why::OneTier);
+        return StagingDecision::InPlace(NoStagingReason::OneTier);
     }
     if work.threads < 2 {
-        return StagingDecision::InPlace(Why::OneThread);
+        return StagingDecision::InPlace(NoStagingReason::OneThread);
     }
     if work.blocks < 2 {
-        return StagingDecision::InPlace(Why::OneBlock);
+        return StagingDecision::InPlace(NoStagingReason::OneBlock);
     }
     let slots = work.room.get() / largest;
     if slots < 2 {
-        return StagingDecision::InPlace(Why::NoRoom {
+        return StagingDecision::InPlace(NoStagingReason::NoRoom {
             wanted: Bytes(largest.saturating_mul(2)),
             room: work.room,
         });
     }
-    let Some(costs) = costs else { return StagingDecision::InPlace(Why::NoFigures) };
+    let Some(costs) = costs else { return StagingDecision::InPlace(NoStagingReason::NoFigures) };
     if work.total <= costs.cache {
-        return StagingDecision::InPlace(Why::FitsCache { total: work.total, cache: costs.cache });
+        return StagingDecision::InPlace(NoStagingReason::FitsCache {
+            total: work.total,
+            cache: costs.cache,
+        });
     }
     let in_place = in_place(costs, work);
     let splits = (1..work.threads).map(|workers| (workers, work.threads - workers));
@@ -243,11 +246,14 @@ pub fn decide(costs: Option<&Costs>, work: &StagingWork) -> StagingDecision {
         busy(a).total_cmp(&busy(b)).then(b.1.cmp(&a.1))
     });
     let Some((seconds, workers, migrators)) = best else {
-        return StagingDecision::InPlace(Why::OneThread);
+        return StagingDecision::InPlace(NoStagingReason::OneThread);
     };
     let (expected, without) = (nanos(seconds), nanos(in_place));
     if seconds >= in_place * WORTH {
-        return StagingDecision::InPlace(Why::NoGain { staged: expected, in_place: without });
+        return StagingDecision::InPlace(NoStagingReason::NoGain {
+            staged: expected,
+            in_place: without,
+        });
     }
     let slots = slots
         .min(u64::from(wanted_slots(workers, migrators, work.back || work.stay)))
@@ -473,7 +479,7 @@ mod tests {
         let copied = |passes| split(decide(Some(&costs), &work(passes)));
         let moved = |passes| decide(Some(&costs), &StagingWork { stay: true, ..work(passes) });
         assert!(
-            matches!(moved(3.0), StagingDecision::InPlace(Why::NoGain { .. })),
+            matches!(moved(3.0), StagingDecision::InPlace(NoStagingReason::NoGain { .. })),
             "two moves of 2.3 us a page are not paid back"
         );
         assert!(copied(3.0).expected < copied(3.0).in_place);

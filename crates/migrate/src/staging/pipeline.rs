@@ -1,12 +1,12 @@
 //! The pipeline itself: threads, buffers and what becomes of each block.
 
-use super::adapt::{Adapt, AdaptWindow};
+use super::adapt::{AdaptWindow, ThreadTuner};
 use super::api::{StageError, StagingMode, StagingOptions, StagingReport, Threads};
 use super::blocks::{ask, said, Block, Blocks};
 use super::copies::{Copies, Part};
 use super::copy::past_caches;
 use super::divide::divided;
-use super::fast::{Fast, Homes};
+use super::fast::{FastBuffers, HomeNodes};
 use super::model::copies_at_once;
 use super::places::Places;
 use super::schedule::{choose, Choice, Counts, Role};
@@ -127,7 +127,7 @@ struct State<'a> {
     copies: Copies,
     copying: u32,
     failed: Option<StageError>,
-    adapt: Option<Adapt>,
+    adapt: Option<ThreadTuner>,
     migrators: u32,
     window: AdaptWindow,
     window_began: Tick,
@@ -297,7 +297,7 @@ impl Pipeline<'_> {
         let fast = self.fast(slots, largest, &blocks)?;
         let (threads, migrators) = (report.threads, report.migrators);
         let adapt = matches!(self.options.threads, Threads::Auto(_))
-            .then(|| Adapt::new(threads, migrators));
+            .then(|| ThreadTuner::new(threads, migrators));
         let state = Mutex::new(State {
             blocks,
             next: 0,
@@ -342,7 +342,7 @@ impl Pipeline<'_> {
         let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
         match state.failed {
             Some(failed) => {
-                if let Fast::Pages(homes) = &fast {
+                if let FastBuffers::Pages(homes) = &fast {
                     let begun = state.blocks.known().iter().take(state.next);
                     begun.for_each(|block| homes.bring_home(self.block(*block)));
                 }
@@ -365,7 +365,7 @@ impl Pipeline<'_> {
     }
 
     /// Buffers are touched by threads that begin.
-    fn ready(&self, shared: &Mutex<State<'_>>, fast: &Fast) {
+    fn ready(&self, shared: &Mutex<State<'_>>, fast: &FastBuffers) {
         let failed = |e: SysError| {
             lock(shared).failed.get_or_insert(e.into());
         };
@@ -377,7 +377,7 @@ impl Pipeline<'_> {
     }
 
     /// One thread from there to its end.
-    fn thread(&self, role: Role, shared: &Mutex<State<'_>>, changed: &Condvar, fast: &Fast) {
+    fn thread(&self, role: Role, shared: &Mutex<State<'_>>, changed: &Condvar, fast: &FastBuffers) {
         let mut state = lock(shared);
         loop {
             let choice = match &state.failed {
@@ -466,15 +466,21 @@ impl Pipeline<'_> {
     }
 
     /// Buffers, or the way home of pages.
-    fn fast(&self, slots: usize, largest: usize, blocks: &Blocks<'_>) -> Result<Fast, StageError> {
+    fn fast(
+        &self,
+        slots: usize,
+        largest: usize,
+        blocks: &Blocks<'_>,
+    ) -> Result<FastBuffers, StageError> {
         let o = self.options;
         if !o.keep_addresses {
-            return Ok(Fast::buffers(o.fast, slots, largest)?);
+            return Ok(FastBuffers::buffers(o.fast, slots, largest)?);
         }
-        let home =
-            o.slow.or_else(|| Homes::of(blocks.known().iter().map(|block| self.block(*block))));
+        let home = o.slow.or_else(|| {
+            HomeNodes::of_blocks(blocks.known().iter().map(|block| self.block(*block)))
+        });
         let home = home.ok_or(StageError::NoHome)?;
-        Ok(Fast::Pages(Homes::new(
+        Ok(FastBuffers::Pages(HomeNodes::new(
             Bulk::new(o.costs.map_or_else(MoveCosts::default, |c| c.moves)),
             home,
             o.fast,

@@ -193,10 +193,10 @@ fn the_model_decides_and_the_reason_is_told() {
     }
     assert_eq!(data, plain);
     let cases = [
-        (StagingOptions { slow: Some(node()), ..auto.clone() }, Why::OneTier),
-        (StagingOptions { costs: None, ..auto.clone() }, Why::NoFigures),
-        (StagingOptions { threads: Threads::Auto(1), ..auto.clone() }, Why::OneThread),
-        (StagingOptions { threads: Threads::InPlace(2), ..auto.clone() }, Why::Asked),
+        (StagingOptions { slow: Some(node()), ..auto.clone() }, NoStagingReason::OneTier),
+        (StagingOptions { costs: None, ..auto.clone() }, NoStagingReason::NoFigures),
+        (StagingOptions { threads: Threads::Auto(1), ..auto.clone() }, NoStagingReason::OneThread),
+        (StagingOptions { threads: Threads::InPlace(2), ..auto.clone() }, NoStagingReason::Asked),
     ];
     for (options, why) in cases {
         let mut data: Vec<u64> = (0..60_000).collect();
@@ -211,7 +211,10 @@ fn nothing_to_do_is_done_and_no_threads_are_an_error() {
     let mut none: Vec<u64> = Vec::new();
     for options in [fixed(2, 1), StagingOptions::new(node(), Threads::Auto(4))] {
         let report = stage_update(&mut none, [], &options, |_, _| panic!("no block")).unwrap();
-        assert_eq!((report.mode, report.blocks), (StagingMode::InPlace(Why::Nothing), 0));
+        assert_eq!(
+            (report.mode, report.blocks),
+            (StagingMode::InPlace(NoStagingReason::Nothing), 0)
+        );
     }
     let mut data = [1_u64; 10];
     let calls = AtomicUsize::new(0);
@@ -291,7 +294,7 @@ fn no_room_and_a_node_that_is_not_there() {
     let blocks = [0..5000, 5000..10_000];
     let small = StagingOptions { room: Bytes(50_000), ..fixed(1, 1) };
     let report = stage_update(&mut data, blocks.clone(), &small, |_, part| part.fill(3)).unwrap();
-    assert!(matches!(report.mode, StagingMode::InPlace(Why::NoRoom { .. })));
+    assert!(matches!(report.mode, StagingMode::InPlace(NoStagingReason::NoRoom { .. })));
     assert!(data.iter().all(|x| *x == 3));
     let nowhere = StagingOptions { fast: NodeId(999), ..fixed(1, 1) };
     assert!(matches!(

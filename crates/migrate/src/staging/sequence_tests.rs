@@ -270,7 +270,7 @@ fn the_model_goes_by_what_is_expected() {
     let report = run(&one).unwrap();
     assert_eq!(
         (report.mode, report.blocks),
-        (StagingMode::InPlace(Why::OneBlock), 60),
+        (StagingMode::InPlace(NoStagingReason::OneBlock), 60),
         "told too few, it does them all the same"
     );
     let small = Costs { cache: Bytes(9000), ..costs() };
@@ -278,5 +278,8 @@ fn the_model_goes_by_what_is_expected() {
         run(&StagingOptions { expected: Some(1), costs: Some(small), ..auto.clone() }).unwrap();
     assert!(matches!(cached.mode, StagingMode::InPlace(_)));
     let told = StagingOptions { largest: Some(Bytes(1 << 40)), ..auto };
-    assert!(matches!(run(&told).unwrap().mode, StagingMode::InPlace(Why::NoRoom { .. })));
+    assert!(matches!(
+        run(&told).unwrap().mode,
+        StagingMode::InPlace(NoStagingReason::NoRoom { .. })
+    ));
 }

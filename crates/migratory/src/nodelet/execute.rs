@@ -1,7 +1,7 @@
 //! Instructions of a thread on its nodelet.
 
 use super::{Environment, Nodelet, Payload};
-use crate::code::{CodeAddress, Instruction, Register, SpawnTarget, UpdateOperation};
+use crate::code::{CodeAddress, Register, SpawnTarget, ThreadletInstruction, UpdateOperation};
 use crate::memory::{ArrayId, WordPlace};
 use crate::semantics::{compute, update};
 use crate::thread::ThreadContext;
@@ -75,10 +75,11 @@ impl Nodelet {
     /// The nodelet that the next instruction of a thread needs, where it is another one.
     fn destination(&self, thread: &ThreadContext, environment: &Environment) -> Option<u32> {
         let to = match environment.code.instructions().get(thread.pc.0 as usize)? {
-            Instruction::Load { array, index, .. } | Instruction::Atomic { array, index, .. } => {
+            ThreadletInstruction::Load { array, index, .. }
+            | ThreadletInstruction::Atomic { array, index, .. } => {
                 self.locate(thread, *array, *index, environment)?.nodelet
             }
-            Instruction::Sync => thread.children?.nodelet,
+            ThreadletInstruction::Sync => thread.children?.nodelet,
             _ => return None,
         };
         (to != self.index).then_some(to)
@@ -109,43 +110,43 @@ impl Nodelet {
         let get = |r: Register, registers: &[i64]| registers[usize::from(r.0)];
         let mut next = CodeAddress(thread.pc.0 + 1);
         match *instruction {
-            Instruction::Constant { d, value } => registers[usize::from(d.0)] = value,
-            Instruction::Copy { d, a } => registers[usize::from(d.0)] = get(a, registers),
-            Instruction::Alu { operation, d, a, b } => {
+            ThreadletInstruction::Constant { d, value } => registers[usize::from(d.0)] = value,
+            ThreadletInstruction::Copy { d, a } => registers[usize::from(d.0)] = get(a, registers),
+            ThreadletInstruction::Alu { operation, d, a, b } => {
                 registers[usize::from(d.0)] =
                     compute(operation, get(a, registers), get(b, registers));
             }
-            Instruction::AluConstant { operation, d, a, value } => {
+            ThreadletInstruction::AluConstant { operation, d, a, value } => {
                 registers[usize::from(d.0)] =
                     compute(operation, get(a, registers), i64::from(value));
             }
-            Instruction::Jump { to } => next = to,
-            Instruction::Branch { operation, a, b, to } => {
+            ThreadletInstruction::Jump { to } => next = to,
+            ThreadletInstruction::Branch { operation, a, b, to } => {
                 if compute(operation, get(a, registers), get(b, registers)) != 0 {
                     next = to;
                 }
             }
-            Instruction::BranchZero { a, to } => {
+            ThreadletInstruction::BranchZero { a, to } => {
                 if get(a, registers) == 0 {
                     next = to;
                 }
             }
-            Instruction::Load { d, array, index } => {
+            ThreadletInstruction::Load { d, array, index } => {
                 return self.load(thread, slot, environment, (None, d, array, index, index));
             }
-            Instruction::Atomic { operation, d, array, index, value } => {
+            ThreadletInstruction::Atomic { operation, d, array, index, value } => {
                 let access = (Some(operation), d, array, index, value);
                 return self.load(thread, slot, environment, access);
             }
-            Instruction::Update { operation, array, index, value } => {
+            ThreadletInstruction::Update { operation, array, index, value } => {
                 let value = get(value, registers);
                 return self.update(thread, slot, environment, (operation, array, index, value));
             }
-            Instruction::Spawn { entry, target } => {
+            ThreadletInstruction::Spawn { entry, target } => {
                 return self.spawn(thread, entry, target, environment)
             }
-            Instruction::Sync => return self.sync(thread, slot, environment),
-            Instruction::End => return self.end(thread, slot, environment),
+            ThreadletInstruction::Sync => return self.sync(thread, slot, environment),
+            ThreadletInstruction::End => return self.end(thread, slot, environment),
         }
         thread.pc = next;
         thread.now_ps += costs.issue_ps;

@@ -12,7 +12,7 @@ pub type UnitNo = u32;
 /// Number of a grain, from the start of the map.
 pub type GrainNo = u64;
 /// Grains of one unit.
-pub type Mask = u64;
+pub type PageMask = u64;
 
 /// Sizes of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Geometry {
 
     /// A grain's unit and its bit there.
     #[must_use]
-    pub const fn split(self, grain: GrainNo) -> (UnitNo, Mask) {
+    pub const fn split(self, grain: GrainNo) -> (UnitNo, PageMask) {
         let per = self.unit_shift - self.grain_shift;
         ((grain >> per) as u32, 1 << (grain & ((1 << per) - 1)))
     }
@@ -95,14 +95,14 @@ impl Geometry {
 
     /// All grains that a unit has.
     #[must_use]
-    pub fn whole(self, unit: UnitNo) -> Mask {
+    pub fn whole(self, unit: UnitNo) -> PageMask {
         let first = self.grain_at(unit, 0);
         let count = self.grains().saturating_sub(first).min(u64::from(self.grains_per_unit()));
         ones(count as u32)
     }
 
     /// The parts of the map (bytes) that a mask of a unit means: one for each run of grains.
-    pub fn parts(self, unit: UnitNo, mask: Mask) -> impl Iterator<Item = Range<usize>> {
+    pub fn parts(self, unit: UnitNo, mask: PageMask) -> impl Iterator<Item = Range<usize>> {
         let base = u64::from(unit) << self.unit_shift;
         runs(mask).map(move |(bit, len)| {
             let start = base + (u64::from(bit) << self.grain_shift);
@@ -112,7 +112,7 @@ impl Geometry {
     }
 
     /// Units and masks that a range of bytes touches. `inner`: grains wholly within it only.
-    pub fn cover(self, range: Range<u64>, inner: bool) -> impl Iterator<Item = (UnitNo, Mask)> {
+    pub fn cover(self, range: Range<u64>, inner: bool) -> impl Iterator<Item = (UnitNo, PageMask)> {
         let size = 1_u64 << self.grain_shift;
         let end = range.end.min(self.bytes);
         let (first, last) = if inner {
@@ -134,7 +134,7 @@ impl Geometry {
 
 /// The lowest `count` bits.
 #[must_use]
-pub const fn ones(count: u32) -> Mask {
+pub const fn ones(count: u32) -> PageMask {
     if count >= 64 {
         u64::MAX
     } else {
@@ -143,7 +143,7 @@ pub const fn ones(count: u32) -> Mask {
 }
 
 /// Runs of set bits: first bit and length, upwards.
-pub fn runs(mut mask: Mask) -> impl Iterator<Item = (u32, u32)> {
+pub fn runs(mut mask: PageMask) -> impl Iterator<Item = (u32, u32)> {
     let mut at = 0;
     std::iter::from_fn(move || {
         if mask == 0 {

@@ -9,4 +9,4 @@ pub mod geometry;
 pub mod pager;
 mod stats;
 
-pub use stats::Counts;
+pub use stats::FarCounts;

@@ -2,7 +2,7 @@
 
 /// Counts since the map was made; gauges say so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct FarCounts {
     /// Faults told by the kernel.
     pub faults: u64,
     /// Of them, those that waited for the store.

@@ -21,15 +21,15 @@ const CAUTION: f32 = 1.5;
 
 /// How a region's accesses are shared among its pages.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Share {
+pub struct RegionShare {
     mean: f32,
     even: f32,
     trusted: f32,
 }
 
-impl Share {
+impl RegionShare {
     /// From each page's share of dirty looks and the number of looks behind it.
-    pub fn over(pages: impl Iterator<Item = (f32, f32)>) -> Self {
+    pub fn from_pages(pages: impl Iterator<Item = (f32, f32)>) -> Self {
         let (mut n, mut sum, mut squares, mut looks) = (0.0f32, 0.0f32, 0.0f32, 0.0f32);
         for (dirty, times) in pages {
             n += 1.0;
@@ -65,17 +65,17 @@ mod tests {
     #[test]
     fn accesses_go_to_the_dirty_pages_and_add_up() {
         let pages = |looks: f32| (0..100).map(move |i| (if i % 4 == 0 { 1.0 } else { 0.0 }, looks));
-        let share = Share::over(pages(20.0));
+        let share = RegionShare::from_pages(pages(20.0));
         assert!(share.of(1.0) > 3.3 && share.of(0.0) < 0.3, "{share:?}");
         assert!((0.25 * share.of(1.0) + 0.75 * share.of(0.0) - 1.0).abs() < 1e-4);
-        let one_look = Share::over(pages(1.0));
+        let one_look = RegionShare::from_pages(pages(1.0));
         assert!((one_look.of(1.0) - 1.0).abs() < 1e-4, "{one_look:?}");
     }
 
     #[test]
     fn all_dirty_or_none_changes_nothing() {
         for dirty in [0.0, 1.0] {
-            let share = Share::over((0..10).map(|_| (dirty, 20.0)));
+            let share = RegionShare::from_pages((0..10).map(|_| (dirty, 20.0)));
             assert!((share.of(dirty) - 1.0).abs() < 1e-4, "{share:?}");
         }
     }

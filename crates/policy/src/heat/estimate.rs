@@ -15,7 +15,7 @@
 
 /// Looks of one length at one page, or at a sample of alike pages.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Looks {
+pub struct SampleHits {
     /// Looks that found it touched.
     pub hits: f32,
     /// All looks.
@@ -32,13 +32,13 @@ pub struct Looks {
 /// exponential for each page at each look would be half of what deciding costs. Steps are 1.6%
 /// wide.
 #[derive(Debug, Clone)]
-pub struct Curve {
-    points: Vec<Point>,
+pub struct HitCurve {
+    points: Vec<CurvePoint>,
 }
 
 /// One point of the curve.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Point {
+pub struct CurvePoint {
     /// Chance of finding the page untouched.
     pub missed: f32,
     /// Accesses expected, given that it was found touched.
@@ -51,15 +51,15 @@ const STEP: u32 = 17;
 const LEAST: u32 = (127 - 14) << 6;
 const POINTS: usize = 19 << 6;
 
-impl Default for Curve {
+impl Default for HitCurve {
     fn default() -> Self {
         let middle = |at: usize| f32::from_bits((at as u32 + LEAST) << STEP | 1 << (STEP - 1));
-        let point = |x: f32| Point { missed: (-x).exp(), given_hit: x / -(-x).exp_m1() };
+        let point = |x: f32| CurvePoint { missed: (-x).exp(), given_hit: x / -(-x).exp_m1() };
         Self { points: (0..POINTS).map(|at| point(middle(at))).collect() }
     }
 }
 
-impl Curve {
+impl HitCurve {
     /// Steps that [`Self::step`] tells apart: below the table, in it, and beyond.
     pub const STEPS: usize = POINTS + 2;
 
@@ -80,12 +80,12 @@ impl Curve {
 
     /// At `x` accesses a look, not negative.
     #[must_use]
-    pub fn at(&self, x: f32) -> Point {
+    pub fn at(&self, x: f32) -> CurvePoint {
         let step = x.to_bits() >> STEP;
         if step < LEAST {
-            return Point { missed: 1.0 - x, given_hit: 1.0 };
+            return CurvePoint { missed: 1.0 - x, given_hit: 1.0 };
         }
-        let beyond = Point { missed: 0.0, given_hit: x };
+        let beyond = CurvePoint { missed: 0.0, given_hit: x };
         self.points.get((step - LEAST) as usize).copied().unwrap_or(beyond)
     }
 }
@@ -95,7 +95,7 @@ const SURPRISE: f32 = 10.0;
 /// What is left of old evidence after a surprise.
 const AFTER_SURPRISE: f32 = 0.05;
 
-impl Looks {
+impl SampleHits {
     /// Sums up looks; `None` when nothing was looked at.
     #[must_use]
     pub fn new(hits: u16, looks: u16, window_s: f32, weight: f32) -> Option<Self> {
@@ -133,7 +133,7 @@ impl Looks {
     /// evidence behind it. When the old rate makes these looks most unlikely, the page changed:
     /// old evidence is dropped rather than averaged in.
     #[must_use]
-    pub fn join(&self, curve: &Curve, rate: f32, behind: f32) -> (f32, f32) {
+    pub fn join(&self, curve: &HitCurve, rate: f32, behind: f32) -> (f32, f32) {
         let time = self.time();
         if behind <= 0.0 {
             return (self.expected(curve, self.direct, 0.0, 0.0), time);
@@ -148,7 +148,7 @@ impl Looks {
     }
 
     /// One expectation step from `rate` with `events` in `behind` seconds known before.
-    fn expected(&self, curve: &Curve, rate: f32, events: f32, behind: f32) -> f32 {
+    fn expected(&self, curve: &HitCurve, rate: f32, events: f32, behind: f32) -> f32 {
         if self.hits == 0.0 {
             return events / (behind + self.time());
         }
@@ -175,25 +175,25 @@ mod tests {
 
     #[test]
     fn the_curve_is_the_exponential_within_two_per_cent() {
-        let curve = Curve::default();
-        assert_eq!(curve.at(0.0), Point { missed: 1.0, given_hit: 1.0 });
-        assert_eq!(curve.at(40.0), Point { missed: 0.0, given_hit: 40.0 });
+        let curve = HitCurve::default();
+        assert_eq!(curve.at(0.0), CurvePoint { missed: 1.0, given_hit: 1.0 });
+        assert_eq!(curve.at(40.0), CurvePoint { missed: 0.0, given_hit: 40.0 });
         for i in 0..2_000 {
             let x = 1e-5 * 1.0075f32.powi(i);
             let at = curve.at(x);
-            let exact = Point { missed: (-x).exp(), given_hit: x / -(-x).exp_m1() };
+            let exact = CurvePoint { missed: (-x).exp(), given_hit: x / -(-x).exp_m1() };
             assert!((at.missed - exact.missed).abs() < 0.01, "{x}: {at:?}");
             assert!((at.given_hit / exact.given_hit - 1.0).abs() < 0.01, "{x}: {at:?}");
         }
     }
 
     fn watch(rate: f32, window: f32, looks: u16, rounds: usize, state: &mut u64) -> f32 {
-        let curve = Curve::default();
+        let curve = HitCurve::default();
         let (mut estimate, mut behind) = (0.0, 0.0);
         for _ in 0..rounds {
             let p = 1.0 - (-rate * window).exp();
             let hits = (0..looks).filter(|_| random(state) < p).count() as u16;
-            let looks = Looks::new(hits, looks, window, 1.0).unwrap();
+            let looks = SampleHits::new(hits, looks, window, 1.0).unwrap();
             (estimate, behind) = looks.join(&curve, estimate, f32::min(behind, 5.0));
         }
         estimate
@@ -217,8 +217,8 @@ mod tests {
 
     #[test]
     fn saturation_is_a_bound_not_infinity() {
-        let curve = Curve::default();
-        let all = Looks::new(20, 20, 0.005, 1.0).unwrap();
+        let curve = HitCurve::default();
+        let all = SampleHits::new(20, 20, 0.005, 1.0).unwrap();
         let (rate, behind) = all.join(&curve, 0.0, 0.0);
         assert!(rate > 500.0 && rate < 1_500.0, "{rate}");
         assert!(all.saturated());
@@ -228,8 +228,8 @@ mod tests {
 
     #[test]
     fn a_page_that_falls_silent_is_cold_at_once() {
-        let curve = Curve::default();
-        let silent = Looks::new(0, 20, 0.005, 1.0).unwrap();
+        let curve = HitCurve::default();
+        let silent = SampleHits::new(0, 20, 0.005, 1.0).unwrap();
         let (rate, _) = silent.join(&curve, 740.0, 1.0);
         assert!(rate < 300.0, "{rate}");
         let (rate, _) = silent.join(&curve, rate, 0.15);
@@ -238,9 +238,9 @@ mod tests {
 
     #[test]
     fn a_rate_found_out_otherwise_is_taken_as_it_is() {
-        let curve = Curve::default();
+        let curve = HitCurve::default();
         for (rate, behind) in [(1_150.0, 0.03), (3.0, 0.1), (4_000.0, 0.000_3), (0.0, 0.05)] {
-            let looks = Looks::estimated(rate, behind, 0.000_3).unwrap();
+            let looks = SampleHits::estimated(rate, behind, 0.000_3).unwrap();
             let (got, time) = looks.join(&curve, 0.0, 0.0);
             assert!(
                 (got - rate).abs() <= 0.02 * rate && (time / behind - 1.0).abs() < 1e-3,
@@ -250,16 +250,16 @@ mod tests {
         for (rate, behind, window) in
             [(f32::NAN, 1.0, 1.0), (-1.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)]
         {
-            assert_eq!(Looks::estimated(rate, behind, window), None);
+            assert_eq!(SampleHits::estimated(rate, behind, window), None);
         }
     }
 
     #[test]
     fn hostile_input_gives_nothing() {
-        let curve = Curve::default();
-        assert_eq!(Looks::new(5, 0, 0.1, 1.0), None);
-        assert_eq!(Looks::new(5, 3, f32::NAN, 1.0), None);
-        let more_hits_than_looks = Looks::new(9, 3, 0.1, 1.0).unwrap();
+        let curve = HitCurve::default();
+        assert_eq!(SampleHits::new(5, 0, 0.1, 1.0), None);
+        assert_eq!(SampleHits::new(5, 3, f32::NAN, 1.0), None);
+        let more_hits_than_looks = SampleHits::new(9, 3, 0.1, 1.0).unwrap();
         assert!(more_hits_than_looks.join(&curve, 0.0, 0.0).0.is_finite());
     }
 }

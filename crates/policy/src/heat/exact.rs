@@ -7,11 +7,11 @@ const MOST: usize = 4096;
 
 /// Ranges of pages looked at one by one, and when last. Neighbours are joined as they come.
 #[derive(Debug, Clone, Default)]
-pub struct Exact {
+pub struct ExactRanges {
     ranges: Vec<(Pid, VpnRange, Tick)>,
 }
 
-impl Exact {
+impl ExactRanges {
     /// Drops ranges not looked at for `span`.
     pub fn forget(&mut self, span: Nanos, now: Tick) {
         self.ranges.retain(|(_, _, at)| now.since(*at) <= span);
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn parts_outside_are_what_is_left() {
-        let mut exact = Exact::default();
+        let mut exact = ExactRanges::default();
         for vpn in 10..20 {
             exact.note(Pid(1), range(vpn, vpn + 1), Tick(5));
         }

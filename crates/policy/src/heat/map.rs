@@ -2,13 +2,13 @@
 
 mod readings;
 
-pub use readings::{Foreseen, NodeTally, Touched};
+pub use readings::{ForecastCheck, NodeTally, TouchedPages};
 
-use super::estimate::{Curve, Looks};
-use super::exact::{covers, parts, Exact};
-use super::round::{Behind, Pages, Round, FIRST_EXACT};
+use super::estimate::{HitCurve, SampleHits};
+use super::exact::{covers, parts, ExactRanges};
+use super::round::{EvidencePages, SampleEvidence, SampleRound, FIRST_EXACT};
 use super::span::LogDuration;
-use super::{PageEvidence, PageLooks, PageWrites, Sighting, Sweeps};
+use super::{PageEvidence, PageSamples, PageWrites, RangeObservation, SweepEstimator};
 use terrace_types::{
     Area, Bytes, Move, Nanos, NodeId, PageFlags, PageStat, Pid, Tick, Vpn, VpnRange,
 };
@@ -52,7 +52,7 @@ const SHIFTED: u8 = 4 * LogDuration::STEPS_AN_OCTAVE;
 
 /// What became of a round of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Absorbed {
+pub struct MergeResult {
     /// Page entries updated.
     pub pages: u64,
     /// Findings about pages that are not mapped (any more).
@@ -64,7 +64,7 @@ pub struct Absorbed {
 pub struct HeatMap {
     params: HeatParams,
     areas: Vec<Area>,
-    behind: Vec<Vec<Behind>>,
+    behind: Vec<Vec<SampleEvidence>>,
     last: Option<Tick>,
     fade_left: f32,
     write_window: f32,
@@ -73,9 +73,9 @@ pub struct HeatMap {
     needs_access: bool,
     rounds: u32,
     left_out: u64,
-    exact: Exact,
-    curve: Curve,
-    sweeps: Sweeps,
+    exact: ExactRanges,
+    curve: HitCurve,
+    sweeps: SweepEstimator,
 }
 
 impl HeatMap {
@@ -94,9 +94,9 @@ impl HeatMap {
             needs_access: false,
             rounds: 0,
             left_out: 0,
-            exact: Exact::default(),
-            curve: Curve::default(),
-            sweeps: Sweeps::default(),
+            exact: ExactRanges::default(),
+            curve: HitCurve::default(),
+            sweeps: SweepEstimator::default(),
         }
     }
 
@@ -124,14 +124,14 @@ impl HeatMap {
                     let mut behind = std::mem::take(&mut old_behind[i]);
                     let kept = VpnRange::new(range.start, Vpn(range.start.0 + pages.len() as u64));
                     pages.resize(len, PageStat::default());
-                    behind.resize(len, Behind::default());
+                    behind.resize(len, SampleEvidence::default());
                     let rest = VpnRange::new(kept.end, range.end);
                     keep(&old_areas, &old_behind, pid, range.start, rest, &mut pages, &mut behind);
                     (pages, behind)
                 }
                 _ => {
                     let mut pages = vec![PageStat::default(); len];
-                    let mut behind = vec![Behind::default(); len];
+                    let mut behind = vec![SampleEvidence::default(); len];
                     keep(&old_areas, &old_behind, pid, range.start, range, &mut pages, &mut behind);
                     (pages, behind)
                 }
@@ -190,15 +190,15 @@ impl HeatMap {
     /// Merges findings, and lets older evidence fade by the time since the last call.
     pub fn absorb(
         &mut self,
-        seen: &[Sighting],
-        looks: &[PageLooks],
+        seen: &[RangeObservation],
+        looks: &[PageSamples],
         writes: &[PageWrites],
         now: Tick,
-    ) -> Absorbed {
+    ) -> MergeResult {
         self.fade(now);
         self.rounds = self.rounds.wrapping_add(1);
-        let mut absorbed = Absorbed::default();
-        let sampled = |one: &&Sighting| !one.writes_only && !one.exact();
+        let mut absorbed = MergeResult::default();
+        let sampled = |one: &&RangeObservation| !one.writes_only && !one.exact();
         self.exact.forget(self.params.exact_for, now);
         let before = self.exact.joined();
         for one in seen.iter().filter(|one| !sampled(one)) {
@@ -219,7 +219,7 @@ impl HeatMap {
                 looks
                     .iter()
                     .filter(|one| one.at_random == shared)
-                    .map(PageLooks::told)
+                    .map(PageSamples::told)
                     .sum::<usize>()
             };
             self.at_least = looks.iter().any(|one| one.at_random) && pages(true) > pages(false);
@@ -240,7 +240,7 @@ impl HeatMap {
         for one in seen.iter().filter(sampled) {
             let mut pages = 0;
             exact.outside(one.pid, one.range, |range| {
-                pages += self.absorb_one(&Sighting { range, ..*one }, false);
+                pages += self.absorb_one(&RangeObservation { range, ..*one }, false);
             });
             absorbed.pages += pages;
         }
@@ -281,11 +281,11 @@ impl HeatMap {
         }
     }
 
-    fn absorb_one(&mut self, seen: &Sighting, first_exact: bool) -> u64 {
+    fn absorb_one(&mut self, seen: &RangeObservation, first_exact: bool) -> u64 {
         let exact = seen.exact() && !seen.range.is_empty();
         let weight = if exact { 1.0 } else { self.params.region_weight };
         let window = seen.window.as_secs_f64() as f32;
-        let Some(looks) = Looks::new(seen.hits, seen.windows, window, weight) else {
+        let Some(looks) = SampleHits::new(seen.hits, seen.windows, window, weight) else {
             return 0;
         };
         if seen.writes_only {
@@ -315,9 +315,9 @@ impl HeatMap {
     fn absorb_writes(&mut self, of: &PageWrites, looked: &[(Pid, VpnRange)]) -> u64 {
         let window = of.window.as_secs_f64() as f32;
         let looks = |told: &PageEvidence| {
-            Looks::estimated(told.per_second, told.over.as_secs_f64() as f32, window)
+            SampleHits::estimated(told.per_second, told.over.as_secs_f64() as f32, window)
         };
-        let table: Vec<(Option<Looks>, bool)> =
+        let table: Vec<(Option<SampleHits>, bool)> =
             of.told.iter().map(|told| (looks(told), told.dirty)).collect();
         if !table.iter().any(|(looks, _)| looks.is_some()) {
             return 0;
@@ -335,10 +335,11 @@ impl HeatMap {
         updated
     }
 
-    fn absorb_looks(&mut self, seen: &PageLooks, before: &[(Pid, VpnRange)], now: Tick) -> u64 {
+    fn absorb_looks(&mut self, seen: &PageSamples, before: &[(Pid, VpnRange)], now: Tick) -> u64 {
         let window = seen.seconds();
-        let by_hits = |hits: u8| Looks::new(u16::from(hits), u16::from(seen.windows), window, 1.0);
-        let table: Vec<Looks> = (0..=seen.windows).filter_map(by_hits).collect();
+        let by_hits =
+            |hits: u8| SampleHits::new(u16::from(hits), u16::from(seen.windows), window, 1.0);
+        let table: Vec<SampleHits> = (0..=seen.windows).filter_map(by_hits).collect();
         if table.is_empty() {
             return 0;
         }
@@ -371,9 +372,9 @@ impl HeatMap {
         enough: f32,
         prior: f32,
         writes_only: bool,
-        mut apply: impl FnMut(&Round<'_>, Pages<'_>, Vpn),
+        mut apply: impl FnMut(&SampleRound<'_>, EvidencePages<'_>, Vpn),
     ) -> u64 {
-        let round = Round {
+        let round = SampleRound {
             curve: &self.curve,
             write_window: self.write_window,
             enough,
@@ -455,11 +456,11 @@ impl HeatMap {
         self.areas = areas;
         if !sound {
             self.behind =
-                self.areas.iter().map(|a| vec![Behind::default(); a.pages.len()]).collect();
+                self.areas.iter().map(|a| vec![SampleEvidence::default(); a.pages.len()]).collect();
         }
     }
 
-    /// Part of the touches, from 0 to 1, that belong to sweeps: see [`Sweeps`].
+    /// Part of the touches, from 0 to 1, that belong to sweeps: see [`SweepEstimator`].
     #[must_use]
     pub fn swept(&self) -> f32 {
         self.sweeps.share()
@@ -476,7 +477,7 @@ impl HeatMap {
     #[must_use]
     pub fn memory(&self) -> Bytes {
         let pages: usize = self.behind.iter().map(Vec::capacity).sum();
-        let page = size_of::<PageStat>() + size_of::<Behind>();
+        let page = size_of::<PageStat>() + size_of::<SampleEvidence>();
         Bytes((pages * page + self.areas.len() * size_of::<Area>()) as u64)
     }
 }
@@ -484,12 +485,12 @@ impl HeatMap {
 /// Copies what survives of `part` from old areas of the same process.
 fn keep(
     areas: &[Area],
-    behind: &[Vec<Behind>],
+    behind: &[Vec<SampleEvidence>],
     pid: Pid,
     start: Vpn,
     part: VpnRange,
     pages: &mut [PageStat],
-    spans: &mut [Behind],
+    spans: &mut [SampleEvidence],
 ) {
     for (old, spans_old) in areas.iter().zip(behind).filter(|(a, _)| a.pid == pid) {
         let Some(both) = old.range().intersect(part) else {

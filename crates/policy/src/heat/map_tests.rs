@@ -11,8 +11,8 @@ fn map(mappings: &[(Pid, VpnRange)]) -> HeatMap {
     map
 }
 
-fn seen(start: u64, end: u64, hits: u16, writes_only: bool, every_page: bool) -> Sighting {
-    Sighting {
+fn seen(start: u64, end: u64, hits: u16, writes_only: bool, every_page: bool) -> RangeObservation {
+    RangeObservation {
         pid: Pid(1),
         range: range(start, end),
         hits,
@@ -30,7 +30,7 @@ fn at(map: &HeatMap, vpn: u64) -> PageStat {
 
 #[test]
 fn eight_bytes_a_page() {
-    assert_eq!(size_of::<PageStat>() + size_of::<Behind>(), 8);
+    assert_eq!(size_of::<PageStat>() + size_of::<SampleEvidence>(), 8);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn hot_pages_stand_out_and_are_known_after_one_round() {
         &[],
         Tick(0),
     );
-    assert_eq!(absorbed, Absorbed { pages: 100, stray: 1 });
+    assert_eq!(absorbed, MergeResult { pages: 100, stray: 1 });
     assert!(at(&map, 10).rate() > 500 && at(&map, 60).rate() < 200);
     assert!(at(&map, 10).flags.has(PageFlags::KNOWN));
     let evidence = map.evidence().as_secs_f64();
@@ -166,15 +166,16 @@ fn a_big_map_is_merged_quickly() {
 #[test]
 fn looks_by_page_say_what_single_sightings_say() {
     let (mut one, mut other) = (map(&[(Pid(1), range(0, 300))]), map(&[(Pid(1), range(0, 300))]));
-    let hits: Vec<u8> =
-        (0..200u64).map(|i| if i == 7 { PageLooks::NOT_LOOKED } else { (i % 21) as u8 }).collect();
+    let hits: Vec<u8> = (0..200u64)
+        .map(|i| if i == 7 { PageSamples::NOT_LOOKED } else { (i % 21) as u8 })
+        .collect();
     for round in 0..3 {
         let tick = Tick(round * 100_000_000);
-        let singly: Vec<Sighting> = (0..200u64)
+        let singly: Vec<RangeObservation> = (0..200u64)
             .filter(|i| *i != 7)
             .map(|i| seen(50 + i, 51 + i, u16::from(hits[i as usize]), false, true))
             .collect();
-        let looks = PageLooks {
+        let looks = PageSamples {
             pid: Pid(1),
             start: Vpn(50),
             windows: 20,
@@ -194,7 +195,7 @@ fn looks_by_page_say_what_single_sightings_say() {
 #[test]
 fn looks_beyond_what_is_mapped_are_stray() {
     let mut map = map(&[(Pid(1), range(100, 110))]);
-    let looks = |start| PageLooks {
+    let looks = |start| PageSamples {
         pid: Pid(1),
         start: Vpn(start),
         windows: 8,
@@ -205,14 +206,14 @@ fn looks_beyond_what_is_mapped_are_stray() {
     };
     assert_eq!(
         map.absorb(&[], &[looks(95), looks(105), looks(200)], &[], Tick(0)),
-        Absorbed { pages: 15, stray: 1 }
+        MergeResult { pages: 15, stray: 1 }
     );
     assert_eq!(
         map.absorb(&[], &[looks(u64::MAX - 3)], &[], Tick(1)),
-        Absorbed { pages: 0, stray: 1 }
+        MergeResult { pages: 0, stray: 1 }
     );
-    let nonsense = PageLooks { windows: 0, ..looks(100) };
-    assert_eq!(map.absorb(&[], &[nonsense], &[], Tick(2)), Absorbed { pages: 0, stray: 1 });
+    let nonsense = PageSamples { windows: 0, ..looks(100) };
+    assert_eq!(map.absorb(&[], &[nonsense], &[], Tick(2)), MergeResult { pages: 0, stray: 1 });
 }
 
 #[test]
@@ -234,7 +235,7 @@ fn writes_by_page_are_taken_as_they_are_told() {
         "what 9 means is not told"
     );
     let absorbed = map.absorb(&[], &[], std::slice::from_ref(&one), Tick(0));
-    assert_eq!(absorbed, Absorbed { pages: 6, stray: 0 });
+    assert_eq!(absorbed, MergeResult { pages: 6, stray: 0 });
     let page = |at: usize| map.areas()[0].pages[at];
     for (at, rate, dirty) in
         [(20, 4.0, false), (22, 800.0, true), (24, 20.0, true), (25, 0.0, false)]
@@ -251,14 +252,14 @@ fn writes_by_page_are_taken_as_they_are_told() {
     // Pages that are not mapped, and those that no address space has.
     assert_eq!(
         map.absorb(&[], &[], &[writes(99, &[1, 1])], Tick(9_000_000)),
-        Absorbed { pages: 1, stray: 0 }
+        MergeResult { pages: 1, stray: 0 }
     );
     assert_eq!(map.absorb(&[], &[], &[writes(u64::MAX - 1, &[1; 4])], Tick(9_000_001)).pages, 0);
 }
 
 /// One window's looks at pages 0 to 10, `hits` of eight looks of 1 ms each.
-fn looks_at_ten(hits: u8) -> PageLooks {
-    PageLooks {
+fn looks_at_ten(hits: u8) -> PageSamples {
+    PageSamples {
         pid: Pid(1),
         start: Vpn(0),
         windows: 8,
@@ -327,7 +328,7 @@ fn writes_are_known_once_they_were_told_of_nearly_all_pages() {
 #[test]
 fn pages_that_share_a_bit_share_its_accesses() {
     let mut map = map(&[(Pid(1), range(0, 1124))]);
-    let looks = |each, start, pages| PageLooks {
+    let looks = |each, start, pages| PageSamples {
         pid: Pid(1),
         start: Vpn(start),
         windows: 12,
@@ -343,7 +344,7 @@ fn pages_that_share_a_bit_share_its_accesses() {
     assert!((25_000.0..50_000.0).contains(&alone), "{alone}");
     assert!((0.9..1.1).contains(&(of_huge * 512.0 / alone)), "{of_huge} {alone}");
     // They are found by one event, not by 512.
-    let glance = PageLooks { windows: 1, hits: vec![1; 1024], ..huge };
+    let glance = PageSamples { windows: 1, hits: vec![1; 1024], ..huge };
     map.areas_mut()[0].pages.iter_mut().for_each(|p| p.flags = p.flags.with(PageFlags::PRESENT));
     let foreseen = map.foreseen(&[glance], &[]);
     assert_eq!(foreseen.all.found, 2.0);

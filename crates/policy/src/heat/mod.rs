@@ -9,22 +9,22 @@ mod attribute;
 pub mod estimate;
 mod exact;
 mod map;
+mod prescan;
 mod round;
-mod skim;
 mod span;
 mod sweeps;
-pub mod waits;
+pub mod write_rate;
 
-pub use map::{Absorbed, Foreseen, HeatMap, HeatParams, NodeTally, Touched};
-pub use skim::{Evenness, Skim};
-pub use sweeps::Sweeps;
+pub use map::{ForecastCheck, HeatMap, HeatParams, MergeResult, NodeTally, TouchedPages};
+pub use prescan::{Prescan, TouchEvenness};
+pub use sweeps::SweepEstimator;
 
 use terrace_types::{Nanos, Pid, Vpn, VpnRange};
 
 /// Something seen about a range of pages: in `hits` of `windows` windows of length `window` a
 /// page of the range was found accessed (or written).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sighting {
+pub struct RangeObservation {
     /// Process.
     pub pid: Pid,
     /// Pages. One page, or `every_page`: exact. Else one page sampled for all, a different one
@@ -42,7 +42,7 @@ pub struct Sighting {
     pub every_page: bool,
 }
 
-impl Sighting {
+impl RangeObservation {
     /// Whether the finding holds for each page rather than for a sample.
     #[must_use]
     pub fn exact(&self) -> bool {
@@ -51,10 +51,10 @@ impl Sighting {
 }
 
 /// Looks at every page of a range, a byte a page: in `hits` of `windows` windows of length `window`
-/// each was found accessed. What many scattered pages are told by: a [`Sighting`] for each would
+/// each was found accessed. What many scattered pages are told by: a [`RangeObservation`] for each would
 /// cost forty times the memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PageLooks {
+pub struct PageSamples {
     /// Process.
     pub pid: Pid,
     /// First page.
@@ -70,12 +70,12 @@ pub struct PageLooks {
     /// each, in turn), so that each is as hot as if it alone had been looked at for `each` times as
     /// long.
     pub at_random: bool,
-    /// By page, windows in which it was found accessed; [`PageLooks::NOT_LOOKED`] where it was not
+    /// By page, windows in which it was found accessed; [`PageSamples::NOT_LOOKED`] where it was not
     /// looked at in all of them.
     pub hits: Vec<u8>,
 }
 
-impl PageLooks {
+impl PageSamples {
     /// In place of hits: not looked at.
     pub const NOT_LOOKED: u8 = u8::MAX;
 

@@ -1,21 +1,21 @@
 //! One round of findings, applied to the pages it is about.
 
-use super::attribute::Share;
-use super::estimate::{Curve, Looks};
+use super::attribute::RegionShare;
+use super::estimate::{HitCurve, SampleHits};
 use super::span::LogDuration;
-use super::PageLooks;
+use super::PageSamples;
 use terrace_types::{Heat, PageFlags, PageStat, Vpn};
 
 /// Evidence behind one page: time looked at for accesses, and for writes.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Behind {
+pub(super) struct SampleEvidence {
     pub access: LogDuration,
     pub write: LogDuration,
 }
 
 /// What holds for all findings of a round.
-pub(super) struct Round<'a> {
-    pub curve: &'a Curve,
+pub(super) struct SampleRound<'a> {
+    pub curve: &'a HitCurve,
     pub write_window: f32,
     /// Seconds of evidence from which a page is known.
     pub enough: f32,
@@ -30,18 +30,18 @@ pub(super) struct Round<'a> {
 pub(super) const FIRST_EXACT: f32 = 0.05;
 
 /// Where no more than so many accesses were expected, looks that found none are no surprise, and
-/// what [`Looks::join`] comes to is a division. Most pages are such.
+/// what [`SampleHits::join`] comes to is a division. Most pages are such.
 const LITTLE: f32 = 2.0;
 
 /// So many accesses are seen none of one time in twenty: what looks that saw none leave room for.
 const ROOM: f32 = 3.0;
 
 /// Pages, and the evidence behind each.
-pub(super) type Pages<'a> = (&'a mut [PageStat], &'a mut [Behind]);
+pub(super) type EvidencePages<'a> = (&'a mut [PageStat], &'a mut [SampleEvidence]);
 
 /// What looks came to for one page.
 #[derive(Debug, Clone, Copy, Default)]
-struct Joined {
+struct MergedSamples {
     reads: Heat,
     writes: Heat,
     time: f32,
@@ -50,15 +50,15 @@ struct Joined {
 /// What looks came to for pages met before: of tens of thousands of pages, most begin with the same
 /// few rates and are found touched equally often, so that looking it up takes a fifth of the
 /// instructions.
-struct Memo {
-    slots: Vec<(u64, Joined)>,
+struct MergeMemo {
+    slots: Vec<(u64, MergedSamples)>,
 }
 
-impl Memo {
+impl MergeMemo {
     const BITS: u32 = 9;
 
     fn new() -> Self {
-        Self { slots: vec![(u64::MAX, Joined::default()); 1 << Self::BITS] }
+        Self { slots: vec![(u64::MAX, MergedSamples::default()); 1 << Self::BITS] }
     }
 
     /// `code`: which of the looks; `behind`: all evidence that they are joined to.
@@ -67,8 +67,8 @@ impl Memo {
         page: &PageStat,
         behind: [LogDuration; 2],
         code: u8,
-        joined: impl FnOnce() -> Joined,
-    ) -> Joined {
+        joined: impl FnOnce() -> MergedSamples,
+    ) -> MergedSamples {
         let key = u64::from(page.reads.0)
             | u64::from(page.writes.0) << 16
             | u64::from(behind[0].0) << 32
@@ -83,12 +83,12 @@ impl Memo {
     }
 }
 
-impl Round<'_> {
+impl SampleRound<'_> {
     pub fn accesses(
         &self,
-        looks: &Looks,
+        looks: &SampleHits,
         pages: &mut [PageStat],
-        behind: &mut [Behind],
+        behind: &mut [SampleEvidence],
         start: Vpn,
     ) {
         for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
@@ -99,15 +99,15 @@ impl Round<'_> {
     /// The same for pages with different hits; `table` has the looks for each number of hits.
     pub fn looks(
         &self,
-        table: &[Looks],
+        table: &[SampleHits],
         hits: &[u8],
         pages: &mut [PageStat],
-        behind: &mut [Behind],
+        behind: &mut [SampleEvidence],
         start: Vpn,
     ) {
-        let mut memo = Memo::new();
+        let mut memo = MergeMemo::new();
         for (i, ((page, b), hits)) in pages.iter_mut().zip(behind).zip(hits).enumerate() {
-            if *hits == PageLooks::NOT_LOOKED {
+            if *hits == PageSamples::NOT_LOOKED {
                 continue;
             }
             let Some(looks) = table.get(usize::from(*hits)) else { continue };
@@ -120,10 +120,10 @@ impl Round<'_> {
 
     fn access(
         &self,
-        looks: &Looks,
-        known: Joined,
+        looks: &SampleHits,
+        known: MergedSamples,
         page: &mut PageStat,
-        b: &mut Behind,
+        b: &mut SampleEvidence,
         dither: u32,
     ) {
         (page.reads, page.writes) = (known.reads, known.writes);
@@ -136,7 +136,7 @@ impl Round<'_> {
 
     /// What looks make of a page's heat and of the time looked at. They tell accesses, and not
     /// which of them are writes: that share stays as it was.
-    fn joined(&self, looks: &Looks, page: &PageStat, behind: LogDuration) -> Joined {
+    fn joined(&self, looks: &SampleHits, page: &PageStat, behind: LogDuration) -> MergedSamples {
         let mut page = *page;
         let had = behind.seconds() * self.prior;
         let writes = page.writes.per_second();
@@ -151,18 +151,18 @@ impl Round<'_> {
             let share = if rate > 0.0 { writes / rate } else { 0.0 };
             publish(&mut page, new, share * new, self.write_window);
         }
-        Joined { reads: page.reads, writes: page.writes, time }
+        MergedSamples { reads: page.reads, writes: page.writes, time }
     }
 
     pub fn sampled(
         &self,
-        looks: &Looks,
+        looks: &SampleHits,
         pages: &mut [PageStat],
-        behind: &mut [Behind],
+        behind: &mut [SampleEvidence],
         start: Vpn,
     ) {
         let dirty = |page: &PageStat| 1.0 - (-(page.writes.per_second()) * self.write_window).exp();
-        let share = Share::over(
+        let share = RegionShare::from_pages(
             pages
                 .iter()
                 .zip(&*behind)
@@ -183,7 +183,7 @@ impl Round<'_> {
         }
     }
 
-    pub fn writes(&self, looks: &Looks, pages: Pages<'_>, start: Vpn, dirty: bool) {
+    pub fn writes(&self, looks: &SampleHits, pages: EvidencePages<'_>, start: Vpn, dirty: bool) {
         for (i, (page, b)) in pages.0.iter_mut().zip(pages.1).enumerate() {
             self.write(self.written(looks, page, b, false), page, b, dirty, self.dither(start, i));
         }
@@ -194,13 +194,13 @@ impl Round<'_> {
     /// it is not written more often than they leave room for.
     pub fn page_writes(
         &self,
-        table: &[(Option<Looks>, bool)],
+        table: &[(Option<SampleHits>, bool)],
         found: &[u8],
-        pages: Pages<'_>,
+        pages: EvidencePages<'_>,
         start: Vpn,
         looked: bool,
     ) -> u64 {
-        let (mut memo, mut updated) = (Memo::new(), 0);
+        let (mut memo, mut updated) = (MergeMemo::new(), 0);
         for (i, ((page, b), code)) in pages.0.iter_mut().zip(pages.1).zip(found).enumerate() {
             let Some((Some(looks), dirty)) = table.get(usize::from(*code)) else { continue };
             let known =
@@ -211,7 +211,14 @@ impl Round<'_> {
         updated
     }
 
-    fn write(&self, known: Joined, page: &mut PageStat, b: &mut Behind, dirty: bool, dither: u32) {
+    fn write(
+        &self,
+        known: MergedSamples,
+        page: &mut PageStat,
+        b: &mut SampleEvidence,
+        dirty: bool,
+        dither: u32,
+    ) {
         (page.reads, page.writes) = (known.reads, known.writes);
         b.write = LogDuration::from_seconds(known.time, dither);
         if dirty {
@@ -223,7 +230,13 @@ impl Round<'_> {
     }
 
     /// What looks at writes make of a page's heat and of the time looked at.
-    fn written(&self, looks: &Looks, page: &PageStat, b: &Behind, looked: bool) -> Joined {
+    fn written(
+        &self,
+        looks: &SampleHits,
+        page: &PageStat,
+        b: &SampleEvidence,
+        looked: bool,
+    ) -> MergedSamples {
         let mut page = *page;
         let (mut rate, time) = looks.join(self.curve, page.writes.per_second(), b.write.seconds());
         let accesses = page.reads.per_second() + page.writes.per_second();
@@ -231,7 +244,7 @@ impl Round<'_> {
             rate = rate.min(accesses + ROOM / b.access.seconds());
         }
         publish(&mut page, accesses, rate, self.write_window);
-        Joined { reads: page.reads, writes: page.writes, time }
+        MergedSamples { reads: page.reads, writes: page.writes, time }
     }
 
     fn know(&self, page: &mut PageStat, enough: bool) {

@@ -14,7 +14,7 @@
 //! program that turns to one part of its memory after the other within a burst looks partly like a
 //! sweep.
 
-use super::PageLooks;
+use super::PageSamples;
 
 /// Part of what earlier bursts told that still counts.
 const KEPT: f32 = 0.5;
@@ -23,17 +23,17 @@ const LEAST: f32 = 64.0;
 
 /// What bursts told so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Sweeps {
+pub struct SweepEstimator {
     differ: f32,
     chance: f32,
     /// What chance alone would give, by the bits looked at.
     told: f32,
 }
 
-impl Sweeps {
+impl SweepEstimator {
     /// Learns from one burst. What pages say that share a bit is said of as many pages; where they
     /// were touched at random, it is that they are no sweep.
-    pub fn learn(&mut self, looks: &[PageLooks]) {
+    pub fn learn(&mut self, looks: &[PageSamples]) {
         let (mut differ, mut chance, mut told) = (0.0, 0.0, 0.0);
         for group in looks.iter().filter(|g| g.windows > 1) {
             let each = group.each.max(1);
@@ -96,12 +96,12 @@ mod tests {
         }
     }
 
-    fn burst(windows: u8, touched: impl FnMut(usize, u8) -> bool) -> PageLooks {
+    fn burst(windows: u8, touched: impl FnMut(usize, u8) -> bool) -> PageSamples {
         let mut touched = touched;
         let hits = (0..PAGES)
             .map(|page| (0..windows).filter(|w| touched(page, *w)).count() as u8)
             .collect();
-        PageLooks {
+        PageSamples {
             pid: Pid(1),
             start: Vpn(0),
             windows,
@@ -112,14 +112,14 @@ mod tests {
         }
     }
 
-    fn share(looks: PageLooks) -> f32 {
-        let mut sweeps = Sweeps::default();
+    fn share(looks: PageSamples) -> f32 {
+        let mut sweeps = SweepEstimator::default();
         sweeps.learn(&[looks]);
         sweeps.share()
     }
 
     /// One sweep that goes through `part` of the pages in each look.
-    fn sweep(part: usize) -> PageLooks {
+    fn sweep(part: usize) -> PageSamples {
         burst(8, |page, look| {
             let from = usize::from(look) * part % PAGES;
             (from..from + part).contains(&page) || (from..from + part).contains(&(page + PAGES))
@@ -148,16 +148,16 @@ mod tests {
 
     #[test]
     fn pages_that_share_a_bit_are_no_sweep() {
-        let huge = |looks: PageLooks, at_random| {
+        let huge = |looks: PageSamples, at_random| {
             let hits = looks.hits.iter().flat_map(|h| [*h; 512]).collect();
-            PageLooks { each: 512, at_random, hits, ..looks }
+            PageSamples { each: 512, at_random, hits, ..looks }
         };
         let mut chance = Chance(Seed(5));
         assert!(share(huge(burst(8, |_, _| chance.of(0.4)), false)) < 0.1);
         assert!(share(huge(sweep(700), false)) > 0.95, "but those that one goes through are");
         assert_eq!(share(huge(sweep(700), true)), 0.0);
         // A few bits tell nothing, however many pages share them.
-        let few = PageLooks { hits: vec![3; 12], ..burst(8, |_, _| false) };
+        let few = PageSamples { hits: vec![3; 12], ..burst(8, |_, _| false) };
         assert_eq!(share(huge(few, false)), 0.0);
     }
 
@@ -178,8 +178,8 @@ mod tests {
         assert_eq!(share(burst(8, |_, _| true)), 0.0);
         assert_eq!(share(burst(8, |_, _| false)), 0.0);
         assert_eq!(share(burst(1, |page, _| page < 4000)), 0.0, "one look tells nothing");
-        let few = PageLooks {
-            hits: vec![1, 1, 1, 1, PageLooks::NOT_LOOKED, 1],
+        let few = PageSamples {
+            hits: vec![1, 1, 1, 1, PageSamples::NOT_LOOKED, 1],
             ..burst(8, |_, _| false)
         };
         assert_eq!(share(few), 0.0);

@@ -15,7 +15,7 @@
 //! * On equal counts the page's present place wins, then the lower number: a tie moves nothing.
 //! * Moves that would overfill a tier are left out.
 
-use super::runs::{free_pages, units, Runs};
+use super::runs::{free_pages, units, MoveRuns};
 use super::worth::nearest;
 use super::{number, SetError};
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ use terrace_types::{
 
 /// A node with CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cell {
+pub struct CpuNode {
     /// The node.
     pub id: NodeId,
     /// Number of its group.
@@ -40,7 +40,7 @@ pub struct Cell {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Params {
     /// Cells of the machine.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<CpuNode>,
     /// `least_samples`: pages with fewer sampled accesses are left alone (1).
     pub least_samples: u64,
     /// `period_ms`: between two evaluations (500 ms).
@@ -70,7 +70,7 @@ impl Params {
         let cells = cpus
             .iter()
             .zip(groups)
-            .filter_map(|(id, group)| Some(Cell { id: *id, group, memory: memory(*id)? }));
+            .filter_map(|(id, group)| Some(CpuNode { id: *id, group, memory: memory(*id)? }));
         Self { cells: cells.collect(), least_samples: 1, period: Nanos::millis(500) }
     }
 
@@ -135,8 +135,8 @@ pub fn step(p: &Params, _s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed
         plan.decisions.push(hold("hold", why));
         return plan;
     }
-    let mut rooms = Rooms::new(snap);
-    let (mut runs, mut stay, mut full) = (Runs::default(), 0u64, 0u64);
+    let mut rooms = FreePageCounts::new(snap);
+    let (mut runs, mut stay, mut full) = (MoveRuns::default(), 0u64, 0u64);
     let counts = by_unit(snap);
     for (area_index, area) in snap.areas.iter().enumerate() {
         for unit in units(area).filter(|u| u.stat.movable()) {
@@ -171,7 +171,7 @@ pub fn step(p: &Params, _s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed
 /// Equations 3 and 4: the memory of the cell that should have the page.
 fn home(p: &Params, count: &BTreeMap<NodeId, u64>, here: NodeId) -> Option<NodeId> {
     let cell = |id: NodeId| {
-        let own = Cell { id, group: u32::MAX - u32::from(id.0), memory: id };
+        let own = CpuNode { id, group: u32::MAX - u32::from(id.0), memory: id };
         p.cells.iter().find(|c| c.id == id).copied().unwrap_or(own)
     };
     let mut sums: BTreeMap<u32, (u64, bool)> = BTreeMap::new();
@@ -222,9 +222,9 @@ fn by_unit(snap: &Snapshot) -> BTreeMap<(usize, usize), BTreeMap<NodeId, u64>> {
 }
 
 /// Free pages by tier as moves are added in order.
-struct Rooms(Vec<u64>);
+struct FreePageCounts(Vec<u64>);
 
-impl Rooms {
+impl FreePageCounts {
     fn new(snap: &Snapshot) -> Self {
         Self((0..snap.tiers.len()).map(|rank| free_pages(snap, rank)).collect())
     }

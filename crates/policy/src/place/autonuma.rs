@@ -14,7 +14,7 @@
 //! rate every minute: halved or raised by a tenth of itself in steps; here the hottest come first,
 //! which that approximates.
 
-use super::paced::{hottest, millis, one_tier, period, sum, told, Pages, State};
+use super::paced::{explain_plan, hottest, millis, one_tier, period, sum, State, TierPages};
 use super::runs::page_size;
 use super::{number, SetError};
 use serde::{Deserialize, Serialize};
@@ -73,7 +73,7 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     if let Err(wait) = state.due(now, p.period) {
         return wait;
     }
-    let Some(all) = Pages::of(snap) else { return one_tier(p.period) };
+    let Some(all) = TierPages::from_snapshot(snap) else { return one_tier(p.period) };
     let page = page_size(snap);
     let budget = Bytes((p.promote.get() as f64 * p.period.as_secs_f64()) as u64).pages(page);
     let hot = 1.0 / p.hot_threshold.as_secs_f64().max(1e-6);
@@ -86,5 +86,5 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     let down = hottest(colder, (sum(&up) + kept).saturating_sub(all.free), |i| u64::MAX - i.rate);
     let why =
         format!("{} pages accessed more often than every {} come up", sum(&up), p.hot_threshold);
-    told(all.exchange(snap, &up, &down, MoveReason::Hot), "promote", why, p.period)
+    explain_plan(all.exchange(snap, &up, &down, MoveReason::Hot), "promote", why, p.period)
 }

@@ -7,7 +7,8 @@
 //! until the share is met.
 
 use super::paced::{
-    first, hottest_first, millis, one_tier, pages, pair, period, sum, told, Item, Pages, State,
+    explain_plan, first, hottest_first, millis, one_tier, pages, pair, period, sum, PacedPage,
+    State, TierPages,
 };
 use super::{number, SetError};
 use serde::{Deserialize, Serialize};
@@ -72,14 +73,14 @@ impl Params {
 }
 
 /// Accesses a second of all together.
-pub(crate) fn traffic(items: &[Item]) -> f64 {
+pub(crate) fn traffic(items: &[PacedPage]) -> f64 {
     items.iter().map(|i| i.rate as f64 * i.pages() as f64).sum()
 }
 
 /// Of `items`, hottest first, as many as carry `amount` of traffic and no more.
-pub(crate) fn carrying(items: &[Item], amount: f64) -> Vec<Item> {
+pub(crate) fn carrying(items: &[PacedPage], amount: f64) -> Vec<PacedPage> {
     let mut left = amount;
-    let fits = |i: &&Item| {
+    let fits = |i: &&PacedPage| {
         let mine = i.rate as f64 * i.pages() as f64;
         let fits = mine > 0.0 && mine <= left;
         if fits {
@@ -92,7 +93,7 @@ pub(crate) fn carrying(items: &[Item], amount: f64) -> Vec<Item> {
 
 /// Moves so much traffic from one tier to the other that the fast one carries `share` of it.
 pub(crate) fn shift_to(
-    all: &mut Pages,
+    all: &mut TierPages,
     snap: &Snapshot,
     share: f64,
     most: u64,
@@ -103,7 +104,7 @@ pub(crate) fn shift_to(
     hottest_first(&mut all.fast, |i| i.rate);
     if missing > 0.0 {
         let up = carrying(&all.slow, missing);
-        let coldest: Vec<Item> = all.fast.iter().rev().copied().collect();
+        let coldest: Vec<PacedPage> = all.fast.iter().rev().copied().collect();
         let (up, down) = pair(&up, &coldest, all.free, most, |u, d| d.rate < u.rate);
         return (all.exchange(snap, up, down, MoveReason::Hot), sum(up), sum(down));
     }
@@ -117,14 +118,14 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     if let Err(wait) = state.due(now, p.period) {
         return wait;
     }
-    let Some(mut all) = Pages::of(snap) else { return one_tier(p.period) };
+    let Some(mut all) = TierPages::from_snapshot(snap) else { return one_tier(p.period) };
     let (fast, slow) = (traffic(&all.fast), traffic(&all.slow));
     let share = if fast + slow > 0.0 { fast / (fast + slow) } else { p.fast_share };
     let said =
         format!("{:.0}% of traffic is fast, {:.0}% wanted", share * 100.0, p.fast_share * 100.0);
     if (share - p.fast_share).abs() <= p.slack {
-        return told(Plan::default(), "hold", said, p.period);
+        return explain_plan(Plan::default(), "hold", said, p.period);
     }
     let (plan, up, down) = shift_to(&mut all, snap, p.fast_share, p.round_pages);
-    told(plan, "balance", format!("{said}: {up} pages up, {down} down"), p.period)
+    explain_plan(plan, "balance", format!("{said}: {up} pages up, {down} down"), p.period)
 }

@@ -13,7 +13,9 @@
 //! may come up into room that is free, and `reserve` (0.02) of the tier stays free, as MEMTIS keeps
 //! some for new pages.
 
-use super::paced::{hottest, millis, one_tier, pages, period, sum, told, Item, Pages, State};
+use super::paced::{
+    explain_plan, hottest, millis, one_tier, pages, period, sum, PacedPage, State, TierPages,
+};
 use super::runs::page_size;
 use super::{number, SetError};
 use serde::{Deserialize, Serialize};
@@ -87,7 +89,7 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     if let Err(wait) = state.due(now, p.period) {
         return wait;
     }
-    let Some(all) = Pages::of(snap) else { return one_tier(p.period) };
+    let Some(all) = TierPages::from_snapshot(snap) else { return one_tier(p.period) };
     let mut counts = [0u64; BINS];
     for item in all.fast.iter().chain(&all.slow) {
         counts[bin(item.rate)] += item.pages();
@@ -97,14 +99,14 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     let (hot, held) = threshold(&counts, room);
     let warm = hot.saturating_sub(1).max(1);
     let from = if (held as f64) < room as f64 * p.warm_from { warm } else { hot };
-    let warmer: Vec<Item> = all.slow.iter().copied().filter(|i| bin(i.rate) >= from).collect();
+    let warmer: Vec<PacedPage> = all.slow.iter().copied().filter(|i| bin(i.rate) >= from).collect();
     // Cold pages leave for hot ones; for warm ones only what is colder than they are.
     let fast = |wanted: &dyn Fn(usize) -> bool| -> u64 {
-        all.fast.iter().filter(|i| wanted(bin(i.rate))).map(Item::pages).sum()
+        all.fast.iter().filter(|i| wanted(bin(i.rate))).map(PacedPage::pages).sum()
     };
     let colder = warm.min(from);
     let (cold, less_hot) = (fast(&|bin| bin < colder), fast(&|bin| (colder..hot).contains(&bin)));
-    let hot_up = warmer.iter().filter(|i| bin(i.rate) >= hot).map(Item::pages).sum::<u64>();
+    let hot_up = warmer.iter().filter(|i| bin(i.rate) >= hot).map(PacedPage::pages).sum::<u64>();
     let free = all.free.saturating_sub(reserve);
     let most = (free + cold).max(hot_up.min(free + cold + less_hot));
     let up = hottest(warmer, most.min(p.round_pages), |i| i.rate);
@@ -118,7 +120,7 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
         sum(&up),
         sum(&down)
     );
-    told(all.exchange(snap, &up, &down, MoveReason::Hot), "classify", why, p.period)
+    explain_plan(all.exchange(snap, &up, &down, MoveReason::Hot), "classify", why, p.period)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@
 //! looks emptier than it is, and the policy then fills it as `histogram` would.
 
 use super::bandwidth_balance::{shift_to, traffic};
-use super::paced::{by_value, millis, one_tier, pages, period, told, Pages, State};
+use super::paced::{by_value, explain_plan, millis, one_tier, pages, period, State, TierPages};
 use super::{number, SetError};
 use serde::{Deserialize, Serialize};
 use terrace_machine::{rank, Machine, RankAttribute, Tier};
@@ -101,21 +101,21 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     if let Err(wait) = state.due(now, p.period) {
         return wait;
     }
-    let Some(mut all) = Pages::of(snap) else { return one_tier(p.period) };
+    let Some(mut all) = TierPages::from_snapshot(snap) else { return one_tier(p.period) };
     let (fast, slow) = (traffic(&all.fast), traffic(&all.slow));
     let rate = fast + slow;
     if rate <= 0.0 {
-        return told(Plan::default(), "hold", "no accesses were seen".to_owned(), p.period);
+        return explain_plan(Plan::default(), "hold", "no accesses were seen".to_owned(), p.period);
     }
     let share = fast / rate;
     let [a, b] = p.latencies(rate, share);
     let said = format!("estimated latencies {a:.0} ns and {b:.0} ns at {:.0}% fast", share * 100.0);
     if (a - b).abs() <= p.slack * a.max(b) {
-        return told(Plan::default(), "hold", said, p.period);
+        return explain_plan(Plan::default(), "hold", said, p.period);
     }
     let target = p.balanced(rate).clamp(share - p.step, share + p.step);
     let (plan, up, down) = shift_to(&mut all, snap, target, p.round_pages);
-    told(
+    explain_plan(
         plan,
         "balance",
         format!("{said}: towards {:.0}%, {up} pages up, {down} down", target * 100.0),

@@ -12,7 +12,8 @@
 
 use super::bandwidth_balance::{carrying, fast_share, traffic};
 use super::paced::{
-    first, hottest_first, millis, one_tier, pages, pair, period, sum, told, Item, Pages, State,
+    explain_plan, first, hottest_first, millis, one_tier, pages, pair, period, sum, PacedPage,
+    State, TierPages,
 };
 use super::{number, SetError};
 use serde::{Deserialize, Serialize};
@@ -59,7 +60,7 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     if let Err(wait) = state.due(now, p.period) {
         return wait;
     }
-    let Some(mut all) = Pages::of(snap) else { return one_tier(p.period) };
+    let Some(mut all) = TierPages::from_snapshot(snap) else { return one_tier(p.period) };
     let (fast, slow) = (traffic(&all.fast), traffic(&all.slow));
     let wanted = (fast + slow) * p.fast_share;
     let share = format!(
@@ -77,12 +78,18 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
         let (up, down) = pair(&up, &down, all.free, p.round_pages, |u, d| d.rate * 2 < u.rate);
         let why =
             format!("{share}: {} hot pages come up, {} cold ones make room", sum(up), sum(down));
-        return told(all.exchange(snap, up, down, MoveReason::Hot), "promote", why, p.period);
+        return explain_plan(
+            all.exchange(snap, up, down, MoveReason::Hot),
+            "promote",
+            why,
+            p.period,
+        );
     }
-    let mut reads: Vec<Item> = all.fast.iter().copied().filter(|i| i.writes * 2 < i.rate).collect();
+    let mut reads: Vec<PacedPage> =
+        all.fast.iter().copied().filter(|i| i.writes * 2 < i.rate).collect();
     hottest_first(&mut reads, |i| i.rate);
     let down = carrying(&reads, fast - wanted);
     let down = first(&down, p.round_pages);
     let why = format!("{share}: {} read-hot pages go down", sum(down));
-    told(all.exchange(snap, &[], down, MoveReason::Hot), "demote", why, p.period)
+    explain_plan(all.exchange(snap, &[], down, MoveReason::Hot), "demote", why, p.period)
 }

@@ -24,11 +24,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_machine::Machine;
-use terrace_types::{BitSource, Move, Plan, Seed, Sees, Snapshot, Tick};
+use terrace_types::{BitSource, Move, Plan, Seed, Snapshot, Tick, TrackerVisibility};
 
 /// What a policy needs to be shown, beyond which pages are where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Needs {
+pub struct PolicyNeeds {
     /// Some heat: it cannot decide without.
     pub heat: bool,
     /// Counts by cell: it cannot decide without, and does not start where nothing tells.
@@ -42,10 +42,10 @@ pub struct Needs {
     pub dozes: bool,
 }
 
-impl Needs {
+impl PolicyNeeds {
     /// What is missing for this policy to work at all, as a sentence's object; `None`: nothing.
     #[must_use]
-    pub fn missing(&self, sees: &Sees) -> Option<&'static str> {
+    pub fn missing(&self, sees: &TrackerVisibility) -> Option<&'static str> {
         if self.cells && !sees.cells {
             return Some("counts of accesses by cell (which node's CPUs touched a page)");
         }
@@ -134,7 +134,7 @@ pub type PolicyFunction = dyn FnMut(&Snapshot, Tick, Seed) -> Plan + Send;
 /// A policy that comes from outside: what it needs, and its function. Copies share the function.
 #[derive(Clone)]
 pub struct CustomPolicy {
-    needs: Needs,
+    needs: PolicyNeeds,
     function: Arc<Mutex<PolicyFunction>>,
 }
 
@@ -143,7 +143,7 @@ impl CustomPolicy {
     /// equal snapshots, times and seeds.
     #[must_use]
     pub fn new(
-        needs: Needs,
+        needs: PolicyNeeds,
         function: impl FnMut(&Snapshot, Tick, Seed) -> Plan + Send + 'static,
     ) -> Self {
         Self { needs, function: Arc::new(Mutex::new(function)) }
@@ -248,18 +248,21 @@ impl Placement {
 
     /// What it needs to be shown.
     #[must_use]
-    pub fn needs(&self) -> Needs {
+    pub fn needs(&self) -> PolicyNeeds {
         match self {
-            Self::FirstTouch => Needs::default(),
-            Self::HyPlacer { params, .. } => {
-                Needs { heat: true, writes: !params.write_blind, bits: true, ..Needs::default() }
-            }
-            Self::AccessCount { .. } => Needs { cells: true, ..Needs::default() },
-            Self::Terrace { params, .. } => Needs {
+            Self::FirstTouch => PolicyNeeds::default(),
+            Self::HyPlacer { params, .. } => PolicyNeeds {
+                heat: true,
+                writes: !params.write_blind,
+                bits: true,
+                ..PolicyNeeds::default()
+            },
+            Self::AccessCount { .. } => PolicyNeeds { cells: true, ..PolicyNeeds::default() },
+            Self::Terrace { params, .. } => PolicyNeeds {
                 heat: true,
                 writes: params.writes_matter(),
                 dozes: true,
-                ..Needs::default()
+                ..PolicyNeeds::default()
             },
             Self::Paced { rule, .. } => rule.needs(),
             Self::Custom(custom) => custom.needs,

@@ -11,7 +11,7 @@
 //! Decided here, where the descriptions are silent: the period (`period_ms`, 5000) and that a page
 //! counts as referenced where heat predicts an access with even chance within a period.
 
-use super::paced::{first, millis, one_tier, pages, period, sum, told, Pages, State};
+use super::paced::{explain_plan, first, millis, one_tier, pages, period, sum, State, TierPages};
 use super::SetError;
 use serde::{Deserialize, Serialize};
 use terrace_machine::Machine;
@@ -50,7 +50,7 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     if let Err(wait) = state.due(now, p.period) {
         return wait;
     }
-    let Some(all) = Pages::of(snap) else { return one_tier(p.period) };
+    let Some(all) = TierPages::from_snapshot(snap) else { return one_tier(p.period) };
     let active = std::f64::consts::LN_2 / p.period.as_secs_f64().max(1e-3);
     let is_active = |rate: u64| rate as f64 >= active;
     let up: Vec<_> = all.slow.iter().copied().filter(|i| is_active(i.rate)).collect();
@@ -58,5 +58,5 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     let up = first(&up, p.round_pages.min(all.free + sum(&down)));
     let down = first(&down, sum(up).saturating_sub(all.free));
     let why = format!("{} active pages come up, {} inactive ones make room", sum(up), sum(down));
-    told(all.exchange(snap, up, down, MoveReason::Hot), "exchange", why, p.period)
+    explain_plan(all.exchange(snap, up, down, MoveReason::Hot), "exchange", why, p.period)
 }

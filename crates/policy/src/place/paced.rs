@@ -4,10 +4,10 @@
 //! These policies look at the pages once a period, choose some to bring up and some to send down,
 //! and know nothing else. Each has a file of its own for the choosing.
 
-use super::runs::{free_pages, interleave, units, Runs, Unit};
+use super::runs::{free_pages, interleave, units, MoveRuns, MoveUnit};
 use super::{
     autonuma, bandwidth_balance, histogram, latency_balance, memos, nimble, number, partitioned,
-    Needs, SetError,
+    PolicyNeeds, SetError,
 };
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -40,16 +40,16 @@ impl State {
 
 /// A page (or huge page) and what is known of it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Item {
+pub(crate) struct PacedPage {
     /// Index of its area in the snapshot.
     pub area: usize,
-    pub unit: Unit,
+    pub unit: MoveUnit,
     /// Accesses a second to each of its base pages, and the writes among them.
     pub rate: u64,
     pub writes: u64,
 }
 
-impl Item {
+impl PacedPage {
     pub(crate) fn pages(&self) -> u64 {
         u64::from(self.unit.pages)
     }
@@ -57,9 +57,9 @@ impl Item {
 
 /// Movable pages of the best tier and of all others.
 #[derive(Debug)]
-pub(crate) struct Pages {
-    pub fast: Vec<Item>,
-    pub slow: Vec<Item>,
+pub(crate) struct TierPages {
+    pub fast: Vec<PacedPage>,
+    pub slow: Vec<PacedPage>,
     /// Base pages free in the best tier, and in the worst.
     pub free: u64,
     free_slow: u64,
@@ -68,16 +68,17 @@ pub(crate) struct Pages {
     to_slow: NodeId,
 }
 
-impl Pages {
+impl TierPages {
     /// Sorted by tier. `None` with one tier only. Pages that nothing is known of yet are left out.
-    pub(crate) fn of(snap: &Snapshot) -> Option<Self> {
+    pub(crate) fn from_snapshot(snap: &Snapshot) -> Option<Self> {
         let (best, worst) =
             (snap.tiers.first()?, snap.tiers.last().filter(|_| snap.tiers.len() > 1)?);
         let (to_fast, to_slow) = (*best.nodes.first()?, *worst.nodes.first()?);
         let (free, free_slow) = (free_pages(snap, 0), free_pages(snap, snap.tiers.len() - 1));
-        let known =
-            |a| units(a).filter(|u: &Unit| u.stat.movable() && u.stat.flags.has(PageFlags::KNOWN));
-        let is_fast = |unit: &Unit| best.nodes.contains(&unit.stat.node());
+        let known = |a| {
+            units(a).filter(|u: &MoveUnit| u.stat.movable() && u.stat.flags.has(PageFlags::KNOWN))
+        };
+        let is_fast = |unit: &MoveUnit| best.nodes.contains(&unit.stat.node());
         // Counted first, for growing copies all of them several times.
         let (mut all, mut near) = (0, 0);
         for unit in snap.areas.iter().flat_map(known) {
@@ -88,8 +89,12 @@ impl Pages {
         let mut pages = Self { fast, slow, free, free_slow, to_fast, to_slow };
         for (area, a) in snap.areas.iter().enumerate() {
             for unit in known(a) {
-                let item =
-                    Item { area, unit, rate: unit.stat.rate(), writes: unit.stat.writes.rate() };
+                let item = PacedPage {
+                    area,
+                    unit,
+                    rate: unit.stat.rate(),
+                    writes: unit.stat.writes.rate(),
+                };
                 if is_fast(&unit) { &mut pages.fast } else { &mut pages.slow }.push(item);
             }
         }
@@ -101,14 +106,14 @@ impl Pages {
     pub(crate) fn exchange(
         &self,
         snap: &Snapshot,
-        up: &[Item],
-        down: &[Item],
+        up: &[PacedPage],
+        down: &[PacedPage],
         why: MoveReason,
     ) -> Plan {
-        let runs = |items: &[Item], to: NodeId, why: MoveReason| {
+        let runs = |items: &[PacedPage], to: NodeId, why: MoveReason| {
             let mut items = items.to_vec();
             items.sort_unstable_by_key(|i| (i.area, i.unit.index));
-            let mut runs = Runs::default();
+            let mut runs = MoveRuns::default();
             for item in &items {
                 let area = &snap.areas[item.area];
                 runs.push(area.pid, area.start, &item.unit, to, why);
@@ -123,18 +128,22 @@ impl Pages {
 }
 
 /// The hottest first; equal ones in address order.
-pub(crate) fn hottest_first(items: &mut [Item], heat: impl Fn(&Item) -> u64) {
+pub(crate) fn hottest_first(items: &mut [PacedPage], heat: impl Fn(&PacedPage) -> u64) {
     items.sort_unstable_by(|a, b| by_heat(&heat, a, b));
 }
 
 /// No two are equal.
-fn by_heat(heat: &impl Fn(&Item) -> u64, a: &Item, b: &Item) -> Ordering {
+fn by_heat(heat: &impl Fn(&PacedPage) -> u64, a: &PacedPage, b: &PacedPage) -> Ordering {
     heat(b).cmp(&heat(a)).then((a.area, a.unit.index).cmp(&(b.area, b.unit.index)))
 }
 
 /// The [`first`] of them by [`hottest_first`], with at most `pages` base pages together. The rest
 /// is not put in order.
-pub(crate) fn hottest(mut items: Vec<Item>, pages: u64, heat: impl Fn(&Item) -> u64) -> Vec<Item> {
+pub(crate) fn hottest(
+    mut items: Vec<PacedPage>,
+    pages: u64,
+    heat: impl Fn(&PacedPage) -> u64,
+) -> Vec<PacedPage> {
     // None of them is less than a page.
     let most = usize::try_from(pages).unwrap_or(usize::MAX);
     if most > 0 && most < items.len() {
@@ -147,7 +156,7 @@ pub(crate) fn hottest(mut items: Vec<Item>, pages: u64, heat: impl Fn(&Item) -> 
 }
 
 /// The first of `items` with at most `pages` base pages together.
-pub(crate) fn first(items: &[Item], pages: u64) -> &[Item] {
+pub(crate) fn first(items: &[PacedPage], pages: u64) -> &[PacedPage] {
     let mut left = pages;
     let count = items
         .iter()
@@ -157,20 +166,20 @@ pub(crate) fn first(items: &[Item], pages: u64) -> &[Item] {
 }
 
 /// Base pages of all.
-pub(crate) fn sum(items: &[Item]) -> u64 {
-    items.iter().map(Item::pages).sum()
+pub(crate) fn sum(items: &[PacedPage]) -> u64 {
+    items.iter().map(PacedPage::pages).sum()
 }
 
 /// Pairs the hottest of `up` with the coldest of `down`, beyond what room is free, as long as
 /// `gains` says that one is worth the other's place; at most `most` base pages up. Both must be
 /// sorted: `up` hottest first, `down` coldest first.
 pub(crate) fn pair<'a>(
-    up: &'a [Item],
-    down: &'a [Item],
+    up: &'a [PacedPage],
+    down: &'a [PacedPage],
     free: u64,
     most: u64,
-    gains: impl Fn(&Item, &Item) -> bool,
-) -> (&'a [Item], &'a [Item]) {
+    gains: impl Fn(&PacedPage, &PacedPage) -> bool,
+) -> (&'a [PacedPage], &'a [PacedPage]) {
     let up = first(up, most);
     let (mut room, mut used, mut taken) = (free, 0, 0);
     for item in up {
@@ -188,7 +197,7 @@ pub(crate) fn pair<'a>(
 }
 
 /// A plan's decision, and the wait for the next period.
-pub(crate) fn told(mut plan: Plan, name: &str, why: String, period: Nanos) -> Plan {
+pub(crate) fn explain_plan(mut plan: Plan, name: &str, why: String, period: Nanos) -> Plan {
     plan.decisions.push(Decision { name: name.to_owned(), why, gain_ns_per_s: 0, cost_ns: 0 });
     plan.requests.push(Request::Wait(period));
     plan
@@ -196,7 +205,7 @@ pub(crate) fn told(mut plan: Plan, name: &str, why: String, period: Nanos) -> Pl
 
 /// Nothing to do on a machine with one tier.
 pub(crate) fn one_tier(period: Nanos) -> Plan {
-    told(Plan::default(), "hold", "there is one tier only".to_owned(), period)
+    explain_plan(Plan::default(), "hold", "there is one tier only".to_owned(), period)
 }
 
 /// Milliseconds as a period.
@@ -284,9 +293,9 @@ rules! {
 }
 
 impl Rule {
-    pub(crate) fn needs(&self) -> Needs {
+    pub(crate) fn needs(&self) -> PolicyNeeds {
         let writes = matches!(self, Self::Partitioned(_) | Self::Memos(_));
-        Needs { heat: true, writes, ..Needs::default() }
+        PolicyNeeds { heat: true, writes, ..PolicyNeeds::default() }
     }
 }
 
@@ -295,15 +304,20 @@ mod tests {
     use super::*;
     use terrace_types::PageStat;
 
-    fn item(index: usize, rate: u64, pages: u32) -> Item {
-        Item { area: 0, unit: Unit { index, pages, stat: PageStat::default() }, rate, writes: 0 }
+    fn item(index: usize, rate: u64, pages: u32) -> PacedPage {
+        PacedPage {
+            area: 0,
+            unit: MoveUnit { index, pages, stat: PageStat::default() },
+            rate,
+            writes: 0,
+        }
     }
 
     #[test]
     fn pairs_stop_where_nothing_is_gained() {
-        let up: Vec<Item> =
+        let up: Vec<PacedPage> =
             [90, 80, 20, 10].iter().enumerate().map(|(i, r)| item(i, *r, 1)).collect();
-        let down: Vec<Item> =
+        let down: Vec<PacedPage> =
             [1, 30, 40].iter().enumerate().map(|(i, r)| item(10 + i, *r, 1)).collect();
         let (u, d) = pair(&up, &down, 0, 10, |u, d| u.rate > d.rate);
         assert_eq!((u.len(), d.len()), (2, 2));
@@ -316,7 +330,7 @@ mod tests {
     #[test]
     fn huge_pages_take_the_room_of_many() {
         let up = [item(0, 90, 4), item(4, 80, 4)];
-        let down: Vec<Item> = (0..6).map(|i| item(10 + i, 1, 1)).collect();
+        let down: Vec<PacedPage> = (0..6).map(|i| item(10 + i, 1, 1)).collect();
         let (u, d) = pair(&up, &down, 1, 100, |_, _| true);
         assert_eq!((u.len(), d.len()), (1, 6));
         assert_eq!((first(&up, 7).len(), sum(&up)), (1, 8));
@@ -329,10 +343,10 @@ mod tests {
             of in proptest::collection::vec((0u64..6, proptest::prelude::prop_oneof![6 => proptest::strategy::Just(1u32), 1 => 2u32..6]), 0..80),
             most in 0u64..120,
         ) {
-            let items: Vec<Item> = of.iter().enumerate().map(|(i, (rate, pages))| item(8 * i, *rate, *pages)).collect();
+            let items: Vec<PacedPage> = of.iter().enumerate().map(|(i, (rate, pages))| item(8 * i, *rate, *pages)).collect();
             let mut all = items.clone();
             hottest_first(&mut all, |i| i.rate);
-            let indexes = |items: &[Item]| items.iter().map(|i| i.unit.index).collect::<Vec<_>>();
+            let indexes = |items: &[PacedPage]| items.iter().map(|i| i.unit.index).collect::<Vec<_>>();
             let found = hottest(items, most, |i| i.rate);
             proptest::prop_assert_eq!(indexes(&found), indexes(first(&all, most)));
         }

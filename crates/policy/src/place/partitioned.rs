@@ -11,7 +11,8 @@
 //! would.
 
 use super::paced::{
-    hottest_first, millis, one_tier, pages, pair, period, sum, told, Item, Pages, State,
+    explain_plan, hottest_first, millis, one_tier, pages, pair, period, sum, PacedPage, State,
+    TierPages,
 };
 use super::{number, SetError};
 use serde::{Deserialize, Serialize};
@@ -58,25 +59,30 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     if let Err(wait) = state.due(now, p.period) {
         return wait;
     }
-    let Some(all) = Pages::of(snap) else { return one_tier(p.period) };
-    let written = |i: &Item| i.writes > 0 && i.writes as f64 >= i.rate as f64 * p.least_writes;
-    let mut up: Vec<Item> = all.slow.iter().copied().filter(written).collect();
+    let Some(all) = TierPages::from_snapshot(snap) else { return one_tier(p.period) };
+    let written = |i: &PacedPage| i.writes > 0 && i.writes as f64 >= i.rate as f64 * p.least_writes;
+    let mut up: Vec<PacedPage> = all.slow.iter().copied().filter(written).collect();
     hottest_first(&mut up, |i| i.writes);
     // Read pages leave in any case, hot or not, but for those that nothing was seen of.
-    let mut leave: Vec<Item> =
+    let mut leave: Vec<PacedPage> =
         all.fast.iter().copied().filter(|i| i.rate > 0 && !written(i)).collect();
     hottest_first(&mut leave, |i| u64::MAX - i.rate);
     let leave = super::paced::first(&leave, p.round_pages);
-    let mut rest: Vec<Item> =
+    let mut rest: Vec<PacedPage> =
         all.fast.iter().copied().filter(|i| i.rate == 0 || written(i)).collect();
     hottest_first(&mut rest, |i| u64::MAX - i.writes);
     let (up, more) =
         pair(&up, &rest, all.free + sum(leave), p.round_pages, |u, d| d.writes < u.writes);
-    let down: Vec<Item> = leave.iter().chain(more).copied().collect();
+    let down: Vec<PacedPage> = leave.iter().chain(more).copied().collect();
     let why = format!(
         "{} written pages come up, {} read or less written ones go down",
         sum(up),
         sum(&down)
     );
-    told(all.exchange(snap, up, &down, MoveReason::WriteIntensive), "partition", why, p.period)
+    explain_plan(
+        all.exchange(snap, up, &down, MoveReason::WriteIntensive),
+        "partition",
+        why,
+        p.period,
+    )
 }

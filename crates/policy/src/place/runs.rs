@@ -6,7 +6,7 @@ use terrace_types::{
 
 /// What moves as one: a base page, or a huge page whole.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Unit {
+pub(crate) struct MoveUnit {
     /// Index of its first page in the area.
     pub index: usize,
     /// Base pages.
@@ -16,16 +16,16 @@ pub(crate) struct Unit {
 }
 
 /// The units of an area in address order, those not present included.
-pub(crate) fn units(area: &Area) -> impl Iterator<Item = Unit> + '_ {
+pub(crate) fn units(area: &Area) -> impl Iterator<Item = MoveUnit> + '_ {
     units_from(area, 0)
 }
 
 /// The same from the unit that begins at `index`.
-pub(crate) fn units_from(area: &Area, mut index: usize) -> impl Iterator<Item = Unit> + '_ {
+pub(crate) fn units_from(area: &Area, mut index: usize) -> impl Iterator<Item = MoveUnit> + '_ {
     std::iter::from_fn(move || {
         let stat = *area.pages.get(index)?;
         if !stat.flags.has(PageFlags::HUGE_HEAD) {
-            let unit = Unit { index, pages: 1, stat };
+            let unit = MoveUnit { index, pages: 1, stat };
             index += 1;
             return Some(unit);
         }
@@ -38,7 +38,7 @@ pub(crate) fn units_from(area: &Area, mut index: usize) -> impl Iterator<Item = 
 }
 
 /// A huge page: mean heat, pinned if any part is, known if all parts are.
-fn whole(pages: &[PageStat], index: usize) -> Unit {
+fn whole(pages: &[PageStat], index: usize) -> MoveUnit {
     let n = pages.len() as u64;
     let mean = |rate: fn(&PageStat) -> u64| {
         terrace_types::Heat::from_rate(pages.iter().map(rate).sum::<u64>() / n)
@@ -56,19 +56,26 @@ fn whole(pages: &[PageStat], index: usize) -> Unit {
             stat.flags = stat.flags.without(PageFlags::KNOWN);
         }
     }
-    Unit { index, pages: n as u32, stat }
+    MoveUnit { index, pages: n as u32, stat }
 }
 
 /// Gathers moves of neighbouring pages into runs.
 #[derive(Debug, Default)]
-pub(crate) struct Runs {
+pub(crate) struct MoveRuns {
     pub moves: Vec<Move>,
     pub pages: u64,
 }
 
-impl Runs {
+impl MoveRuns {
     /// Adds a unit; joins it to the last run where it continues it.
-    pub fn push(&mut self, pid: Pid, area_start: Vpn, unit: &Unit, to: NodeId, why: MoveReason) {
+    pub fn push(
+        &mut self,
+        pid: Pid,
+        area_start: Vpn,
+        unit: &MoveUnit,
+        to: NodeId,
+        why: MoveReason,
+    ) {
         self.pages += u64::from(unit.pages);
         let start = Vpn(area_start.0 + unit.index as u64);
         add(

@@ -6,7 +6,7 @@ use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
 
 /// Nanoseconds saved by each access that the better of two tiers serves.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Worth {
+pub struct AccessWorth {
     /// By a read.
     pub read_ns: f64,
     /// By a write.
@@ -18,7 +18,7 @@ const LINE: f64 = 64.0;
 /// Taken for the latency gained where the machine tells none.
 const UNKNOWN_GAP_NS: f64 = 100.0;
 
-impl Worth {
+impl AccessWorth {
     /// Of `fast` over `slow`, as the CPUs of the machine see them, for touches such as these.
     ///
     /// A lone access saves the difference in latency. Misses overlap: a core with `n` outstanding
@@ -27,10 +27,15 @@ impl Worth {
     /// hides it.
     ///
     /// Both save the difference in time that their lines hold the bus, as far as anybody waits for
-    /// it ([`Touches::wait`]). A lone write fetches its line (a read) and later leaves one medium
+    /// it ([`AccessKnowledge::wait`]). A lone write fetches its line (a read) and later leaves one medium
     /// block on the bus, at write bandwidth; a sweep fetches and leaves all lines of its page.
     #[must_use]
-    pub fn between(machine: &Machine, fast: &[NodeId], slow: &[NodeId], touches: &Touches) -> Self {
+    pub fn between(
+        machine: &Machine,
+        fast: &[NodeId],
+        slow: &[NodeId],
+        touches: &AccessKnowledge,
+    ) -> Self {
         let overlap = f64::from(machine.core.outstanding_misses.max(1)).sqrt();
         let latency = match (latency(machine, slow), latency(machine, fast)) {
             (Some(slow), Some(fast)) => slow - fast,
@@ -70,19 +75,19 @@ impl Worth {
 
 /// What is known of a program's accesses beside where they go.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Touches {
+pub struct AccessKnowledge {
     /// Pages found read, a second, all pages together.
     pub reads: f64,
     /// Pages found written, a second.
     pub writes: f64,
     /// Part of both, from 0 to 1, that belongs to sweeps through whole pages
-    /// ([`crate::heat::Sweeps`]).
+    /// ([`crate::heat::SweepEstimator`]).
     pub swept: f64,
     /// Lines of a page.
     pub lines: f64,
 }
 
-impl Touches {
+impl AccessKnowledge {
     /// As many that every bus is busy, none of them in sweeps.
     pub const BUSY: Self = Self { reads: f64::INFINITY, writes: 0.0, swept: 0.0, lines: 64.0 };
 
@@ -185,12 +190,12 @@ mod tests {
     const SLOW: &[NodeId] = &[NodeId(1)];
     const HBM: (&[NodeId], &[NodeId]) = (SLOW, FAST);
 
-    fn worth(preset: &str, tiers: (&[NodeId], &[NodeId]), touches: Touches) -> Worth {
-        Worth::between(&terrace_machine::preset(preset).unwrap(), tiers.0, tiers.1, &touches)
+    fn worth(preset: &str, tiers: (&[NodeId], &[NodeId]), touches: AccessKnowledge) -> AccessWorth {
+        AccessWorth::between(&terrace_machine::preset(preset).unwrap(), tiers.0, tiers.1, &touches)
     }
 
-    fn swept(part: f64) -> Touches {
-        Touches { swept: part, ..Touches::BUSY }
+    fn swept(part: f64) -> AccessKnowledge {
+        AccessKnowledge { swept: part, ..AccessKnowledge::BUSY }
     }
 
     fn close(a: f64, b: f64) -> bool {
@@ -223,13 +228,15 @@ mod tests {
 
     #[test]
     fn bandwidth_that_nobody_waits_for_is_worth_nothing() {
-        let of = |reads| worth("lab-hbm", HBM, Touches { reads, ..Touches::BUSY }).read_ns;
+        let of = |reads| {
+            worth("lab-hbm", HBM, AccessKnowledge { reads, ..AccessKnowledge::BUSY }).read_ns
+        };
         // 64 bytes each at 10 GB/s: 6.4 ns of the bus.
         assert!(of(0.0) == 0.0 && of(1e6) < 0.05, "{} {}", of(0.0), of(1e6));
         let half = 0.5e9 / 6.4;
         assert!(close(of(half), 0.5 * 5.12) && close(of(1e9), 5.12), "{} {}", of(half), of(1e9));
         // A page at a time it takes a 64th of the touches.
-        let sweep = |reads| worth("lab-hbm", HBM, Touches { reads, ..swept(1.0) }).read_ns;
+        let sweep = |reads| worth("lab-hbm", HBM, AccessKnowledge { reads, ..swept(1.0) }).read_ns;
         assert!(close(sweep(half / 64.0), 0.5 * 64.0 * 5.12), "{}", sweep(half / 64.0));
     }
 

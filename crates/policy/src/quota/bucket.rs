@@ -5,14 +5,14 @@ use terrace_types::{Nanos, Tick};
 
 /// Fills at a steady rate up to a limit; may be overdrawn, and then must fill again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Bucket {
+pub struct TokenBucket {
     per_second: f64,
     limit: f64,
     level: f64,
     last: Option<Tick>,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// A full bucket that holds what `over` brings.
     #[must_use]
     pub fn new(per_second: f64, over: Nanos) -> Self {
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn over_a_long_time_no_more_than_the_rate_goes_out() {
-        let mut bucket = Bucket::new(0.03, Nanos::secs(10));
+        let mut bucket = TokenBucket::new(0.03, Nanos::secs(10));
         let mut spent = 0.0;
         for s in 0..1_000 {
             bucket.advance(Tick(s * 1_000_000_000));
@@ -75,10 +75,10 @@ mod tests {
 
     #[test]
     fn waiting_times_are_finite() {
-        let mut bucket = Bucket::new(f64::NAN, Nanos::secs(1));
+        let mut bucket = TokenBucket::new(f64::NAN, Nanos::secs(1));
         bucket.spend(1.0);
         assert_eq!(bucket.time_until(1.0), Nanos::secs(86_400));
-        let mut bucket = Bucket::new(2.0, Nanos::secs(1));
+        let mut bucket = TokenBucket::new(2.0, Nanos::secs(1));
         bucket.spend(3.0);
         assert_eq!(bucket.time_until(1.0), Nanos::secs(1));
     }

@@ -3,5 +3,5 @@
 mod bucket;
 mod tracking;
 
-pub use bucket::Bucket;
-pub use tracking::{Pace, TrackingQuota};
+pub use bucket::TokenBucket;
+pub use tracking::{SamplingPace, TrackingQuota};

@@ -1,12 +1,12 @@
 //! How closely to look: the share of a core that tracking and deciding may cost.
 
-use super::Bucket;
+use super::TokenBucket;
 use serde::{Deserialize, Serialize};
 use terrace_types::{Nanos, Tick};
 
 /// How the next window should run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct SamplingPace {
     /// Time to let pass, untracked, before the next window.
     pub rest: Nanos,
     /// Trackers should spend as little as they can.
@@ -21,7 +21,7 @@ pub struct Pace {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrackingQuota {
     share: f64,
-    bucket: Bucket,
+    bucket: TokenBucket,
     /// Seconds of CPU a window costs: in full, and thrifty.
     window_cost: [f64; 2],
     /// The same of a glance; none were made while it is zero.
@@ -39,14 +39,14 @@ impl TrackingQuota {
     pub fn new(share: f64, over: Nanos) -> Self {
         Self {
             share: if share.is_finite() { share.clamp(0.0, 64.0) } else { 0.0 },
-            bucket: Bucket::new(share * STEADY, Nanos(over.get() / 2)),
+            bucket: TokenBucket::new(share * STEADY, Nanos(over.get() / 2)),
             window_cost: [0.0; 2],
             glance_cost: 0.0,
             longest_rest: Nanos::secs(5),
         }
     }
 
-    /// Books what a window and its decision cost. `thrifty` as [`Pace`] had it.
+    /// Books what a window and its decision cost. `thrifty` as [`SamplingPace`] had it.
     pub fn book(&mut self, cpu: Nanos, thrifty: bool, now: Tick) {
         self.bucket.advance(now);
         let cost = cpu.as_secs_f64();
@@ -82,16 +82,16 @@ impl TrackingQuota {
     /// How the next window of length `window` should run. `urgent`: heat has not settled, or a
     /// gain is predicted that repays a burst.
     #[must_use]
-    pub fn pace(&self, window: Nanos, urgent: bool) -> Pace {
+    pub fn pace(&self, window: Nanos, urgent: bool) -> SamplingPace {
         if urgent && self.bucket.level() > 0.0 {
-            return Pace { rest: Nanos::ZERO, thrifty: false };
+            return SamplingPace { rest: Nanos::ZERO, thrifty: false };
         }
         let cost = self.window_cost[1];
         // Glances have the other half.
         let steady = if self.glance_cost > 0.0 { STEADY / 2.0 } else { STEADY };
         let sustainable = if self.share > 0.0 { cost / (self.share * steady) } else { 1e9 };
         let rest = Nanos((sustainable * 1e9) as u64).saturating_sub(window);
-        Pace { rest: rest.min(self.longest_rest), thrifty: true }
+        SamplingPace { rest: rest.min(self.longest_rest), thrifty: true }
     }
 
     /// CPU time that may still be spent in a burst; negative when overdrawn.

@@ -18,7 +18,7 @@ use terrace_types::{Bytes, CpuId, Nanos, NodeId, Tick};
 /// What this process may use of `machine`, which must be the live one.
 #[must_use]
 pub fn situation(machine: Machine, root: &Root) -> Situation {
-    let allowed = Allowance::own(root);
+    let allowed = Allowance::current(root);
     let zones = zones::zones(root).unwrap_or_default();
     let free: BTreeMap<NodeId, Bytes> = machine
         .nodes

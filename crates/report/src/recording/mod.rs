@@ -24,7 +24,7 @@ const SPANS: usize = 64;
 
 /// Accesses in one column of time, or to one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Uses {
+pub struct UseCounts {
     /// Loads.
     pub loads: u64,
     /// Stores.
@@ -33,7 +33,7 @@ pub struct Uses {
     pub pages: u64,
 }
 
-impl Uses {
+impl UseCounts {
     /// Loads and stores.
     #[must_use]
     pub const fn all(&self) -> u64 {
@@ -51,7 +51,7 @@ pub struct ObjectUses {
     /// Its file, its name, or where it lies.
     pub name: String,
     /// Accesses, and pages of it that were touched.
-    pub uses: Uses,
+    pub uses: UseCounts,
 }
 
 /// A recording, summed up.
@@ -60,14 +60,14 @@ pub struct RecordingSummary {
     /// What the trace says of itself.
     pub header: TraceHeader,
     /// All accesses and pages.
-    pub total: Uses,
+    pub total: UseCounts,
     /// Threads that made accesses.
     pub threads: usize,
     /// From the first access to the last, seconds of the trace's clock; nominal where that counts
     /// instructions.
     pub seconds: f64,
     /// By time, equal parts of `seconds`.
-    pub columns: Vec<Uses>,
+    pub columns: Vec<UseCounts>,
     /// Accesses of each page, most first.
     pub by_page: Vec<u64>,
     /// Mean working set: for a span in seconds, bytes of pages that were touched within it.
@@ -86,12 +86,12 @@ pub struct RecordingSummary {
 
 /// Time between two uses of a page, counted by powers of two: how many, and their sum, in ticks.
 #[derive(Debug, Clone)]
-struct Reuse {
+struct ReuseTimes {
     count: [u64; SPANS + 1],
     sum: [f64; SPANS + 1],
 }
 
-impl Reuse {
+impl ReuseTimes {
     fn add(&mut self, span: u64) {
         let power = (u64::BITS - span.leading_zeros()) as usize;
         self.count[power] += 1;
@@ -127,7 +127,7 @@ impl RecordingSummary {
     ///
     /// # Errors
     /// [`TraceError::Read`]; damaged blocks are left out and told in `damage`.
-    pub fn of<R: Read + Seek>(reader: &mut TraceReader<R>) -> Result<Self, TraceError> {
+    pub fn from_reader<R: Read + Seek>(reader: &mut TraceReader<R>) -> Result<Self, TraceError> {
         let header = reader.header().clone();
         let shift = header.page_size_bytes.max(1).ilog2();
         let accesses = reader.blocks().iter().filter(|b| b.kind == BlockKind::Accesses);
@@ -138,9 +138,9 @@ impl RecordingSummary {
         let mut damage = reader.shortcomings();
         let mut pages = PageUses::default();
         let mut objects = Objects::default();
-        let mut columns = vec![Uses::default(); COLUMNS];
-        let mut reuse = Reuse { count: [0; SPANS + 1], sum: [0.0; SPANS + 1] };
-        let (mut total, mut threads) = (Uses::default(), std::collections::HashSet::new());
+        let mut columns = vec![UseCounts::default(); COLUMNS];
+        let mut reuse = ReuseTimes { count: [0; SPANS + 1], sum: [0.0; SPANS + 1] };
+        let (mut total, mut threads) = (UseCounts::default(), std::collections::HashSet::new());
         let mut times = Vec::new();
         let mut samples = SampleSums::default();
         each_block(reader, Some(&mut damage), |block| {
@@ -207,7 +207,7 @@ impl RecordingSummary {
         shift: u32,
     ) -> Result<serde_json::Value, TraceError> {
         let rows = pages.rows();
-        let mut cells = vec![Uses::default(); rows.len() * COLUMNS];
+        let mut cells = vec![UseCounts::default(); rows.len() * COLUMNS];
         let mut times = Vec::new();
         each_block(reader, None, |block| {
             if block.info().kind != BlockKind::Accesses {
@@ -223,10 +223,11 @@ impl RecordingSummary {
             }
         })?;
         let column_s = clock.ticks as f64 * reader.header().ns_per_tick / 1e9 / COLUMNS as f64;
-        let table = |of: fn(&Uses) -> u64| -> Vec<Vec<i64>> {
-            let rate =
-                |cell: &Uses, pages: u64| (of(cell) as f64 / pages.max(1) as f64 / column_s) as i64;
-            let row = |(cells, row): (&[Uses], &crate::heatmap::AddressStretch)| {
+        let table = |of: fn(&UseCounts) -> u64| -> Vec<Vec<i64>> {
+            let rate = |cell: &UseCounts, pages: u64| {
+                (of(cell) as f64 / pages.max(1) as f64 / column_s) as i64
+            };
+            let row = |(cells, row): (&[UseCounts], &crate::heatmap::AddressStretch)| {
                 cells.iter().map(|cell| rate(cell, row.end - row.start)).collect()
             };
             cells.chunks(COLUMNS).zip(&rows).map(row).collect()

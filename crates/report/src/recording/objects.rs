@@ -1,9 +1,9 @@
 //! What lies where: mappings and named objects of each process, as a trace's events tell them.
 
 use super::pages::PageUse;
-use super::{ObjectUses, Uses};
+use super::{ObjectUses, UseCounts};
 use std::collections::{BTreeMap, HashMap};
-use terrace_trace::{TraceEvent, What};
+use terrace_trace::{EventKind, TraceEvent};
 
 /// Names that are kept apart at most; the rest are counted together.
 const MOST_NAMES: usize = 4096;
@@ -36,45 +36,45 @@ pub struct Objects {
 impl Objects {
     pub fn take(&mut self, event: &TraceEvent) {
         self.epoch += 1;
-        if let What::Fork { parent } = event.what {
+        if let EventKind::Fork { parent } = event.what {
             let copy = self.spaces.get(&parent).cloned().unwrap_or_default();
             self.spaces.insert(event.process, copy);
             return;
         }
         let name = match &event.what {
-            What::Map { start, length, name, .. } if name.is_empty() => {
+            EventKind::Map { start, length, name, .. } if name.is_empty() => {
                 Some(self.anonymous(event.process, *start, *length))
             }
-            What::Map { name, .. } => Some(name.clone()),
-            What::Object { name, .. } if !name.is_empty() => Some(name.clone()),
-            What::Break { .. } => Some("[heap]".to_owned()),
+            EventKind::Map { name, .. } => Some(name.clone()),
+            EventKind::Object { name, .. } if !name.is_empty() => Some(name.clone()),
+            EventKind::Break { .. } => Some("[heap]".to_owned()),
             _ => None,
         };
         let number = name.map(|name| self.number(name));
         let space = self.spaces.entry(event.process).or_default();
         match (&event.what, number) {
-            (What::Map { start, length, .. }, Some(number)) => {
+            (EventKind::Map { start, length, .. }, Some(number)) => {
                 lay(&mut space.mapped, *start, *length, Some(number))
             }
-            (What::Object { start, length, .. }, number) => {
+            (EventKind::Object { start, length, .. }, number) => {
                 lay(&mut space.named, *start, *length, number)
             }
-            (What::Unmap { start, length }, _) => {
+            (EventKind::Unmap { start, length }, _) => {
                 lay(&mut space.mapped, *start, *length, None);
                 lay(&mut space.named, *start, *length, None);
             }
-            (What::Remap { from, old_length, to, length }, _) => {
+            (EventKind::Remap { from, old_length, to, length }, _) => {
                 let number = at(&space.mapped, *from);
                 lay(&mut space.mapped, *from, *old_length, None);
                 lay(&mut space.mapped, *to, *length, number);
             }
-            (What::Break { end }, Some(number)) => {
+            (EventKind::Break { end }, Some(number)) => {
                 let (start, before) = space.heap.unwrap_or((*end, *end));
                 space.heap = Some((start, *end));
                 let (low, high) = (before.min(*end), before.max(*end));
                 lay(&mut space.mapped, low, high - low, (*end > before).then_some(number));
             }
-            (What::Exec { .. }, _) => *space = Space::default(),
+            (EventKind::Exec { .. }, _) => *space = Space::default(),
             _ => {}
         }
     }
@@ -105,7 +105,7 @@ impl Objects {
             return *number;
         }
         let number = self.list.len() as u32;
-        self.list.push(ObjectUses { name: name.clone(), uses: Uses::default() });
+        self.list.push(ObjectUses { name: name.clone(), uses: UseCounts::default() });
         self.names.insert(name, number);
         number
     }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_mapping_behind_a_file_is_its_zeroed_data_only_if_it_was_loaded_as_such() {
         let mut objects = Objects::default();
-        let map = |start, length, name: &str| What::Map {
+        let map = |start, length, name: &str| EventKind::Map {
             start,
             length,
             protection: 3,
@@ -228,13 +228,19 @@ mod tests {
             |process, what| objects.take(&TraceEvent { time: 0, process, thread: 0, what });
         take(
             0,
-            What::Map { start: 4096, length: 4096, protection: 3, flags: 2, name: "/lib".into() },
+            EventKind::Map {
+                start: 4096,
+                length: 4096,
+                protection: 3,
+                flags: 2,
+                name: "/lib".into(),
+            },
         );
-        take(0, What::Break { end: 0x10_0000 });
-        take(0, What::Break { end: 0x20_0000 });
-        take(0, What::Object { start: 0x18_0000, length: 0x1000, name: "main+0x10".into() });
-        take(1, What::Fork { parent: 0 });
-        take(1, What::Remap { from: 4096, old_length: 4096, to: 0x40_0000, length: 8192 });
+        take(0, EventKind::Break { end: 0x10_0000 });
+        take(0, EventKind::Break { end: 0x20_0000 });
+        take(0, EventKind::Object { start: 0x18_0000, length: 0x1000, name: "main+0x10".into() });
+        take(1, EventKind::Fork { parent: 0 });
+        take(1, EventKind::Remap { from: 4096, old_length: 4096, to: 0x40_0000, length: 8192 });
         let mut pages = super::super::pages::PageUses::default();
         let uses =
             [(0, 4100), (0, 0x18_0010), (0, 0x18_2000), (1, 0x40_1000), (1, 0x18_0010), (1, 4100)];

@@ -1,7 +1,7 @@
 //! Pages by process and number, found quickly: nearly every access is to a page that was used a
 //! moment ago.
 
-use super::{Uses, COLUMNS};
+use super::{UseCounts, COLUMNS};
 use crate::heatmap::{rows, AddressStretch};
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ const REMEMBERED: usize = 4096;
 pub struct PageUse {
     process: u32,
     number: u64,
-    pub uses: Uses,
+    pub uses: UseCounts,
     /// Time of its last use.
     pub last: u64,
     /// A bit a column of time in which it was used.
@@ -51,7 +51,7 @@ impl PageUses {
             self.list.push(PageUse {
                 process,
                 number,
-                uses: Uses::default(),
+                uses: UseCounts::default(),
                 last: 0,
                 columns: Default::default(),
                 row: u32::MAX,

@@ -7,7 +7,7 @@ use crate::markup::{count, escape, percent, put};
 use serde_json::{json, Value};
 use std::collections::{BTreeMap, HashMap};
 use terrace_sampling::{estimated_error, estimated_pages, LatencyByLevel, LevelLatency};
-use terrace_trace::{Block, SampleDetail, TraceEvent, TraceHeader, What};
+use terrace_trace::{Block, EventKind, SampleDetail, TraceEvent, TraceHeader};
 
 /// Threads that are shown one by one at most.
 const MOST_THREADS: usize = 24;
@@ -64,14 +64,14 @@ pub struct SampleStudy {
 impl SampleSums {
     pub fn take_event(&mut self, event: &TraceEvent) {
         match event.what {
-            What::Lost { accesses } => self.lost = self.lost.saturating_add(accesses),
-            What::ThreadStart { tid, .. } => {
+            EventKind::Lost { accesses } => self.lost = self.lost.saturating_add(accesses),
+            EventKind::ThreadStart { tid, .. } => {
                 self.names.insert(event.thread, tid);
             }
-            What::CpuNode { cpu, node } => {
+            EventKind::CpuNode { cpu, node } => {
                 self.nodes.insert(cpu, node);
             }
-            What::SampleInterrupt { .. } => {
+            EventKind::SampleInterrupt { .. } => {
                 self.interrupts += 1;
                 let before = self.interrupted.insert(event.thread, event.time);
                 if let Some(before) = before.filter(|_| self.intervals.len() < MOST_INTERVALS) {

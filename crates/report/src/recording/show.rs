@@ -1,6 +1,6 @@
 //! A recording as a page, as text, as JSON.
 
-use super::{RecordingSummary, Uses, COLUMNS};
+use super::{RecordingSummary, UseCounts, COLUMNS};
 use crate::chart::{byte_marks, legend, marks, Chart, Series};
 use crate::markup::{
     brief, bytes, count, embed, escape, name_end, page, pages, percent, put, seconds, tile,
@@ -108,11 +108,11 @@ impl RecordingSummary {
         // Each column from its begin to its end, as steps.
         let times: Vec<f64> =
             (0..=COLUMNS).flat_map(|c| [c as f64 * width; 2]).skip(1).take(2 * COLUMNS).collect();
-        let series = |class: &str, of: &dyn Fn(&Uses) -> f64| Series {
+        let series = |class: &str, of: &dyn Fn(&UseCounts) -> f64| Series {
             class: class.to_owned(),
             values: self.columns.iter().flat_map(|c| [of(c); 2]).collect(),
         };
-        let most = |of: &dyn Fn(&Uses) -> f64| self.columns.iter().map(of).fold(0.0, f64::max);
+        let most = |of: &dyn Fn(&UseCounts) -> f64| self.columns.iter().map(of).fold(0.0, f64::max);
         let rate = |n: u64| n as f64 / width;
         let top = most(&|c| rate(c.all())) * 1.05;
         let mut chart =
@@ -344,7 +344,8 @@ impl RecordingSummary {
     /// The figures.
     #[must_use]
     pub fn json(&self) -> Value {
-        let uses = |u: &Uses| json!({ "loads": u.loads, "stores": u.stores, "pages": u.pages });
+        let uses =
+            |u: &UseCounts| json!({ "loads": u.loads, "stores": u.stores, "pages": u.pages });
         json!({
             "command": self.header.command,
             "source": self.header.source,

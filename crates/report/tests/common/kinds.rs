@@ -5,7 +5,9 @@ use serde_json::{json, Value};
 use std::io::Cursor;
 use terrace_report::{FarHeader, FarSample};
 use terrace_sampling::{AccessLocality, DataSource, MemoryLevel, MemoryOperation};
-use terrace_trace::{Access, SampleDetail, TraceClock, TraceEvent, TraceHeader, TraceWriter, What};
+use terrace_trace::{
+    Access, EventKind, SampleDetail, TraceClock, TraceEvent, TraceHeader, TraceWriter,
+};
 
 /// Pages by name.
 pub fn pages() -> Vec<(&'static str, String)> {
@@ -140,7 +142,7 @@ fn recording() -> String {
             [(0x40_0000, 0x1_0000, library), (0x7fff_1234_5000, 0x40_0000, "")]
         {
             let (protection, flags, name) = (3, 2, name.into());
-            let what = What::Map { start, length, protection, flags, name };
+            let what = EventKind::Map { start, length, protection, flags, name };
             writer.event(&TraceEvent { time: 0, process: 0, thread: 0, what })?;
         }
         let mut x = 1u64;
@@ -185,7 +187,7 @@ fn sampled() -> Vec<u8> {
     let write = || -> Result<Vec<u8>, terrace_trace::TraceError> {
         let mut writer = TraceWriter::new(Vec::new(), &header)?;
         for (cpu, node) in [(0, 0), (1, 1)] {
-            let what = What::CpuNode { cpu, node };
+            let what = EventKind::CpuNode { cpu, node };
             writer.event(&TraceEvent { time: 0, process: 0, thread: 0, what })?;
         }
         let (mut x, mut time) = (1u64, 0);
@@ -206,7 +208,7 @@ fn sampled() -> Vec<u8> {
             let access = Access { address: (page << 12) + 64, size: 8, ..Access::default() };
             writer.sample(0, thread, &access, time, &detail)?;
             if i % 42 == 41 {
-                let what = What::SampleInterrupt { samples: 42 };
+                let what = EventKind::SampleInterrupt { samples: 42 };
                 writer.event(&TraceEvent { time, process: 0, thread: 0, what })?;
             }
         }

@@ -1,7 +1,7 @@
 //! What tracking, locating and deciding cost, in CPU time of the manager. Each from a measurement
 //! that is named; none from the results that the simulator is compared with.
 
-use crate::kernel::{Touch, Visit};
+use crate::kernel::{RecordUse, RecordVisit};
 use terrace_types::Nanos;
 
 /// Clearing accessed bits (`clear_refs` = 1): 0.86 ms for 40,960 pages in the lab, measured by
@@ -9,15 +9,16 @@ use terrace_types::Nanos;
 /// flags of the frame's record (`clear_refs_pte_range`, fs/proc/task_mmu.c). Where memory is waited
 /// for it takes longer: 3.6 ms beside two threads that write to the slow node of `lab-dcpmm`, on
 /// which a quarter of the pages are.
-pub const CLEARING: Visit =
-    Visit { work: 21_000, entry: Touch::Write, record: Touch::Write, own: 0 };
+pub const CLEARING: RecordVisit =
+    RecordVisit { work: 21_000, entry: RecordUse::Write, record: RecordUse::Write, own: 0 };
 
 /// Reading accessed bits from the page tables and counting what was found. Two bytes are kept of
 /// each. The kernel's copy, the walk and the counting are 4, 4 and 3 ns a page.
-pub const READING: Visit = Visit { work: 11_000, entry: Touch::Read, record: Touch::No, own: 2 };
+pub const READING: RecordVisit =
+    RecordVisit { work: 11_000, entry: RecordUse::Read, record: RecordUse::No, own: 2 };
 
 /// The same, when only the accessed pages are counted.
-pub const COUNTING: Visit = Visit { own: 0, ..READING };
+pub const COUNTING: RecordVisit = RecordVisit { own: 0, ..READING };
 
 /// Taking the translation of one huge page away (`MADV_COLD`), one a call: 1.2 us on an AMD EPYC
 /// virtual machine as in the lab, 0.5 to 1.1 by eight.
@@ -32,29 +33,31 @@ pub const FINDING_TABLES: Nanos = Nanos::micros(11);
 
 /// Clearing soft-dirty bits (`clear_refs` = 4). With [`SCANNING`] 30 ns a page: 7 ms for 900 MiB in
 /// `docs/results/tracking.md`.
-pub const CLEARING_SOFT_DIRTY: Visit =
-    Visit { work: 12_000, entry: Touch::Write, record: Touch::No, own: 0 };
+pub const CLEARING_SOFT_DIRTY: RecordVisit =
+    RecordVisit { work: 12_000, entry: RecordUse::Write, record: RecordUse::No, own: 0 };
 
 /// Asking which pages were written (`PAGEMAP_SCAN`).
-pub const SCANNING: Visit = Visit { work: 18_000, entry: Touch::Read, record: Touch::No, own: 0 };
+pub const SCANNING: RecordVisit =
+    RecordVisit { work: 18_000, entry: RecordUse::Read, record: RecordUse::No, own: 0 };
 
 /// Looking up frame numbers in `/proc/PID/pagemap`: 1.4 ms for 40,960 pages. The kernel looks at
 /// each frame's record.
-pub const LOOKING_UP: Visit =
-    Visit { work: 34_000, entry: Touch::Read, record: Touch::Read, own: 0 };
+pub const LOOKING_UP: RecordVisit =
+    RecordVisit { work: 34_000, entry: RecordUse::Read, record: RecordUse::Read, own: 0 };
 
 /// Finding which of those pages are huge, and noting where they are: 1.1 ms for as many.
-pub const NOTING: Visit = Visit { work: 27_000, entry: Touch::Read, record: Touch::No, own: HEAT };
+pub const NOTING: RecordVisit =
+    RecordVisit { work: 27_000, entry: RecordUse::Read, record: RecordUse::No, own: HEAT };
 
 /// Asking `move_pages` where pages are, as the mover does before it moves: 0.15 us a page measured;
 /// the record says.
-pub const QUERYING: Visit =
-    Visit { work: 150_000, entry: Touch::Read, record: Touch::Read, own: 0 };
+pub const QUERYING: RecordVisit =
+    RecordVisit { work: 150_000, entry: RecordUse::Read, record: RecordUse::Read, own: 0 };
 
 /// Bytes of the heat map a page (`docs/results/tracking.md`).
 const HEAT: u64 = 10;
 
-/// Merging looks at accesses into the heat map, picoseconds a page. As the next, [`Deciding`] and
+/// Merging looks at accesses into the heat map, picoseconds a page. As the next, [`DecisionCost`] and
 /// [`READING`] by the instructions of `terrace run` in the lab (ADR 0261), a quarter of a
 /// nanosecond each.
 pub const MERGING: u64 = 25_000;
@@ -63,11 +66,12 @@ pub const MERGING: u64 = 25_000;
 pub const MERGING_WRITES: u64 = 85_000;
 
 /// What the engine does for any decision: sums by node, the journal's digest.
-pub const BOOKS: Visit = Visit { work: 26_000, entry: Touch::No, record: Touch::No, own: HEAT };
+pub const BOOKS: RecordVisit =
+    RecordVisit { work: 26_000, entry: RecordUse::No, record: RecordUse::No, own: HEAT };
 
 /// What a policy takes of the manager's CPU, picoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deciding {
+pub struct DecisionCost {
     /// Of each page, at each decision.
     pub each: u64,
     /// Of each page, once where pages are to move: choosing which.
@@ -76,10 +80,10 @@ pub struct Deciding {
     pub moving: u64,
 }
 
-impl Deciding {
+impl DecisionCost {
     /// Of the policy of this name. Those that were not measured go over the pages and sort them as
     /// `histogram` does.
-    pub fn of(policy: &str) -> Self {
+    pub fn by_policy(policy: &str) -> Self {
         match policy {
             "terrace" | "terrace-write-blind" => {
                 Self { each: 40_000, planning: 190_000, moving: 120_000 }
@@ -105,8 +109,8 @@ pub const KEPT_WAITING_BY_WORK: u64 = 280;
 
 /// Comparing a glance with what the heat map foresees: look and comparison are a fifth of a full
 /// look (eight looks) and decision (ADR 0055), and the look is [`CLEARING`] and [`READING`].
-pub const FORESEEING: Visit =
-    Visit { work: 38_000, entry: Touch::No, record: Touch::No, own: HEAT };
+pub const FORESEEING: RecordVisit =
+    RecordVisit { work: 38_000, entry: RecordUse::No, record: RecordUse::No, own: HEAT };
 
 /// An interrupt for dropping translations on a core that runs the program (an estimate; published
 /// figures for x86 lie between 0.5 and 4 us with the wait of the sender).

@@ -12,8 +12,12 @@
 use super::{costs, EngineInput, Shared, PID};
 use crate::memory::{ABSENT, ACCESSED};
 use crate::world::World;
-use terrace_engine::{Ask, Mapping, Observation, Sighting, TrackError, Tracker, TrackerInfo};
-use terrace_types::{BitSource, Bytes, Nanos, Request, Seed, Sees, Tick, Vpn, VpnRange};
+use terrace_engine::{
+    Mapping, Observation, RangeObservation, SampleRequest, TrackError, Tracker, TrackerInfo,
+};
+use terrace_types::{
+    BitSource, Bytes, Nanos, Request, Seed, Tick, TrackerVisibility, Vpn, VpnRange,
+};
 
 /// Sampling and aggregation intervals; while relaxed.
 const COARSE: (Nanos, Nanos) = (Nanos::millis(5), Nanos::millis(100));
@@ -197,7 +201,7 @@ impl DamonScan {
         let samples = self.sampled.clamp(1, u64::from(u16::MAX)) as u16;
         self.regions.merge(u32::from(samples));
         for region in &self.regions.list {
-            seen.sightings.push(Sighting {
+            seen.sightings.push(RangeObservation {
                 pid: PID,
                 range: VpnRange::new(Vpn(region.start), Vpn(region.end)),
                 hits: region.hits.min(u32::from(samples)) as u16,
@@ -237,12 +241,16 @@ impl Tracker for DamonScan {
     fn info(&self) -> TrackerInfo {
         TrackerInfo {
             name: "damon",
-            sees: Sees { reads: true, bits: BitSource::Approximate, ..Sees::default() },
+            sees: TrackerVisibility {
+                reads: true,
+                bits: BitSource::Approximate,
+                ..TrackerVisibility::default()
+            },
             blind_to: "reads told from writes; hot pages scattered among cold ones",
         }
     }
 
-    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
         let ranges: Vec<VpnRange> = mappings.iter().map(|m| m.range).collect();
         let plan = if ask.relaxed { RELAXED } else { COARSE };
         if ranges != self.ranges || plan != self.plan {

@@ -19,7 +19,7 @@ pub use pebs::PebsScan;
 pub use soft_dirty::SoftDirtyScan;
 pub use target::SimTarget;
 
-use crate::kernel::Visit;
+use crate::kernel::RecordVisit;
 use crate::world::World;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -80,13 +80,13 @@ impl EngineInput {
     }
 
     /// What it takes of each page.
-    fn visit(self, policy: costs::Deciding) -> Option<Visit> {
+    fn visit(self, policy: costs::DecisionCost) -> Option<RecordVisit> {
         if !self.decides() {
             return self.foreseen.then_some(costs::FORESEEING);
         }
         let merging = [(self.looks, costs::MERGING), (self.writes, costs::MERGING_WRITES)];
         let merging: u64 = merging.iter().filter(|(is, _)| *is).map(|(_, work)| work).sum();
-        Some(Visit { work: merging + costs::BOOKS.work + policy.each, ..costs::BOOKS })
+        Some(RecordVisit { work: merging + costs::BOOKS.work + policy.each, ..costs::BOOKS })
     }
 }
 
@@ -110,7 +110,7 @@ pub fn own_cpu(world: &Shared) -> Box<dyn FnMut() -> Nanos> {
 }
 
 /// The manager goes over all pages of the program.
-fn visit_all(world: &mut World, visit: Visit) {
+fn visit_all(world: &mut World, visit: RecordVisit) {
     let mappings: Vec<VpnRange> = world.memory.mappings().collect();
     world.visit(mappings.iter().flat_map(|range| range.start.0..range.end.0), visit);
 }
@@ -118,7 +118,7 @@ fn visit_all(world: &mut World, visit: Visit) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::{Births, MachineMode, SimSetup};
+    use crate::build::{FirstTouchPlacement, MachineMode, SimSetup};
 
     #[test]
     fn what_was_not_shown_is_not_charged() {
@@ -127,11 +127,12 @@ mod tests {
             "skew,accesses=50k,size=2MiB",
         )
         .unwrap();
-        let world: Shared =
-            Rc::new(RefCell::new(plan.world(MachineMode::Plain, Births::Nearest).unwrap()));
+        let world: Shared = Rc::new(RefCell::new(
+            plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest).unwrap(),
+        ));
         world.borrow_mut().pass(Nanos::millis(1));
         let pages = world.borrow().memory.pages.len() as u64;
-        let times = |visit: crate::kernel::Visit, n: u64| visit.worked(n * pages);
+        let times = |visit: crate::kernel::RecordVisit, n: u64| visit.worked(n * pages);
         let mut cpu = own_cpu(&world);
         let mut step = |work: &[EngineInput]| {
             let before = cpu();
@@ -151,7 +152,7 @@ mod tests {
             "{foreseen}"
         );
         assert!((times(costs::BOOKS, 1)..times(costs::BOOKS, 6)).contains(&decided), "{decided}");
-        let writes = times(Visit { work: costs::MERGING_WRITES, ..costs::BOOKS }, 1);
+        let writes = times(RecordVisit { work: costs::MERGING_WRITES, ..costs::BOOKS }, 1);
         assert!(foreseen < decided && decided + writes <= both, "{foreseen}, {decided}, {both}");
         assert_eq!(step(&[]), Nanos::ZERO, "once");
     }

@@ -2,7 +2,7 @@
 //! makes them.
 
 use super::{costs, Shared};
-use crate::kernel::Visit;
+use crate::kernel::RecordVisit;
 use crate::memory::{ABSENT, UNTIL_TOLD};
 use crate::world::World;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ const PAGE: u64 = 4096;
 
 /// What moves as one.
 #[derive(Debug, Clone, Copy)]
-struct Unit {
+struct MovedPage {
     /// Its first base page, and the index of that.
     vpn: u64,
     head: Option<usize>,
@@ -52,10 +52,10 @@ pub struct SimMover {
 }
 
 /// One `apply` under way.
-struct Run<'a> {
+struct ApplyRun<'a> {
     moves: &'a [Move],
     limits: &'a MoveLimits,
-    units: Vec<Unit>,
+    units: Vec<MovedPage>,
     outcome: MoveOutcome,
     moved: u64,
 }
@@ -67,7 +67,7 @@ impl SimMover {
         Self { world, ids, cost, page_cost: None, idle: BTreeMap::new() }
     }
 
-    fn units(&self, world: &World, moves: &[Move]) -> Vec<Unit> {
+    fn units(&self, world: &World, moves: &[Move]) -> Vec<MovedPage> {
         let mut units = Vec::new();
         let mut hint = 0;
         for (of, m) in moves.iter().enumerate() {
@@ -78,7 +78,7 @@ impl SimMover {
                 let whole = index.map_or(1, |i| world.memory.span(i) as u64);
                 let part = index.map_or(0, |i| u64::from(world.memory.pages[i].part));
                 let pages = (whole - part).min(m.range().end.0 - vpn);
-                units.push(Unit { vpn, head, pages, of, fate: None });
+                units.push(MovedPage { vpn, head, pages, of, fate: None });
                 vpn += pages;
             }
         }
@@ -108,7 +108,7 @@ impl SimMover {
     }
 
     /// One call for the units `which`, all to one node.
-    fn call(&mut self, world: &mut World, run: &mut Run<'_>, which: &[usize]) {
+    fn call(&mut self, world: &mut World, run: &mut ApplyRun<'_>, which: &[usize]) {
         let Some(first) = which.first() else { return };
         let id = run.moves[run.units[*first].of].to;
         let pages =
@@ -173,7 +173,7 @@ impl SimMover {
     /// (`init_on_alloc`, mm/page_alloc.c; what Debian, Ubuntu and Fedora build), which is before
     /// any page of the group is copied, and both take longer by what others use of the buses.
     /// Elsewhere a page takes what the file says or what its copy alone takes.
-    fn group(&mut self, world: &mut World, run: &mut Run<'_>, which: &[usize], to: usize) {
+    fn group(&mut self, world: &mut World, run: &mut ApplyRun<'_>, which: &[usize], to: usize) {
         let pages: u64 = which.iter().map(|u| run.units[*u].pages).sum();
         if pages == 0 {
             return;
@@ -225,7 +225,7 @@ impl SimMover {
     }
 
     /// How many of `units` from the first on go into one call of at most `most` pages.
-    fn take(run: &Run<'_>, units: &[usize], most: u64) -> usize {
+    fn take(run: &ApplyRun<'_>, units: &[usize], most: u64) -> usize {
         let key = |u: usize| (run.moves[run.units[u].of].to, run.moves[run.units[u].of].from);
         let mut pages = 0;
         let fits = units.iter().take_while(|u| {
@@ -235,7 +235,7 @@ impl SimMover {
         fits.count()
     }
 
-    fn in_order(&mut self, world: &mut World, run: &mut Run<'_>, units: &[usize]) {
+    fn in_order(&mut self, world: &mut World, run: &mut ApplyRun<'_>, units: &[usize]) {
         let (mut rest, mut before) = (units, None);
         while !rest.is_empty() && may_go_on(world, run) {
             let taken = Self::take(run, rest, self.batch(run.limits));
@@ -251,7 +251,13 @@ impl SimMover {
     }
 
     /// One batch down, then as many pages up, until either is used up.
-    fn exchange(&mut self, world: &mut World, run: &mut Run<'_>, down: &[usize], up: &[usize]) {
+    fn exchange(
+        &mut self,
+        world: &mut World,
+        run: &mut ApplyRun<'_>,
+        down: &[usize],
+        up: &[usize],
+    ) {
         let (mut down, mut up) = (down, up);
         while !down.is_empty() && !up.is_empty() && may_go_on(world, run) {
             let taken = Self::take(run, down, self.batch(run.limits));
@@ -275,7 +281,7 @@ impl SimMover {
 }
 
 /// Waits for the rate; whether there is time left.
-fn may_go_on(world: &mut World, run: &Run<'_>) -> bool {
+fn may_go_on(world: &mut World, run: &ApplyRun<'_>) -> bool {
     if let Some(rate) = run.limits.rate {
         match rate.time_for(Bytes(run.moved * PAGE)) {
             Some(due) if due <= run.limits.total => {
@@ -335,14 +341,14 @@ impl Mover for SimMover {
         let shared = self.world.clone();
         let mut world = shared.borrow_mut();
         let units = self.units(&world, moves);
-        let mut run = Run { moves, limits, units, outcome: MoveOutcome::default(), moved: 0 };
+        let mut run = ApplyRun { moves, limits, units, outcome: MoveOutcome::default(), moved: 0 };
         // A plan may be carried out in parts.
         if std::mem::take(&mut world.plan_to_make) {
-            let planning = Visit { work: world.deciding.planning, ..Visit::default() };
+            let planning = RecordVisit { work: world.deciding.planning, ..RecordVisit::default() };
             super::visit_all(&mut world, planning);
         }
         let handed = moves.iter().map(|m| u64::from(m.pages)).sum();
-        let each = Visit { work: world.deciding.moving, ..Visit::default() };
+        let each = RecordVisit { work: world.deciding.moving, ..RecordVisit::default() };
         world.charge(each.worked(handed));
         let is_down = |u: &usize| moves[run.units[*u].of].reason == MoveReason::Cold;
         let all: Vec<usize> = (0..run.units.len()).collect();
@@ -356,7 +362,7 @@ impl Mover for SimMover {
     }
 }
 
-impl Run<'_> {
+impl ApplyRun<'_> {
     fn close(mut self) -> MoveOutcome {
         let mut failed: BTreeMap<MoveFailure, u64> = BTreeMap::new();
         let mut moved: BTreeMap<NodeId, u64> = BTreeMap::new();
@@ -391,7 +397,7 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::{Births, MachineMode, SimSetup};
+    use crate::build::{FirstTouchPlacement, MachineMode, SimSetup};
     use std::cell::RefCell;
     use std::rc::Rc;
     use terrace_machine::preset;
@@ -401,7 +407,7 @@ mod tests {
     fn takes(machine: &str, busy: bool) -> f64 {
         let machine = preset(machine).unwrap();
         let plan = SimSetup::new(&machine, "skew,accesses=8M,size=24MiB,threads=1").unwrap();
-        let mut world = plan.world(MachineMode::Plain, Births::Nearest).unwrap();
+        let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest).unwrap();
         world.stop_at_begin = true;
         while !world.stopped() {
             world.pass(Nanos::millis(1));

@@ -5,24 +5,26 @@
 //! by themselves (ADR 0188).
 
 use super::{costs, EngineInput, Shared, PID};
-use crate::kernel::Visit;
+use crate::kernel::RecordVisit;
 use crate::memory::{ABSENT, ACCESSED};
-use crate::pool::Pool;
+use crate::pool::FramePool;
 use crate::world::World;
-use terrace_engine::aim::{Aim, Group, GroupObservation, PageSampleCount};
 use terrace_engine::large::{at_once, by_bit, order, together, LargeAim, AIMED, PAGES};
-use terrace_engine::{
-    Ask, Mapping, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo,
+use terrace_engine::sample_length::{
+    GroupObservation, PageSampleCount, SampleGroup, SampleLengthTuner,
 };
-use terrace_types::{BitSource, Bytes, Nanos, Request, Sees, Tick, Vpn, VpnRange};
+use terrace_engine::{
+    Mapping, Observation, PageSamples, Prescan, SampleRequest, TrackError, Tracker, TrackerInfo,
+};
+use terrace_types::{BitSource, Bytes, Nanos, Request, Tick, TrackerVisibility, Vpn, VpnRange};
 
 /// The tracker.
 #[derive(Debug)]
 pub struct PageTableScan {
     world: Shared,
-    aim: Aim,
+    aim: SampleLengthTuner,
     large: LargeAim,
-    ask: Option<Ask>,
+    ask: Option<SampleRequest>,
     ranges: Vec<VpnRange>,
     tallies: Vec<Vec<PageSampleCount>>,
     /// First pages of whole huge pages, in order.
@@ -41,7 +43,7 @@ impl PageTableScan {
     pub fn new(world: Shared) -> Self {
         Self {
             world,
-            aim: Aim::default(),
+            aim: SampleLengthTuner::default(),
             large: LargeAim::default(),
             ask: None,
             ranges: Vec::new(),
@@ -61,14 +63,14 @@ impl PageTableScan {
     }
 
     /// Goes over all pages that are watched.
-    fn visit(&mut self, world: &mut World, visit: Visit) {
+    fn visit(&mut self, world: &mut World, visit: RecordVisit) {
         self.cpu += world.visit(self.ranges.iter().flat_map(|r| r.start.0..r.end.0), visit);
     }
 
     /// Tables are there once the program has touched something.
     fn find(&mut self, world: &mut World, mappings: &[Mapping]) {
         self.ranges = mappings.iter().map(|m| m.range).collect();
-        if !self.found && world.memory.pools.iter().any(Pool::is_used) {
+        if !self.found && world.memory.pools.iter().any(FramePool::is_used) {
             self.charge(world, costs::FINDING_TABLES);
             self.found = true;
         }
@@ -121,7 +123,7 @@ impl PageTableScan {
     fn group(
         &mut self,
         world: &mut World,
-        group: Group,
+        group: SampleGroup,
         seen: &mut Observation,
         slept: &mut Nanos,
     ) -> GroupObservation {
@@ -162,7 +164,7 @@ impl PageTableScan {
         for (range, tallies) in self.ranges.iter().zip(self.tallies.drain(..)) {
             let hits: Vec<u8> = tallies.into_iter().map(|t| t.reported(looks)).collect();
             seen.memory += Bytes(hits.len() as u64);
-            let all = PageLooks {
+            let all = PageSamples {
                 pid: PID,
                 start: range.start,
                 windows: looks,
@@ -183,9 +185,9 @@ impl PageTableScan {
 
     /// Looks at huge pages by themselves, as the live tracker does; what ordinary looks told of
     /// them is left out.
-    fn look_at_large(&mut self, world: &mut World, ask: &Ask, seen: &mut Observation) {
+    fn look_at_large(&mut self, world: &mut World, ask: &SampleRequest, seen: &mut Observation) {
         for number in 0..AIMED {
-            let one = Group { length: self.large.aim.length(), looks: 1, sharp: false };
+            let one = SampleGroup { length: self.large.aim.length(), looks: 1, sharp: false };
             let (mut found, mut tallies) =
                 (GroupObservation::default(), vec![PageSampleCount::default(); self.heads.len()]);
             self.large_look(world, one.length, number, &mut tallies, &mut found);
@@ -283,18 +285,18 @@ impl Tracker for PageTableScan {
     fn info(&self) -> TrackerInfo {
         TrackerInfo {
             name: "page-table",
-            sees: Sees {
+            sees: TrackerVisibility {
                 reads: true,
                 pages: true,
                 bits: BitSource::Approximate,
-                ..Sees::default()
+                ..TrackerVisibility::default()
             },
             blind_to:
                 "reads told from writes; accesses served by a translation cached before the look",
         }
     }
 
-    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
         let shared = self.world.clone();
         let mut world = shared.borrow_mut();
         self.ask = Some(ask.clone());
@@ -322,7 +324,7 @@ impl Tracker for PageTableScan {
             let (present, accessed) = self.read(&mut world);
             self.report(1, &mut seen);
             let found = GroupObservation { present, accessed, ..GroupObservation::default() };
-            self.aim.learn(Group { length: ask.window, looks: 1, sharp: false }, found, &ask);
+            self.aim.learn(SampleGroup { length: ask.window, looks: 1, sharp: false }, found, &ask);
         } else {
             let (start, mut slept, mut looks) = (world.now(), Nanos::ZERO, 0);
             for group in self.aim.groups(&ask) {
@@ -344,19 +346,19 @@ impl Tracker for PageTableScan {
         Ok(seen)
     }
 
-    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Skim>, TrackError> {
+    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
         let shared = self.world.clone();
         let mut world = shared.borrow_mut();
         self.find(&mut world, mappings);
         self.begin_group();
-        let mut skim = Skim::default();
+        let mut skim = Prescan::default();
         for touched in &mut skim.touched {
             self.clear(&mut world);
-            world.sleep(Skim::LOOK);
+            world.sleep(Prescan::LOOK);
             (skim.present, *touched) = self.read(&mut world);
         }
         skim.both = self.tallies.drain(..).flatten().filter(|t| t.hits() == 2).count() as u64;
-        for at in Skim::LATER {
+        for at in Prescan::LATER {
             if skim.verdict().is_some() {
                 break;
             }

@@ -7,13 +7,13 @@
 //! between 199 and 19,997, as in MEMTIS (Lee et al., SOSP 2023, which keeps its sampler below 3% of
 //! a core in this way); that of stores stays at about 100,000, as there.
 
-use super::runs::{join, Looks};
+use super::runs::{join, SimSampleSet};
 use super::{costs, EngineInput, Shared};
 use crate::sampler::{AccessSampler, Sample, SamplingParams};
 use std::collections::BTreeMap;
-use terrace_engine::{Ask, Mapping, Observation, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{Mapping, Observation, SampleRequest, TrackError, Tracker, TrackerInfo};
 use terrace_model::PS;
-use terrace_types::{BitSource, Bytes, Nanos, Request, Sees, Tick, Vpn, VpnRange};
+use terrace_types::{BitSource, Bytes, Nanos, Request, Tick, TrackerVisibility, Vpn, VpnRange};
 
 const LOADS: (u64, u64) = (199, 19_997);
 const STORES: u64 = 100_003;
@@ -57,7 +57,7 @@ impl PebsScan {
         let windows = (u32::from(most) * 8).clamp(64, u32::from(u16::MAX)) as u16;
         let period = if store { STORES } else { self.period };
         let each = Nanos((window.get() / period / u64::from(windows)).max(1));
-        let looks = Looks { windows, window: each, writes_only: store };
+        let looks = SimSampleSet { windows, window: each, writes_only: store };
         for range in &self.ranges {
             let mut sampled = counts.range(range.start.0..range.end.0).peekable();
             let hits = (range.start.0..range.end.0).map(|vpn| {
@@ -72,19 +72,19 @@ impl Tracker for PebsScan {
     fn info(&self) -> TrackerInfo {
         TrackerInfo {
             name: "pebs",
-            sees: Sees {
+            sees: TrackerVisibility {
                 reads: true,
                 writes: true,
                 pages: true,
                 bits: BitSource::Approximate,
                 sampled: true,
-                ..Sees::default()
+                ..TrackerVisibility::default()
             },
             blind_to: "loads that caches serve; which stores caches absorb; pages accessed less than once a period",
         }
     }
 
-    fn begin(&mut self, mappings: &[Mapping], _ask: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, mappings: &[Mapping], _ask: &SampleRequest) -> Result<(), TrackError> {
         let mut world = self.world.borrow_mut();
         self.ranges = mappings.iter().map(|m| m.range).collect();
         // A window that was never finished goes on being sampled.

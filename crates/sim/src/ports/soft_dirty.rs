@@ -7,9 +7,9 @@ use crate::memory::{ABSENT, WATCHED};
 use crate::world::World;
 use std::convert::Infallible;
 use terrace_engine::written::{WriteSamples, EARLY, FAULT, SHORTEST};
-use terrace_engine::{Ask, Mapping, Observation, TrackError, Tracker, TrackerInfo};
-use terrace_policy::quota::Bucket;
-use terrace_types::{BitSource, Bytes, Nanos, Request, Sees, Tick, Vpn, VpnRange};
+use terrace_engine::{Mapping, Observation, SampleRequest, TrackError, Tracker, TrackerInfo};
+use terrace_policy::quota::TokenBucket;
+use terrace_types::{BitSource, Bytes, Nanos, Request, Tick, TrackerVisibility, Vpn, VpnRange};
 
 /// The faults' budget: saved up over this long.
 const SAVED_OVER: Nanos = Nanos::secs(60);
@@ -18,21 +18,21 @@ const SAVED_OVER: Nanos = Nanos::secs(60);
 #[derive(Debug)]
 pub struct SoftDirtyScan {
     world: Shared,
-    budget: Bucket,
+    budget: TokenBucket,
     last_cost: Nanos,
-    open: Option<Open>,
+    open: Option<SimWindow>,
 }
 
 /// A window under way.
 #[derive(Debug)]
-struct Open {
+struct SimWindow {
     since: Tick,
     ranges: Vec<VpnRange>,
     window: WriteSamples,
     cpu: Nanos,
 }
 
-impl Open {
+impl SimWindow {
     /// Looks which pages are dirty by now.
     fn look(&mut self, world: &mut World) {
         let before = world.now();
@@ -75,7 +75,12 @@ impl SoftDirtyScan {
     /// Over this world; tracker and faults together cost no more than `share` of a core.
     #[must_use]
     pub fn new(world: Shared, share: f64) -> Self {
-        Self { world, budget: Bucket::new(share, SAVED_OVER), last_cost: Nanos::ZERO, open: None }
+        Self {
+            world,
+            budget: TokenBucket::new(share, SAVED_OVER),
+            last_cost: Nanos::ZERO,
+            open: None,
+        }
     }
 }
 
@@ -83,12 +88,16 @@ impl Tracker for SoftDirtyScan {
     fn info(&self) -> TrackerInfo {
         TrackerInfo {
             name: "soft-dirty",
-            sees: Sees { writes: true, bits: BitSource::Approximate, ..Sees::default() },
+            sees: TrackerVisibility {
+                writes: true,
+                bits: BitSource::Approximate,
+                ..TrackerVisibility::default()
+            },
             blind_to: "reads; and writes to a page beyond some hundred a second",
         }
     }
 
-    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
         let mut world = self.world.borrow_mut();
         self.budget.advance(world.now());
         if self.open.is_some() || !ask.writes || self.budget.level() < self.last_cost.as_secs_f64()
@@ -112,7 +121,7 @@ impl Tracker for SoftDirtyScan {
             there(&world, range, &mut hint, tell);
             Ok(())
         });
-        let mut open = Open { since: world.now(), ranges, window, cpu };
+        let mut open = SimWindow { since: world.now(), ranges, window, cpu };
         for at in EARLY {
             let gone = world.now().since(open.since);
             world.sleep(at.saturating_sub(gone));

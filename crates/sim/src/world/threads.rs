@@ -1,8 +1,8 @@
 //! What the program's threads do next: their accesses from the feed, waiting for a time of the
 //! recording or for each other, starting and ending.
 
-use super::{Doing, Thread, World, MAIN, PAGE};
-use crate::feed::{Supply, HEAP};
+use super::{SimThread, ThreadActivity, World, MAIN, PAGE};
+use crate::feed::{ThreadSupply, HEAP};
 use terrace_model::PS;
 use terrace_types::{Nanos, Vpn, VpnRange};
 
@@ -17,30 +17,30 @@ impl World {
             self.feed.recycle(done);
             return;
         }
-        match std::mem::replace(&mut self.threads[thread].then, Supply::Again) {
-            Supply::Again | Supply::Accesses(_) => self.ask(core, thread),
-            Supply::Reached(time) => {
+        match std::mem::replace(&mut self.threads[thread].then, ThreadSupply::Again) {
+            ThreadSupply::Again | ThreadSupply::Accesses(_) => self.ask(core, thread),
+            ThreadSupply::Reached(time) => {
                 self.threads[thread].reached = time;
                 self.wake(core);
             }
-            Supply::Until(time) => {
-                self.threads[thread].doing = Doing::Until(time);
+            ThreadSupply::Until(time) => {
+                self.threads[thread].doing = ThreadActivity::Until(time);
                 self.wake(core);
             }
-            Supply::Held(bytes) => {
+            ThreadSupply::Held(bytes) => {
                 self.hold(bytes);
                 self.ask(core, thread);
             }
-            Supply::Meet => {
-                self.threads[thread].doing = Doing::Meeting;
+            ThreadSupply::Meet => {
+                self.threads[thread].doing = ThreadActivity::Meeting;
                 self.release(core);
             }
-            Supply::Done if thread == MAIN => self.begin(core),
-            Supply::Done => {
-                self.threads[thread].doing = Doing::Ended;
+            ThreadSupply::Done if thread == MAIN => self.begin(core),
+            ThreadSupply::Done => {
+                self.threads[thread].doing = ThreadActivity::Ended;
                 self.release(core);
                 self.wake(core);
-                if self.threads.iter().all(|t| t.doing == Doing::Ended) {
+                if self.threads.iter().all(|t| t.doing == ThreadActivity::Ended) {
                     self.measured.end = Some((self.engine.units[core].core.time, self.counters()));
                 }
             }
@@ -50,7 +50,7 @@ impl World {
     fn ask(&mut self, core: usize, thread: usize) {
         if thread == MAIN {
             match self.feed.prepare() {
-                Supply::Accesses(events) => self.threads[MAIN].waiting.push_back(events),
+                ThreadSupply::Accesses(events) => self.threads[MAIN].waiting.push_back(events),
                 other => self.threads[MAIN].then = other,
             }
             return;
@@ -60,7 +60,7 @@ impl World {
         // A step is taken whole: the workload cannot be asked for another thread's before.
         loop {
             match self.feed.step(thread - 1, now) {
-                Supply::Accesses(events) => self.threads[thread].waiting.push_back(events),
+                ThreadSupply::Accesses(events) => self.threads[thread].waiting.push_back(events),
                 other => break self.threads[thread].then = other,
             }
         }
@@ -78,9 +78,9 @@ impl World {
 
     /// The main thread is done: the others start.
     fn begin(&mut self, core: usize) {
-        self.threads[MAIN].doing = Doing::Ended;
+        self.threads[MAIN].doing = ThreadActivity::Ended;
         for thread in &mut self.threads[MAIN + 1..] {
-            thread.doing = Doing::Running;
+            thread.doing = ThreadActivity::Running;
         }
         let time = self.engine.units[core].core.time;
         for unit in &mut self.engine.units {
@@ -93,10 +93,20 @@ impl World {
     /// Threads that wait for a time of the recording go on when all who run have come to it; when
     /// nobody runs, the first of them does.
     fn wake(&mut self, core: usize) {
-        let runs =
-            |t: &&Thread| matches!(t.doing, Doing::Running | Doing::Paging | Doing::Moving(_));
+        let runs = |t: &&SimThread| {
+            matches!(
+                t.doing,
+                ThreadActivity::Running | ThreadActivity::Paging | ThreadActivity::Moving(_)
+            )
+        };
         let running = self.threads.iter().filter(runs).map(|t| t.reached).min();
-        let waiting = |t: &Thread| if let Doing::Until(time) = t.doing { Some(time) } else { None };
+        let waiting = |t: &SimThread| {
+            if let ThreadActivity::Until(time) = t.doing {
+                Some(time)
+            } else {
+                None
+            }
+        };
         let due = running.or(self.threads.iter().filter_map(waiting).min());
         let Some(due) = due else { return };
         let time = self.engine.units[core].core.time;
@@ -105,7 +115,7 @@ impl World {
                 let thread = &mut self.threads[*thread];
                 if waiting(thread).is_some_and(|until| until <= due) {
                     thread.reached = thread.reached.max(due);
-                    thread.doing = Doing::Running;
+                    thread.doing = ThreadActivity::Running;
                     unit.core.time = unit.core.time.max(time);
                 }
             }
@@ -114,8 +124,14 @@ impl World {
 
     /// When nobody runs any more, those who wait for each other go on together.
     fn release(&mut self, core: usize) {
-        let comes = |t: &Thread| {
-            matches!(t.doing, Doing::Running | Doing::Paging | Doing::Moving(_) | Doing::Unborn)
+        let comes = |t: &SimThread| {
+            matches!(
+                t.doing,
+                ThreadActivity::Running
+                    | ThreadActivity::Paging
+                    | ThreadActivity::Moving(_)
+                    | ThreadActivity::Unborn
+            )
         };
         if self.threads.iter().any(comes) {
             return;
@@ -123,8 +139,8 @@ impl World {
         let time = self.engine.units[core].core.time;
         for (queue, unit) in self.queues.iter().zip(&mut self.engine.units) {
             for thread in &queue.threads {
-                if self.threads[*thread].doing == Doing::Meeting {
-                    self.threads[*thread].doing = Doing::Running;
+                if self.threads[*thread].doing == ThreadActivity::Meeting {
+                    self.threads[*thread].doing = ThreadActivity::Running;
                     unit.core.time = unit.core.time.max(time);
                 }
             }

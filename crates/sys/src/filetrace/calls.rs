@@ -14,7 +14,7 @@ const PATH_MAX: usize = 4096;
 /// Where a stopped thread stands.
 pub(super) enum Call {
     /// Before a call; what it names, if it names something.
-    Entry(Option<Noted>),
+    Entry(Option<NamedPath>),
     /// After one.
     Exit {
         /// Whether it failed.
@@ -23,7 +23,7 @@ pub(super) enum Call {
 }
 
 /// A path that a call names.
-pub(super) struct Noted {
+pub(super) struct NamedPath {
     /// Absolute.
     pub path: PathBuf,
     /// Whether the call executes it.
@@ -78,11 +78,11 @@ fn shape(number: libc::c_long) -> Option<(Option<usize>, usize, bool)> {
     }
 }
 
-fn named(tid: i32, number: libc::c_long, arguments: &[u64; 6]) -> Option<Noted> {
+fn named(tid: i32, number: libc::c_long, arguments: &[u64; 6]) -> Option<NamedPath> {
     let (folder, path, executes) = shape(number)?;
     let path = PathBuf::from(OsString::from_vec(text(tid, arguments[path])?));
     if path.is_absolute() {
-        return Some(Noted { path, executes });
+        return Some(NamedPath { path, executes });
     }
     let folder = folder.map_or(libc::AT_FDCWD, |at| arguments[at] as i32);
     let from = if folder == libc::AT_FDCWD {
@@ -93,7 +93,7 @@ fn named(tid: i32, number: libc::c_long, arguments: &[u64; 6]) -> Option<Noted> 
     let from = std::fs::read_link(Path::new(&from)).ok().filter(|p| p.is_absolute())?;
     // An empty path is the descriptor's own file.
     let path = if path.as_os_str().is_empty() { from } else { from.join(path) };
-    Some(Noted { path, executes })
+    Some(NamedPath { path, executes })
 }
 
 /// The bytes up to a zero at an address of the thread's; `None` where it cannot be read.

@@ -9,7 +9,7 @@ mod calls;
 mod sandbox;
 
 use crate::{now, open_pidfd, signal_process, PidFd, SysError};
-use calls::{Call, Noted};
+use calls::{Call, NamedPath};
 use sandbox::Sandbox;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -119,7 +119,7 @@ struct Tracer<'a> {
     first: i32,
     over: &'a AtomicBool,
     /// By thread: the call that it is in.
-    inside: HashMap<i32, Option<Noted>>,
+    inside: HashMap<i32, Option<NamedPath>>,
     used: &'a mut FileUse,
 }
 
@@ -202,7 +202,7 @@ impl<'a> Tracer<'a> {
         signal
     }
 
-    fn note(&mut self, noted: Noted, failed: bool) {
+    fn note(&mut self, noted: NamedPath, failed: bool) {
         if failed {
             return;
         }

@@ -82,9 +82,11 @@ pub fn runs(
         for size in sizes {
             let index =
                 ["S", "M", "L"].iter().position(|s| s == size).ok_or("sizes are S, M, L")?;
-            let mut plan =
-                SimSetup::of(&scale.machine()?, SimInput::Workload(spec(scale, kernel, index)?))
-                    .map_err(|e| e.to_string())?;
+            let mut plan = SimSetup::from_machine(
+                &scale.machine()?,
+                SimInput::Workload(spec(scale, kernel, index)?),
+            )
+            .map_err(|e| e.to_string())?;
             plan.quantum = scale.quantum();
             plan.waits_for_records = false;
             tasks.extend(

@@ -9,8 +9,8 @@ use std::fmt::Write;
 use std::io::Cursor;
 use std::sync::Arc;
 use terrace_machine::Machine;
-use terrace_sim::recording::{Open, RecordingSource, FIRST};
-use terrace_sim::{Births, MachineMode, Recording, SimInput, SimSetup};
+use terrace_sim::recording::{OpenRecording, RecordingSource, FIRST};
+use terrace_sim::{FirstTouchPlacement, MachineMode, Recording, SimInput, SimSetup};
 use terrace_trace::{Access, TraceHeader, TraceWriter};
 use terrace_types::{Bytes, BytesPerSec, Nanos};
 
@@ -103,22 +103,26 @@ fn recording(load: Load) -> Result<Recording, String> {
         }
     }
     let bytes: Arc<[u8]> = writer.finish().map_err(|e| told(&e))?.into();
-    let open: Arc<Open> =
+    let open: Arc<OpenRecording> =
         Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn RecordingSource>));
     Recording::new(open).map_err(|e| told(&e))
 }
 
 /// GB/s on all buses, and ns a load of the chase, once all memory has been touched. Pages that
 /// `births` puts on several nodes must be found on several.
-fn measure(machine: &Machine, load: Load, births: Births) -> Result<(f64, f64), String> {
+fn measure(
+    machine: &Machine,
+    load: Load,
+    births: FirstTouchPlacement,
+) -> Result<(f64, f64), String> {
     let dealt_out = match &births {
-        Births::Placed(nodes) => {
+        FirstTouchPlacement::Placed(nodes) => {
             [0, 1].into_iter().filter(|node| nodes.values().any(|n| n == node)).count()
         }
         _ => 1,
     };
     let input = SimInput::Recording { name: "load".to_owned(), recording: recording(load)? };
-    let mut plan = SimSetup::of(machine, input).map_err(|e| e.to_string())?;
+    let mut plan = SimSetup::from_machine(machine, input).map_err(|e| e.to_string())?;
     // What is measured is memory that was filled before: no zeros are written to it, which caches
     // would have.
     plan.waits_for_records = false;
@@ -159,7 +163,9 @@ fn measure(machine: &Machine, load: Load, births: Births) -> Result<(f64, f64), 
 pub fn figure2() -> Result<Vec<Point>, String> {
     let machine = machine()?;
     let mut points = Vec::new();
-    for (tier, births) in [("DRAM", Births::Nearest), ("DCPMM", Births::Slow)] {
+    for (tier, births) in
+        [("DRAM", FirstTouchPlacement::Nearest), ("DCPMM", FirstTouchPlacement::Slow)]
+    {
         for reads in [0, 3, 2] {
             for gap in [2048, 1024, 640, 448, 320, 224, 160, 112, 80, 56, 40, 28] {
                 // A line that is stored to is read first, and written when it leaves: with one in n
@@ -215,10 +221,10 @@ pub fn tell2(out: &mut String, points: &[Point]) {
 }
 
 /// Pages dealt out so that `percent` of a hundred are in DRAM, in steps of five.
-fn dealt(percent: u64) -> Births {
+fn dealt(percent: u64) -> FirstTouchPlacement {
     let fast = percent / 5;
     // All memory lies in one GiB, which is the first that is touched.
-    Births::in_order_from(
+    FirstTouchPlacement::in_order_from(
         FIRST,
         (0..1u64 << 14).map(|page| u8::from((page + 1) * fast / 20 == page * fast / 20)),
     )

@@ -7,7 +7,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::rc::Rc;
 use terrace_engine::{
-    Config, Engine, EngineParts, Journal, JournalError, MoveLimits, Stop, Tracker,
+    Config, Engine, EngineParts, Journal, JournalError, MoveLimits, StopReason, Tracker,
 };
 use terrace_model::Counters;
 use terrace_policy::heat::HeatParams;
@@ -17,7 +17,7 @@ use terrace_sim::ports::{
     own_cpu, PageTableScan, Shared, SimClock, SimMover, SimTarget, SoftDirtyScan,
 };
 use terrace_sim::world::World;
-use terrace_sim::{Births, MachineMode, SimSetup};
+use terrace_sim::{FirstTouchPlacement, MachineMode, SimSetup};
 use terrace_types::{BytesPerSec, Nanos};
 
 /// A span that no run reaches.
@@ -62,7 +62,7 @@ pub fn run(
     let (mut world, moved) = match policy {
         "default" | "memm" => {
             let mode = if policy == "memm" { MachineMode::MemoryMode } else { MachineMode::Plain };
-            let mut world = plan.world(mode, Births::Nearest).map_err(|e| told(&e))?;
+            let mut world = plan.world(mode, FirstTouchPlacement::Nearest).map_err(|e| told(&e))?;
             world.pass(FOR_EVER);
             (world, (0, 0))
         }
@@ -83,7 +83,11 @@ fn managed(
         scaled(Placement::named(policy, &plan.machine).map_err(|e| e.to_string())?, scale);
     // A huge page would be half of the scaled fast tier: all policies have base pages here, nimble
     // too.
-    let births = if placement.starts_slow() { Births::Slow } else { Births::Nearest };
+    let births = if placement.starts_slow() {
+        FirstTouchPlacement::Slow
+    } else {
+        FirstTouchPlacement::Nearest
+    };
     let world: Shared =
         Rc::new(RefCell::new(plan.world(MachineMode::Plain, births).map_err(|e| e.to_string())?));
     let config = config(scale);
@@ -103,7 +107,7 @@ fn managed(
     };
     let mut engine = Engine::new(parts, config);
     let (summary, stop) = engine.run(|_| false);
-    if let Some(stop @ Stop::Missing { .. }) = stop {
+    if let Some(stop @ StopReason::Missing { .. }) = stop {
         return Err(stop.to_string());
     }
     drop(engine);

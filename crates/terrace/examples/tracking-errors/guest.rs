@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::rc::Rc;
 use terrace_engine::{
-    Ask, Config, Engine, EngineParts, Mapping, MoveFailure, MoveLimits, MoveOutcome, Mover,
-    Observation, TrackError, Tracker, TrackerInfo,
+    Config, Engine, EngineParts, Mapping, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation,
+    SampleRequest, TrackError, Tracker, TrackerInfo,
 };
 use terrace_machine::{rank, RankAttribute};
 use terrace_policy::place::hyplacer::{class, PageClass, Params};
@@ -16,8 +16,8 @@ use terrace_topology::{load_machine, MachineSource};
 use terrace_track::{
     Budget, LiveClock, LiveTarget, LiveTrackers, ProcessTree, TierNodes, TrackerChoice,
 };
-use terrace_types::{Move, Nanos, NodeId, PageFlags, Request, Sees, Tick};
-use terrace_workload::{mark, Mark};
+use terrace_types::{Move, Nanos, NodeId, PageFlags, Request, Tick, TrackerVisibility};
+use terrace_workload::{mark, RoiMarker};
 
 /// Steps after which the target's memory counts as laid out, if it did not grow in them.
 const STEADY: u32 = 3;
@@ -39,7 +39,7 @@ impl Tracker for Timed {
     fn info(&self) -> TrackerInfo {
         self.trackers.info()
     }
-    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+    fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
         self.window.borrow_mut().begun = now();
         self.trackers.begin(mappings, ask)
     }
@@ -108,7 +108,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         fast: tiers[0].clone(),
         slow: tiers[1..].concat(),
     };
-    mark(Mark::Begin);
+    mark(RoiMarker::Begin);
     let origin = now();
     let mut text = String::new();
     for _ in 0..steps {
@@ -121,7 +121,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         let seen = *window.borrow();
         watch.keep(&engine, seen.begun.since(origin), seen.ended.since(origin), &mut text);
     }
-    mark(Mark::End);
+    mark(RoiMarker::End);
     let spent = engine.summary();
     let overhead =
         (spent.tracking_cpu_ns + spent.deciding_cpu_ns) as f64 / spent.at_ns.max(1) as f64;
@@ -149,7 +149,7 @@ fn await_layout(engine: &mut Engine) -> Result<(), String> {
 
 struct Watch {
     params: Params,
-    sees: Sees,
+    sees: TrackerVisibility,
     fast: Vec<NodeId>,
     slow: Vec<NodeId>,
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
 use std::path::Path;
 use terrace_sys::{has_thread_ended, CaptureArea, CommandExit, SlotOwner};
-use terrace_trace::capture::{Capture, Totals};
+use terrace_trace::capture::{Capture, CaptureTotals};
 use terrace_trace::{BlockKind, TraceError, TraceReader};
 
 /// After so many polls that find nothing, it is looked up whether a slot's thread was killed.
@@ -19,7 +19,7 @@ const CHUNK: u32 = 1024;
 
 /// Whether words may follow those that are handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum More {
+pub enum MoreWords {
     /// A message that is cut off, or a block of code that another thread names, waits for more.
     Follows,
     /// What makes no sense by now never will.
@@ -46,7 +46,7 @@ pub struct Recorder {
     capture: Option<Capture<BufWriter<File>>>,
     slots: Vec<SlotState>,
     /// What was seen when writing failed.
-    reached: Totals,
+    reached: CaptureTotals,
     notes: Vec<String>,
     /// Threads that were killed and whose last words are not known.
     cut: u32,
@@ -58,14 +58,14 @@ impl Recorder {
             area,
             capture: Some(capture),
             slots: Vec::new(),
-            reached: Totals::default(),
+            reached: CaptureTotals::default(),
             notes: Vec::new(),
             cut: 0,
         }
     }
 
     /// Takes what there is; whether anything could be done.
-    pub fn take_all(&mut self, more: More) -> bool {
+    pub fn take_all(&mut self, more: MoreWords) -> bool {
         self.area.beat();
         let mut any = false;
         for slot in 0..self.area.claimed() {
@@ -91,7 +91,7 @@ impl Recorder {
         }
     }
 
-    fn take(&mut self, slot: u32, more: More) -> Result<bool, TraceError> {
+    fn take(&mut self, slot: u32, more: MoreWords) -> Result<bool, TraceError> {
         let index = slot as usize;
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, SlotState::default);
@@ -112,11 +112,11 @@ impl Recorder {
         if taken.ended && !came {
             let used = self.feed(slot, more)?;
             // Code that its words name may come from another thread yet.
-            let waits = !self.slots[index].words.is_empty() && more == More::Follows;
+            let waits = !self.slots[index].words.is_empty() && more == MoreWords::Follows;
             if waits && idle < ENDED_POLLS {
                 return Ok(used);
             }
-            self.feed(slot, More::Never)?;
+            self.feed(slot, MoreWords::Never)?;
             self.free(slot)?;
             return Ok(true);
         }
@@ -128,7 +128,7 @@ impl Recorder {
     }
 
     /// Hands a slot's words on; whether any could be used.
-    fn feed(&mut self, slot: u32, more: More) -> Result<bool, TraceError> {
+    fn feed(&mut self, slot: u32, more: MoreWords) -> Result<bool, TraceError> {
         let words = &mut self.slots[slot as usize].words;
         let Some(capture) = &mut self.capture else {
             words.clear();
@@ -139,7 +139,7 @@ impl Recorder {
         }
         // A round over thousands of full rings takes seconds.
         self.area.beat();
-        let used = capture.feed(slot, words, more == More::Never)?;
+        let used = capture.feed(slot, words, more == MoreWords::Never)?;
         words.drain(..used);
         Ok(used > 0)
     }
@@ -175,7 +175,7 @@ impl Recorder {
                 None => return Ok(()),
             }
         }
-        self.feed(slot, More::Never)?;
+        self.feed(slot, MoreWords::Never)?;
         self.free(slot)
     }
 
@@ -197,7 +197,7 @@ impl Recorder {
         self.area.stop();
         // Not for ever: what was left behind may write on for a while.
         for _ in 0..MOST_ROUNDS {
-            if !self.take_all(More::Follows) {
+            if !self.take_all(MoreWords::Follows) {
                 break;
             }
         }
@@ -214,8 +214,8 @@ impl Recorder {
                 self.or_stop(done);
             }
         }
-        while self.take_all(More::Follows) {}
-        while self.take_all(More::Never) {}
+        while self.take_all(MoreWords::Follows) {}
+        while self.take_all(MoreWords::Never) {}
         let mut missing = self.missing(early, running);
         if spec.source == CaptureMethod::Hooks && self.totals().threads == 0 {
             missing.push(
@@ -230,7 +230,7 @@ impl Recorder {
         self.close(ended, spec)
     }
 
-    fn totals(&self) -> Totals {
+    fn totals(&self) -> CaptureTotals {
         self.capture.as_ref().map_or(self.reached, Capture::totals)
     }
 

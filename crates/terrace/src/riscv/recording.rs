@@ -4,7 +4,7 @@ use std::io::Write;
 use terrace_riscv::execute::{AccessObserver, ObservedAccess};
 use terrace_riscv::linux::{ProcessEvent, ProcessObserver};
 use terrace_trace::capture::Filter;
-use terrace_trace::{Access, TraceError, TraceEvent, TraceWriter, What};
+use terrace_trace::{Access, EventKind, TraceError, TraceEvent, TraceWriter};
 
 /// `MAP_PRIVATE | MAP_ANONYMOUS`: what all of a guest's mappings are to a recording.
 const PRIVATE_ANONYMOUS: u32 = 0x22;
@@ -117,30 +117,30 @@ impl<W: Write + Send + 'static> ProcessObserver for TraceObserver<W> {
             return;
         }
         let what = match event {
-            ProcessEvent::Map { start, length, protection } => What::Map {
+            ProcessEvent::Map { start, length, protection } => EventKind::Map {
                 start,
                 length,
                 protection: protection.into(),
                 flags: PRIVATE_ANONYMOUS,
                 name: String::new(),
             },
-            ProcessEvent::Unmap { start, length } => What::Unmap { start, length },
-            ProcessEvent::Break { end } => What::Break { end },
+            ProcessEvent::Unmap { start, length } => EventKind::Unmap { start, length },
+            ProcessEvent::Break { end } => EventKind::Break { end },
             ProcessEvent::ThreadStart => {
                 if self.thread != self.before {
                     self.advance_to(self.before);
                 }
-                What::ThreadStart { pid: PID, tid: PID + self.thread as i32 }
+                EventKind::ThreadStart { pid: PID, tid: PID + self.thread as i32 }
             }
             ProcessEvent::Resume { by } => return self.advance_to(by),
             ProcessEvent::ThreadExit => {
                 let result = self.writer.flush_thread(self.thread);
                 self.keep(result);
-                What::ThreadExit
+                EventKind::ThreadExit
             }
         };
         let since = match (&what, self.clocks.get(self.thread as usize)) {
-            (What::ThreadStart { .. }, _) | (_, None) => 0,
+            (EventKind::ThreadStart { .. }, _) | (_, None) => 0,
             (_, Some(clock)) => instret.saturating_sub(clock.last),
         };
         let time = self.writer.time(self.thread) + since;

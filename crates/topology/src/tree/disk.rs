@@ -16,12 +16,12 @@ impl DiskTree {
     /// The live system.
     #[must_use]
     pub fn live() -> Self {
-        Self::at("/")
+        Self::new("/")
     }
 
     /// The tree below `root`.
     #[must_use]
-    pub fn at(root: impl Into<PathBuf>) -> Self {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 

@@ -198,15 +198,15 @@ fn writes(access: OpAccess) -> bool {
 
 /// How many loads ago each register's value was loaded, as a block finds them: 0 is the load just
 /// before, [`OLD`] a value that comes from no load, or from one so long ago that it delays nobody.
-pub type Ages = [u8; REGISTERS];
+pub type RegisterAges = [u8; REGISTERS];
 
-/// See [`Ages`].
+/// See [`RegisterAges`].
 pub const OLD: u8 = RECENT as u8;
 
 /// Which loads a thread's registers hold values of.
 #[derive(Debug)]
 pub struct Values {
-    ages: Ages,
+    ages: RegisterAges,
     /// Loads of the thread, and those before the block being executed.
     loads: u64,
     entered: u64,
@@ -220,7 +220,7 @@ impl Values {
         Self { ages: [OLD; REGISTERS], loads: 0, entered: 0, of_instruction: Box::new([0; 1024]) }
     }
 
-    /// How many loads ago the latest was made that a value comes from, as in [`Ages`].
+    /// How many loads ago the latest was made that a value comes from, as in [`RegisterAges`].
     #[inline]
     fn latest(&self, source: AddressOrigin) -> u8 {
         let register = |r: u8| self.ages.get(usize::from(r)).copied().unwrap_or(OLD);
@@ -268,12 +268,12 @@ impl Values {
     }
 
     /// The ages between two blocks.
-    pub fn ages(&self) -> &Ages {
+    pub fn ages(&self) -> &RegisterAges {
         &self.ages
     }
 
     /// Several blocks with so many loads have been executed, which left the registers so.
-    pub fn pass(&mut self, ages: Ages, loads: u64) {
+    pub fn pass(&mut self, ages: RegisterAges, loads: u64) {
         self.ages = ages;
         self.loads += loads;
         self.entered = self.loads;
@@ -282,7 +282,7 @@ impl Values {
 
 /// Ages so many loads later.
 #[inline]
-pub fn grown(ages: Ages, loads: u64) -> Ages {
+pub fn grown(ages: RegisterAges, loads: u64) -> RegisterAges {
     let more = loads.min(RECENT) as u8;
     ages.map(|age| (age + more).min(OLD))
 }

@@ -1,7 +1,7 @@
 //! How old registers' values are while a path comes again and again, without going through each
 //! turn.
 
-use super::code::{depends, grown, Ages, OLD, REGISTERS};
+use super::code::{depends, grown, RegisterAges, OLD, REGISTERS};
 
 /// So many turns of a path are looked at together at most: their words lie in the processor's
 /// nearest cache.
@@ -11,23 +11,23 @@ const MOST_PAUSE: u8 = 31;
 
 /// Whether and how far to look ahead where a path comes again.
 #[derive(Debug, Default)]
-pub struct Turns {
+pub struct LoopLookahead {
     /// None where turns cannot be foreseen.
-    growth: Option<Growth>,
+    growth: Option<PathGrowth>,
     /// So many are looked at together next, and not before it has come so often.
     expected: u8,
     pause: u8,
     paused: u8,
 }
 
-impl Turns {
-    pub fn new(growth: Option<Growth>) -> Self {
+impl LoopLookahead {
+    pub fn new(growth: Option<PathGrowth>) -> Self {
         Self { growth, expected: 4, ..Self::default() }
     }
 
     /// How many turns to look at together now, from these ages on; 0 where one by one is better.
     #[inline]
-    pub fn most(&mut self, ages: &Ages) -> usize {
+    pub fn most(&mut self, ages: &RegisterAges) -> usize {
         if self.pause > 0 {
             self.pause -= 1;
             return 0;
@@ -51,14 +51,14 @@ impl Turns {
     }
 
     /// Ages of the registers behind so many turns.
-    pub fn behind(&self, ages: &Ages, turns: usize) -> Ages {
+    pub fn behind(&self, ages: &RegisterAges, turns: usize) -> RegisterAges {
         self.growth.as_ref().map_or(*ages, |growth| growth.behind(ages, turns))
     }
 }
 
 /// A register that a path changes: registers it comes from (bit `r`), and which load of the path,
 /// counted from 1.
-pub type Change = (u8, u16, u16);
+pub type RegisterChange = (u8, u16, u16);
 
 /// An access's address: registers as the path found them, loads of the path before it, and how many
 /// loads ago the latest load of the path was that it comes from.
@@ -66,7 +66,7 @@ pub type AccessAddress = (u16, u8, u8);
 
 /// See the module. All of it holds once the path has come twice in a row.
 #[derive(Debug)]
-pub struct Growth {
+pub struct PathGrowth {
     loads: u16,
     /// Registers that are the same age behind each turn.
     same: Box<[(u8, u8)]>,
@@ -77,11 +77,11 @@ pub struct Growth {
     open: Box<[(u16, u8, u8)]>,
 }
 
-impl Growth {
+impl PathGrowth {
     /// Of a path with so many loads. None if registers depend on each other in some other way.
     pub fn new(
         loads: u16,
-        changes: &[Change],
+        changes: &[RegisterChange],
         addresses: impl Iterator<Item = AccessAddress>,
     ) -> Option<Self> {
         let old = u16::from(OLD);
@@ -130,7 +130,7 @@ impl Growth {
     }
 
     /// For how many turns no dependence changes, this one included, from these ages on.
-    pub fn steady(&self, ages: &Ages) -> usize {
+    pub fn steady(&self, ages: &RegisterAges) -> usize {
         let turns = self.open.iter().map(|(growing, before, most)| {
             let now = youngest(ages, *growing).saturating_add(*before);
             if *most <= now || now >= OLD {
@@ -147,7 +147,7 @@ impl Growth {
     }
 
     /// Ages behind so many turns, at least one.
-    pub fn behind(&self, ages: &Ages, turns: usize) -> Ages {
+    pub fn behind(&self, ages: &RegisterAges, turns: usize) -> RegisterAges {
         let loads = turns as u64 * u64::from(self.loads);
         let mut after = grown(*ages, loads);
         for (register, growing, most) in &self.derived {
@@ -163,7 +163,7 @@ impl Growth {
 
 /// The least age of these registers.
 #[inline]
-fn youngest(ages: &Ages, registers: u16) -> u8 {
+fn youngest(ages: &RegisterAges, registers: u16) -> u8 {
     let (mut age, mut left) = (OLD, registers);
     while left != 0 {
         age = age.min(ages[left.trailing_zeros() as usize % REGISTERS]);
@@ -179,7 +179,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// The age of what comes from these registers and this load, turn by turn.
-    fn age(ages: &Ages, from: u16, loads: u16, load: u16) -> u8 {
+    fn age(ages: &RegisterAges, from: u16, loads: u16, load: u16) -> u8 {
         let registers =
             (0..REGISTERS).filter(|r| from >> r & 1 == 1).map(|r| u16::from(ages[r]) + loads);
         let own = (load > 0).then(|| loads - load);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     /// A path of 1 to 9 loads that changes some of eight registers, and addresses it uses.
-    fn path() -> impl Strategy<Value = (u16, Vec<Change>, Vec<AccessAddress>)> {
+    fn path() -> impl Strategy<Value = (u16, Vec<RegisterChange>, Vec<AccessAddress>)> {
         (1u16..10).prop_flat_map(|loads| {
             let from = || prop_oneof![Just(0u16), (0u16..8).prop_map(|r| 1 << r), 0u16..256];
             let change = (from(), prop_oneof![3 => Just(0u16), 1 => 1..=loads]);
@@ -214,21 +214,21 @@ mod tests {
             begin in vec(0..=OLD, REGISTERS),
             turns in 1usize..40,
         ) {
-            let step = |ages: &Ages| {
+            let step = |ages: &RegisterAges| {
                 let mut after = grown(*ages, u64::from(loads));
                 for (register, from, load) in &changes {
                     after[usize::from(*register)] = age(ages, *from, loads, *load);
                 }
                 after
             };
-            let told = |ages: &Ages| -> Vec<u8> {
+            let told = |ages: &RegisterAges| -> Vec<u8> {
                 let one = |(from, before, latest): &AccessAddress| {
                     depends((youngest(ages, *from) + before).min(*latest).min(OLD))
                 };
                 addresses.iter().map(one).collect()
             };
-            let begin: Ages = begin.try_into().expect("sixteen");
-            let Some(growth) = Growth::new(loads, &changes, addresses.iter().copied()) else {
+            let begin: RegisterAges = begin.try_into().expect("sixteen");
+            let Some(growth) = PathGrowth::new(loads, &changes, addresses.iter().copied()) else {
                 // Only registers that come from registers that come from others are too much.
                 let complex = changes.iter().filter(|(r, from, load)| *load == 0 && *from != 0 && *from != 1 << r);
                 prop_assert!(complex.count() > 0);

@@ -1,6 +1,6 @@
 //! Messages among a program's words: which there are, and what those say that tell of mappings.
 
-use crate::event::What;
+use crate::event::EventKind;
 
 pub const THREAD: u64 = 1;
 pub const BLOCK: u64 = 2;
@@ -25,13 +25,18 @@ mod syscall {
 }
 
 /// The event that a system call means.
-pub fn mapping(number: u64, result: u64, [a, b, c, d]: [u64; 4], text: &[u64]) -> Option<What> {
+pub fn mapping(
+    number: u64,
+    result: u64,
+    [a, b, c, d]: [u64; 4],
+    text: &[u64],
+) -> Option<EventKind> {
     let failed = result > u64::MAX - 4096;
     match number {
         _ if failed => None,
         syscall::MMAP => {
             let name = words_as_text(text);
-            Some(What::Map {
+            Some(EventKind::Map {
                 start: result,
                 length: b,
                 protection: c as u32,
@@ -39,9 +44,9 @@ pub fn mapping(number: u64, result: u64, [a, b, c, d]: [u64; 4], text: &[u64]) -
                 name,
             })
         }
-        syscall::MUNMAP => Some(What::Unmap { start: a, length: b }),
-        syscall::BRK => Some(What::Break { end: result }),
-        syscall::MREMAP => Some(What::Remap { from: a, old_length: b, to: result, length: c }),
+        syscall::MUNMAP => Some(EventKind::Unmap { start: a, length: b }),
+        syscall::BRK => Some(EventKind::Break { end: result }),
+        syscall::MREMAP => Some(EventKind::Remap { from: a, old_length: b, to: result, length: c }),
         _ => None,
     }
 }

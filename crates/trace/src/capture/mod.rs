@@ -14,7 +14,7 @@ mod threads;
 pub use filter::Filter;
 
 use crate::error::TraceError;
-use crate::event::{Access, TraceEvent, What};
+use crate::event::{Access, EventKind, TraceEvent};
 use crate::write::TraceWriter;
 use code::{BlockSpan, CapturedCode};
 use message::{mapping, words_as_text};
@@ -39,7 +39,7 @@ const MOST_CONTENT: usize = 4096;
 
 /// What was seen and kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
+pub struct CaptureTotals {
     /// Loads and stores the program made, filters aside. What an instruction reads or writes in one
     /// piece is one access.
     pub loads: u64,
@@ -74,7 +74,7 @@ pub struct Capture<W: Write> {
     by_path: bool,
     slots: HashMap<u32, CaptureThread>,
     processes: HashMap<u64, u32>,
-    totals: Totals,
+    totals: CaptureTotals,
 }
 
 impl<W: Write> Capture<W> {
@@ -94,7 +94,7 @@ impl<W: Write> Capture<W> {
             code: CapturedCode::default(),
             slots: HashMap::new(),
             processes: HashMap::new(),
-            totals: Totals::default(),
+            totals: CaptureTotals::default(),
         }
     }
 
@@ -105,7 +105,7 @@ impl<W: Write> Capture<W> {
     }
 
     /// What was seen so far.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> CaptureTotals {
         self.totals
     }
 
@@ -425,13 +425,14 @@ impl<W: Write> Capture<W> {
         which: u64,
         content: &[u64],
     ) -> Result<(), TraceError> {
-        let event = |capture: &mut Self, thread: &CaptureThread, what: What| match thread.number {
-            None => Ok(()),
-            Some((process, number)) => {
-                let time = capture.writer.time(number).saturating_add(thread.behind());
-                capture.writer.event(&TraceEvent { time, process, thread: number, what })
-            }
-        };
+        let event =
+            |capture: &mut Self, thread: &CaptureThread, what: EventKind| match thread.number {
+                None => Ok(()),
+                Some((process, number)) => {
+                    let time = capture.writer.time(number).saturating_add(thread.behind());
+                    capture.writer.event(&TraceEvent { time, process, thread: number, what })
+                }
+            };
         match (which, content) {
             (message::BLOCK, [number, pc, count, bytes, code @ ..]) => {
                 self.settle(thread)?;
@@ -462,7 +463,7 @@ impl<W: Write> Capture<W> {
                 event(
                     self,
                     thread,
-                    What::Map {
+                    EventKind::Map {
                         start: *start,
                         length: *length,
                         protection,
@@ -479,16 +480,18 @@ impl<W: Write> Capture<W> {
             (message::OBJECT, [start, length, text @ ..]) => event(
                 self,
                 thread,
-                What::Object { start: *start, length: *length, name: words_as_text(text) },
+                EventKind::Object { start: *start, length: *length, name: words_as_text(text) },
             ),
-            (message::EXEC, text) => event(self, thread, What::Exec { name: words_as_text(text) }),
+            (message::EXEC, text) => {
+                event(self, thread, EventKind::Exec { name: words_as_text(text) })
+            }
             (message::UNRECORDED, text) => {
                 self.writer.omit(&format!("{} ran unrecorded", words_as_text(text)));
                 Ok(())
             }
             (message::MARK, [id]) => {
                 self.settle(thread)?;
-                event(self, thread, What::Mark { id: *id as u32 })
+                event(self, thread, EventKind::Mark { id: *id as u32 })
             }
             (message::BEGIN, _) => {
                 self.settle(thread)?;
@@ -552,10 +555,10 @@ impl<W: Write> Capture<W> {
             let from = self.processes.get(&parent).copied().filter(|_| parent != 0);
             self.processes.insert(pid, process);
             if let Some(parent) = from {
-                self.writer.event(&event(What::Fork { parent }))?;
+                self.writer.event(&event(EventKind::Fork { parent }))?;
             }
         }
-        self.writer.event(&event(What::ThreadStart { pid: pid as i32, tid: tid as i32 }))
+        self.writer.event(&event(EventKind::ThreadStart { pid: pid as i32, tid: tid as i32 }))
     }
 
     /// The thread has written its last; its block is executed as far as it came.
@@ -568,7 +571,12 @@ impl<W: Write> Capture<W> {
         self.catch_up(thread)?;
         let time = self.writer.time(number);
         self.writer.flush_thread(number)?;
-        self.writer.event(&TraceEvent { time, process, thread: number, what: What::ThreadExit })?;
+        self.writer.event(&TraceEvent {
+            time,
+            process,
+            thread: number,
+            what: EventKind::ThreadExit,
+        })?;
         thread.number = None;
         Ok(())
     }
@@ -601,7 +609,7 @@ impl<W: Write> Capture<W> {
     ///
     /// # Errors
     /// [`TraceError::Write`].
-    pub fn finish(mut self) -> Result<(Totals, W), TraceError> {
+    pub fn finish(mut self) -> Result<(CaptureTotals, W), TraceError> {
         let mut slots: Vec<u32> = self.slots.keys().copied().collect();
         slots.sort_unstable();
         for slot in slots {

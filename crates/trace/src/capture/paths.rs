@@ -3,8 +3,10 @@
 //! worked out once a path; where the same words come again, addresses aside, only addresses are
 //! left to look at. Words that fit no path are worked on one by one.
 
-use super::code::{depends, grown, AddressOrigin, Ages, BlockSpan, CapturedCode, OLD, REGISTERS};
-use super::growth::{Growth, Turns};
+use super::code::{
+    depends, grown, AddressOrigin, BlockSpan, CapturedCode, RegisterAges, OLD, REGISTERS,
+};
+use super::growth::{LoopLookahead, PathGrowth};
 use super::threads::Pending;
 use super::{is_block, IS_WORD};
 use crate::encode::{AccessRow, RowAccess};
@@ -39,7 +41,7 @@ struct Origin {
 impl Origin {
     /// How many loads ago the latest of them was made, after `loads` of the path.
     #[inline]
-    fn age(self, ages: &Ages, loads: u16) -> u8 {
+    fn age(self, ages: &RegisterAges, loads: u16) -> u8 {
         let (mut age, mut left) = (OLD, self.registers);
         while left != 0 {
             age = age.min(ages[left.trailing_zeros() as usize % REGISTERS]);
@@ -55,7 +57,7 @@ impl Origin {
 
 /// What an access's dependence follows from.
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct AccessDependence {
     address: Origin,
     /// Loads of the path before it.
     loads: u16,
@@ -64,7 +66,7 @@ struct Told {
 /// The same for one whose address comes from registers as the path found them: another path before
 /// it may change it.
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct OpenAccess {
     /// Which access of the path.
     at: u16,
     /// The registers, at most two; the same twice where it is one.
@@ -77,8 +79,8 @@ struct Open {
     latest: u8,
 }
 
-impl Open {
-    fn new(at: usize, told: &Told) -> Option<Self> {
+impl OpenAccess {
+    fn new(at: usize, told: &AccessDependence) -> Option<Self> {
         let mut left = told.address.registers;
         if left == 0 {
             return None;
@@ -97,7 +99,7 @@ impl Open {
     }
 
     #[inline]
-    fn age(&self, ages: &Ages) -> u8 {
+    fn age(&self, ages: &RegisterAges) -> u8 {
         let register = |r: u8| ages[usize::from(r) % REGISTERS];
         let [first, second] = self.registers;
         let (mut age, mut left) = (register(first).min(register(second)), self.more);
@@ -122,7 +124,7 @@ pub struct Path {
     /// Registers left changed, and whence.
     changes: Box<[(u8, Origin)]>,
     /// Accesses whose dependence is not the same each time.
-    open: Box<[Open]>,
+    open: Box<[OpenAccess]>,
     blocks: u8,
     uses: u32,
     /// Loads and stores it makes, and instructions it executes.
@@ -134,10 +136,10 @@ pub struct Path {
     pub last: u64,
     /// As the writer takes it. Dependences are those of `before`.
     pub row: AccessRow,
-    before: Ages,
-    after: Ages,
+    before: RegisterAges,
+    after: RegisterAges,
     /// What follows from its coming again.
-    pub again: Turns,
+    pub again: LoopLookahead,
 }
 
 impl Path {
@@ -168,7 +170,7 @@ impl Path {
     /// Ages of the registers before to ages after; `row` then has the dependences that follow from
     /// those before.
     #[inline]
-    pub fn pass(&mut self, before: &Ages) -> Ages {
+    pub fn pass(&mut self, before: &RegisterAges) -> RegisterAges {
         if *before != self.before {
             self.look_again(before);
         }
@@ -178,7 +180,7 @@ impl Path {
     /// How many times in a row the path begins here, as far as its dependences stay the same and as
     /// it is worth looking; it has come twice just before. `row` then has these dependences.
     #[inline]
-    pub fn turns(&mut self, words: &[u64], ages: &Ages) -> usize {
+    pub fn turns(&mut self, words: &[u64], ages: &RegisterAges) -> usize {
         let (most, mut turns) = (self.again.most(ages), 0);
         if most == 0 {
             return 0;
@@ -216,7 +218,7 @@ impl Path {
         })
     }
 
-    fn look_again(&mut self, before: &Ages) {
+    fn look_again(&mut self, before: &RegisterAges) {
         for open in &self.open {
             self.row.depend(usize::from(open.at), depends(open.age(before)));
         }
@@ -331,7 +333,7 @@ struct Drafted {
     store: bool,
     pc: u64,
     position: u64,
-    told: Told,
+    told: AccessDependence,
 }
 
 /// A path being put together, block by block.
@@ -443,7 +445,8 @@ impl<'a> Draft<'a> {
             if index as u64 >= length(block) || !behind {
                 return None;
             }
-            let told = Told { address: self.origin(site.address, &loaded), loads: self.loads };
+            let told =
+                AccessDependence { address: self.origin(site.address, &loaded), loads: self.loads };
             if !access.store() {
                 self.loads += 1;
                 loaded.push((index, self.loads));
@@ -495,7 +498,7 @@ impl<'a> Draft<'a> {
                 .accesses
                 .iter()
                 .enumerate()
-                .filter_map(|(at, access)| Open::new(at, &access.told))
+                .filter_map(|(at, access)| OpenAccess::new(at, &access.told))
                 .collect(),
             blocks: self.blocks,
             uses: 0,
@@ -508,7 +511,7 @@ impl<'a> Draft<'a> {
             // No register is as young as this: `look_again` sees a difference.
             before: [u8::MAX; REGISTERS],
             after: [0; REGISTERS],
-            again: Turns::default(),
+            again: LoopLookahead::default(),
         };
         for (at, access) in self.accesses.iter().enumerate() {
             path.row
@@ -518,12 +521,15 @@ impl<'a> Draft<'a> {
         if path.row.len() > 0 {
             let changes: Vec<_> =
                 path.changes.iter().map(|(r, o)| (*r, o.registers, o.load)).collect();
-            let address = |open: &Open| {
+            let address = |open: &OpenAccess| {
                 let [first, second] = open.registers;
                 (1 << first | 1 << second | open.more, open.loads, open.latest)
             };
-            path.again =
-                Turns::new(Growth::new(path.loads, &changes, path.open.iter().map(address)));
+            path.again = LoopLookahead::new(PathGrowth::new(
+                path.loads,
+                &changes,
+                path.open.iter().map(address),
+            ));
         }
         Some(path)
     }

@@ -6,9 +6,9 @@
 //! those bytes (how it was predicted, size, direction, dependence, gap) is one byte that names a
 //! line of the block's dictionary, for loops repeat few such combinations.
 
-mod again;
 mod columns;
 mod row;
+mod row_encoder;
 
 pub use columns::ColumnEncoder;
 pub use row::{AccessRow, RowAccess};
@@ -16,7 +16,7 @@ pub use row::{AccessRow, RowAccess};
 use crate::event::{Access, AccessDescriptor, SampleDetail};
 use crate::frame::BLOCK_ACCESSES;
 use crate::pack::{put_number, zigzag};
-use again::Again;
+use row_encoder::RowEncoder;
 
 /// How an address is told, in the two low bits of a predictor; the others hold how many accesses
 /// back to look.
@@ -111,7 +111,7 @@ pub struct BlockBuilder {
     /// Dictionary lines plus one, and their codes; zero is empty.
     slots: Vec<(u64, u8)>,
     columns: ColumnEncoder,
-    again: Box<Again>,
+    again: Box<RowEncoder>,
 }
 
 impl BlockBuilder {
@@ -123,7 +123,7 @@ impl BlockBuilder {
             begin: 0,
             slots: vec![(0, 0); SLOTS],
             columns: ColumnEncoder::default(),
-            again: Box::new(Again::new()),
+            again: Box::new(RowEncoder::new()),
         }
     }
 

@@ -2,7 +2,7 @@
 //! regions with the number of samples that found them accessed. A sample is one access here, to a
 //! page of the region; the pages of a region take turns, since which of them it was is not known.
 
-use super::{hex, Importer, Line};
+use super::{hex, ImportedLine, Importer};
 use crate::error::TraceError;
 use crate::event::{Access, TraceClock, TraceHeader};
 use crate::write::TraceWriter;
@@ -27,16 +27,20 @@ pub struct Damo {
 }
 
 impl<W: Write> Importer<W> for Damo {
-    fn line(&mut self, writer: &mut TraceWriter<W>, line: &str) -> Result<Line, TraceError> {
+    fn line(
+        &mut self,
+        writer: &mut TraceWriter<W>,
+        line: &str,
+    ) -> Result<ImportedLine, TraceError> {
         let line = line.trim();
         if let Some(title) = line.strip_prefix('#') {
             self.column = column(title).unwrap_or(self.column);
-            return Ok(Line::Remark);
+            return Ok(ImportedLine::Remark);
         }
         if let Some((start, end, samples)) = region(line, self.column) {
             return self.region(writer, start, end, samples);
         }
-        let Some((key, value)) = line.split_once(':') else { return Ok(Line::Unknown) };
+        let Some((key, value)) = line.split_once(':') else { return Ok(ImportedLine::Unknown) };
         let value = value.trim();
         let known = match key.trim() {
             // Regions tell of the time up to the end, which comes before them.
@@ -50,7 +54,7 @@ impl<W: Write> Importer<W> for Damo {
             | "intervals" => true,
             _ => false,
         };
-        Ok(if known { Line::Remark } else { Line::Unknown })
+        Ok(if known { ImportedLine::Remark } else { ImportedLine::Unknown })
     }
 
     fn header(&self) -> TraceHeader {
@@ -79,10 +83,10 @@ impl Damo {
         start: u64,
         end: u64,
         samples: u64,
-    ) -> Result<Line, TraceError> {
+    ) -> Result<ImportedLine, TraceError> {
         let next = self.targets.len();
         if next >= MOST_TARGETS && !self.targets.contains_key(&self.target) {
-            return Ok(Line::Unknown);
+            return Ok(ImportedLine::Unknown);
         }
         let process = *self.targets.entry(self.target).or_insert(next as u32);
         let pages = (end - start).div_ceil(PAGE).max(1);
@@ -92,7 +96,7 @@ impl Damo {
             let access = Access { address, size: PAGE as u32, ..Access::default() };
             writer.access_at(process, process, &access, self.time)?;
         }
-        Ok(Line::Record(samples))
+        Ok(ImportedLine::Record(samples))
     }
 }
 

@@ -1,7 +1,7 @@
 //! valgrind's lackey: lines `I  ADDRESS,SIZE` for instructions, ` L`, ` S` and ` M` (a load and a
 //! store) for data.
 
-use super::{hex, Importer, Line};
+use super::{hex, ImportedLine, Importer};
 use crate::error::TraceError;
 use crate::event::{Access, TraceHeader};
 use crate::write::TraceWriter;
@@ -15,14 +15,18 @@ pub struct Lackey {
 }
 
 impl<W: Write> Importer<W> for Lackey {
-    fn line(&mut self, writer: &mut TraceWriter<W>, line: &str) -> Result<Line, TraceError> {
+    fn line(
+        &mut self,
+        writer: &mut TraceWriter<W>,
+        line: &str,
+    ) -> Result<ImportedLine, TraceError> {
         let Some((what, address, size)) = parse(line) else {
-            return Ok(if is_message(line) { Line::Remark } else { Line::Unknown });
+            return Ok(if is_message(line) { ImportedLine::Remark } else { ImportedLine::Unknown });
         };
         if what == 'I' {
             self.pc = address;
             self.instructions += 1;
-            return Ok(Line::Record(0));
+            return Ok(ImportedLine::Record(0));
         }
         let mut count = 0;
         for store in [false, true] {
@@ -38,7 +42,7 @@ impl<W: Write> Importer<W> for Lackey {
                 count += 1;
             }
         }
-        Ok(Line::Record(count))
+        Ok(ImportedLine::Record(count))
     }
 
     fn header(&self) -> TraceHeader {

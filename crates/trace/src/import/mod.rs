@@ -127,7 +127,7 @@ pub struct Imported {
 
 /// What a line was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum ImportedLine {
     /// One that can hold accesses, with so many.
     Record(u64),
     /// One that the tool writes besides: a title, a message, a stack frame.
@@ -137,7 +137,8 @@ enum Line {
 
 trait Importer<W: Write> {
     /// Reads a line; empty ones too.
-    fn line(&mut self, writer: &mut TraceWriter<W>, line: &str) -> Result<Line, TraceError>;
+    fn line(&mut self, writer: &mut TraceWriter<W>, line: &str)
+        -> Result<ImportedLine, TraceError>;
 
     /// The last line has been seen.
     fn end(&mut self, _writer: &mut TraceWriter<W>) -> Result<(), TraceError> {
@@ -160,12 +161,12 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, line: Line, text: &str) {
+    fn add(&mut self, line: ImportedLine, text: &str) {
         match line {
             _ if text.trim().is_empty() => {}
-            Line::Record(_) => self.records += 1,
-            Line::Remark => self.remarks += 1,
-            Line::Unknown => {
+            ImportedLine::Record(_) => self.records += 1,
+            ImportedLine::Remark => self.remarks += 1,
+            ImportedLine::Unknown => {
                 self.unknown += 1;
                 let quoted = || text.trim().chars().take(MOST_QUOTED).flat_map(char::escape_debug);
                 self.first_unknown.get_or_insert_with(|| (self.lines, quoted().collect()));
@@ -209,9 +210,9 @@ pub fn import<W: Write + Seek>(
         tally.lines += 1;
         let line = match text {
             Some(text) => importer.line(&mut writer, text)?,
-            None => Line::Unknown,
+            None => ImportedLine::Unknown,
         };
-        if let Line::Record(count) = line {
+        if let ImportedLine::Record(count) = line {
             accesses += count;
         }
         tally.add(line, text.unwrap_or("a line of more than 64 KiB"));

@@ -11,9 +11,9 @@
 //! With call chains the instruction's address is on the next line. A command's name may hold
 //! anything, so it is skipped, not read.
 
-use super::{hex, Importer, Line};
+use super::{hex, ImportedLine, Importer};
 use crate::error::TraceError;
-use crate::event::{Access, SampleDetail, TraceClock, TraceEvent, TraceHeader, What};
+use crate::event::{Access, EventKind, SampleDetail, TraceClock, TraceEvent, TraceHeader};
 use crate::write::TraceWriter;
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
@@ -81,17 +81,21 @@ enum Parsed<'a> {
 }
 
 impl<W: Write> Importer<W> for Perf {
-    fn line(&mut self, writer: &mut TraceWriter<W>, line: &str) -> Result<Line, TraceError> {
+    fn line(
+        &mut self,
+        writer: &mut TraceWriter<W>,
+        line: &str,
+    ) -> Result<ImportedLine, TraceError> {
         let text = line.trim();
         if text.is_empty() {
             self.in_chain = false;
-            return Ok(Line::Remark);
+            return Ok(ImportedLine::Remark);
         }
         let sample = match parse(text) {
             Parsed::Sample(sample) => sample,
-            Parsed::Record => return Ok(Line::Remark),
+            Parsed::Record => return Ok(ImportedLine::Remark),
             // After samples are tried: a command's name may begin with the mark of titles.
-            Parsed::Unknown if text.starts_with('#') => return Ok(Line::Remark),
+            Parsed::Unknown if text.starts_with('#') => return Ok(ImportedLine::Remark),
             Parsed::Unknown => return Ok(self.frame(text)),
         };
         self.write_waiting(writer)?;
@@ -99,7 +103,7 @@ impl<W: Write> Importer<W> for Perf {
         let neither =
             [MemoryOperation::Fetch, MemoryOperation::Prefetch].contains(&sample.operation);
         if sample.address == 0 || neither {
-            return Ok(Line::Record(0));
+            return Ok(ImportedLine::Record(0));
         }
         self.note(&sample);
         let next = self.processes.len() as u32;
@@ -108,7 +112,7 @@ impl<W: Write> Importer<W> for Perf {
         let next = self.threads.len() as u32;
         let thread = *self.threads.entry(sample.tid).or_insert(next);
         if thread == next {
-            let what = What::ThreadStart { pid, tid: sample.tid };
+            let what = EventKind::ThreadStart { pid, tid: sample.tid };
             writer.event(&TraceEvent { time: sample.time, process, thread, what })?;
         }
         let store = sample.operation == MemoryOperation::Store;
@@ -120,7 +124,7 @@ impl<W: Write> Importer<W> for Perf {
             cpu: sample.cpu.unwrap_or(SampleDetail::UNKNOWN_CPU),
         };
         self.waiting = Some(Waiting { process, thread, time: sample.time, access, detail });
-        Ok(Line::Record(1))
+        Ok(ImportedLine::Record(1))
     }
 
     fn end(&mut self, writer: &mut TraceWriter<W>) -> Result<(), TraceError> {
@@ -163,13 +167,13 @@ impl<W: Write> Importer<W> for Perf {
 impl Perf {
     /// A line that is no sample: a frame of the last sample's call chain, whose first is where the
     /// access was made, or nothing known.
-    fn frame(&mut self, text: &str) -> Line {
+    fn frame(&mut self, text: &str) -> ImportedLine {
         let first = text.split_whitespace().next().and_then(hex);
-        let Some(pc) = first.filter(|_| self.in_chain) else { return Line::Unknown };
+        let Some(pc) = first.filter(|_| self.in_chain) else { return ImportedLine::Unknown };
         if let Some(waiting) = self.waiting.as_mut().filter(|w| w.access.pc == 0) {
             waiting.access.pc = pc;
         }
-        Line::Remark
+        ImportedLine::Remark
     }
 
     fn write_waiting<W: Write>(&mut self, writer: &mut TraceWriter<W>) -> Result<(), TraceError> {

@@ -4,7 +4,7 @@
 //! the CPUs' rings, then the samples. So an event stands before the samples that came after it.
 
 use super::{ImportError, Imported, HEADER_ROOM};
-use crate::event::{Access, SampleDetail, TraceClock, TraceEvent, TraceHeader, What};
+use crate::event::{Access, EventKind, SampleDetail, TraceClock, TraceEvent, TraceHeader};
 use crate::write::TraceWriter;
 use std::collections::{BTreeSet, HashMap};
 use std::io::{Read, Seek, Write};
@@ -31,7 +31,7 @@ struct SideEvent {
 
 #[derive(Debug)]
 enum SideChange {
-    Trace(What),
+    Trace(EventKind),
     /// A process that is a copy of this one.
     Forked {
         parent: i32,
@@ -58,7 +58,7 @@ impl TaskNumbers {
         let next = self.threads.len() as u32;
         let thread = *self.threads.entry(tid).or_insert(next);
         if thread == next {
-            let what = What::ThreadStart { pid, tid };
+            let what = EventKind::ThreadStart { pid, tid };
             writer.event(&TraceEvent { time, process, thread, what })?;
         }
         Ok((process, thread))
@@ -74,11 +74,11 @@ impl TaskNumbers {
         let what = match noted.what {
             SideChange::Trace(what) => what,
             SideChange::Forked { parent } => match self.processes.get(&parent) {
-                Some(parent) if *parent != process => What::Fork { parent: *parent },
+                Some(parent) if *parent != process => EventKind::Fork { parent: *parent },
                 _ => return Ok(()),
             },
         };
-        if what == What::ThreadExit {
+        if what == EventKind::ThreadExit {
             self.threads.remove(&noted.tid);
         }
         writer.event(&TraceEvent { time, process, thread, what })?;
@@ -178,11 +178,11 @@ fn note(record: &PerfRecord<'_>) -> Option<SideEvent> {
             let name = if anonymous { String::new() } else { map.name.clone() };
             let (start, length) = (map.start, map.length);
             let (protection, flags) = (map.protection, map.flags);
-            let what = What::Map { start, length, protection, flags, name };
+            let what = EventKind::Map { start, length, protection, flags, name };
             (identity.time_ns, map.pid, map.tid, SideChange::Trace(what))
         }
         PerfRecord::Renamed { pid, tid, name, exec: true, identity } => {
-            let what = What::Exec { name: name.clone() };
+            let what = EventKind::Exec { name: name.clone() };
             (identity.time_ns, *pid, *tid, SideChange::Trace(what))
         }
         PerfRecord::Forked(TaskChange { pid, parent_pid, tid, time_ns, .. })
@@ -191,10 +191,10 @@ fn note(record: &PerfRecord<'_>) -> Option<SideEvent> {
             (*time_ns, *pid, *tid, SideChange::Forked { parent: *parent_pid })
         }
         PerfRecord::Exited(TaskChange { pid, tid, time_ns, .. }) => {
-            (*time_ns, *pid, *tid, SideChange::Trace(What::ThreadExit))
+            (*time_ns, *pid, *tid, SideChange::Trace(EventKind::ThreadExit))
         }
         PerfRecord::Lost(lost, identity) | PerfRecord::LostSamples(lost, identity) => {
-            let what = What::Lost { accesses: *lost };
+            let what = EventKind::Lost { accesses: *lost };
             (identity.time_ns, identity.pid, identity.tid, SideChange::Trace(what))
         }
         _ => return None,
@@ -209,7 +209,7 @@ fn write_nodes<R: Read + Seek, W: Write>(
     let mut nodes: Vec<(u32, u16)> = file.cpu_nodes.iter().map(|(c, n)| (*c, *n)).collect();
     nodes.sort_unstable();
     for (cpu, node) in nodes {
-        let what = What::CpuNode { cpu, node: u32::from(node) };
+        let what = EventKind::CpuNode { cpu, node: u32::from(node) };
         writer.event(&TraceEvent { time: 0, process: 0, thread: 0, what })?;
     }
     Ok(())

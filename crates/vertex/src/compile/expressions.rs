@@ -3,7 +3,9 @@
 use super::{Binding, Generator};
 use crate::syntax::{BinaryOperation, DeclarationKind, Expression, UnaryOperation, INFINITY};
 use crate::VertexError;
-use terrace_migratory::code::{AluOperation, CodeAddress, Instruction, Register, REGISTERS};
+use terrace_migratory::code::{
+    AluOperation, CodeAddress, Register, ThreadletInstruction, REGISTERS,
+};
 use terrace_migratory::memory::ArrayId;
 
 type Generated<T> = Result<T, VertexError>;
@@ -44,7 +46,7 @@ fn negated(operation: BinaryOperation) -> Option<BinaryOperation> {
 }
 
 impl<'a> Generator<'a> {
-    pub(super) fn emit(&mut self, instruction: Instruction) -> CodeAddress {
+    pub(super) fn emit(&mut self, instruction: ThreadletInstruction) -> CodeAddress {
         self.code.push(instruction, self.line)
     }
 
@@ -61,13 +63,13 @@ impl<'a> Generator<'a> {
 
     pub(super) fn constant(&mut self, value: i64) -> Generated<Register> {
         let d = self.register()?;
-        self.emit(Instruction::Constant { d, value });
+        self.emit(ThreadletInstruction::Constant { d, value });
         Ok(d)
     }
 
     pub(super) fn load(&mut self, array: ArrayId, index: Register) -> Generated<Register> {
         let d = self.register()?;
-        self.emit(Instruction::Load { d, array, index });
+        self.emit(ThreadletInstruction::Load { d, array, index });
         Ok(d)
     }
 
@@ -183,11 +185,11 @@ impl<'a> Generator<'a> {
                 match operation {
                     UnaryOperation::Negate => {
                         let operation = AluOperation::Multiply;
-                        self.emit(Instruction::AluConstant { operation, d, a, value: -1 });
+                        self.emit(ThreadletInstruction::AluConstant { operation, d, a, value: -1 });
                     }
                     UnaryOperation::Not => {
                         let operation = AluOperation::Equal;
-                        self.emit(Instruction::AluConstant { operation, d, a, value: 0 });
+                        self.emit(ThreadletInstruction::AluConstant { operation, d, a, value: 0 });
                     }
                 }
                 self.next_register = d.0 + 1;
@@ -212,12 +214,12 @@ impl<'a> Generator<'a> {
         match (b, swapped) {
             (Expression::Integer(value), false) if i32::try_from(*value).is_ok() => {
                 let value = *value as i32;
-                self.emit(Instruction::AluConstant { operation, d, a: left, value });
+                self.emit(ThreadletInstruction::AluConstant { operation, d, a: left, value });
             }
             _ => {
                 let right = self.value(b)?;
                 let (a, b) = if swapped { (right, left) } else { (left, right) };
-                self.emit(Instruction::Alu { operation, d, a, b });
+                self.emit(ThreadletInstruction::Alu { operation, d, a, b });
             }
         }
         self.next_register = d.0 + 1;
@@ -227,9 +229,9 @@ impl<'a> Generator<'a> {
     /// 1 or 0, evaluated only as far as needed.
     fn truth(&mut self, expression: &Expression) -> Generated<Register> {
         let d = self.register()?;
-        self.emit(Instruction::Constant { d, value: 0 });
+        self.emit(ThreadletInstruction::Constant { d, value: 0 });
         let skips = self.skip_unless(expression)?;
-        self.emit(Instruction::Constant { d, value: 1 });
+        self.emit(ThreadletInstruction::Constant { d, value: 1 });
         self.land(skips);
         self.next_register = d.0 + 1;
         Ok(d)
@@ -247,7 +249,7 @@ impl<'a> Generator<'a> {
             }
             Expression::Binary { operation: BinaryOperation::Or, a, b } => {
                 let first = self.skip_unless(a)?;
-                let holds = self.emit(Instruction::Jump { to: nowhere });
+                let holds = self.emit(ThreadletInstruction::Jump { to: nowhere });
                 self.land(first);
                 let second = self.skip_unless(b)?;
                 self.land(vec![holds]);
@@ -258,11 +260,11 @@ impl<'a> Generator<'a> {
                 let left = self.value(a)?;
                 let right = self.value(b)?;
                 let (a, b) = if swapped { (right, left) } else { (left, right) };
-                vec![self.emit(Instruction::Branch { operation, a, b, to: nowhere })]
+                vec![self.emit(ThreadletInstruction::Branch { operation, a, b, to: nowhere })]
             }
             _ => {
                 let a = self.value(condition)?;
-                vec![self.emit(Instruction::BranchZero { a, to: nowhere })]
+                vec![self.emit(ThreadletInstruction::BranchZero { a, to: nowhere })]
             }
         };
         self.next_register = before;
@@ -282,33 +284,65 @@ impl<'a> Generator<'a> {
         let found = self.constant(0)?;
         let low = self.load(lists.starts, record)?;
         let high = self.load(lists.degrees, record)?;
-        self.emit(Instruction::Alu { operation: AluOperation::Add, d: high, a: high, b: low });
+        self.emit(ThreadletInstruction::Alu {
+            operation: AluOperation::Add,
+            d: high,
+            a: high,
+            b: low,
+        });
         let (middle, neighbor) = (self.register()?, self.register()?);
         let nowhere = CodeAddress(0);
         let again = self.code.end();
-        let empty = self.emit(Instruction::Branch {
+        let empty = self.emit(ThreadletInstruction::Branch {
             operation: AluOperation::LessOrEqual,
             a: high,
             b: low,
             to: nowhere,
         });
-        self.emit(Instruction::Alu { operation: AluOperation::Add, d: middle, a: low, b: high });
+        self.emit(ThreadletInstruction::Alu {
+            operation: AluOperation::Add,
+            d: middle,
+            a: low,
+            b: high,
+        });
         let (d, a) = (middle, middle);
-        self.emit(Instruction::AluConstant { operation: AluOperation::Divide, d, a, value: 2 });
-        self.emit(Instruction::Load { d: neighbor, array: lists.neighbors, index: middle });
+        self.emit(ThreadletInstruction::AluConstant {
+            operation: AluOperation::Divide,
+            d,
+            a,
+            value: 2,
+        });
+        self.emit(ThreadletInstruction::Load {
+            d: neighbor,
+            array: lists.neighbors,
+            index: middle,
+        });
         let (a, b) = (neighbor, to);
-        let below =
-            self.emit(Instruction::Branch { operation: AluOperation::Less, a, b, to: nowhere });
-        let equal =
-            self.emit(Instruction::Branch { operation: AluOperation::Equal, a, b, to: nowhere });
-        self.emit(Instruction::Copy { d: high, a: middle });
-        self.emit(Instruction::Jump { to: again });
+        let below = self.emit(ThreadletInstruction::Branch {
+            operation: AluOperation::Less,
+            a,
+            b,
+            to: nowhere,
+        });
+        let equal = self.emit(ThreadletInstruction::Branch {
+            operation: AluOperation::Equal,
+            a,
+            b,
+            to: nowhere,
+        });
+        self.emit(ThreadletInstruction::Copy { d: high, a: middle });
+        self.emit(ThreadletInstruction::Jump { to: again });
         self.land(vec![below]);
         let (d, a) = (low, middle);
-        self.emit(Instruction::AluConstant { operation: AluOperation::Add, d, a, value: 1 });
-        self.emit(Instruction::Jump { to: again });
+        self.emit(ThreadletInstruction::AluConstant {
+            operation: AluOperation::Add,
+            d,
+            a,
+            value: 1,
+        });
+        self.emit(ThreadletInstruction::Jump { to: again });
         self.land(vec![equal]);
-        self.emit(Instruction::Constant { d: found, value: 1 });
+        self.emit(ThreadletInstruction::Constant { d: found, value: 1 });
         self.land(vec![empty]);
         self.next_register = found.0 + 1;
         Ok(found)

@@ -2,12 +2,12 @@
 
 use super::{Binding, Generator};
 use crate::syntax::{
-    DeclarationKind, Direction, Expression, Reduction, SpawnPlace, Statement, StatementKind,
-    Target, UpdateMode,
+    AssignmentTarget, DeclarationKind, Direction, Expression, Reduction, SpawnPlace, Statement,
+    StatementKind, UpdateMode,
 };
 use crate::VertexError;
 use terrace_migratory::code::{
-    AluOperation, CodeAddress, Instruction, Register, SpawnTarget, UpdateOperation,
+    AluOperation, CodeAddress, Register, SpawnTarget, ThreadletInstruction, UpdateOperation,
 };
 use terrace_migratory::memory::ArrayId;
 
@@ -42,7 +42,7 @@ impl<'a> Generator<'a> {
         let program = self.program;
         self.block(&program.body)?;
         self.line = 0;
-        self.emit(Instruction::End);
+        self.emit(ThreadletInstruction::End);
         Ok(())
     }
 
@@ -61,7 +61,7 @@ impl<'a> Generator<'a> {
         let needed: Vec<&str> =
             statement.expressions().into_iter().flat_map(|e| self.records_of(e)).collect();
         self.find_records(&needed)?;
-        if let Some(Target::Property { of, .. }) = statement.target() {
+        if let Some(AssignmentTarget::Property { of, .. }) = statement.target() {
             self.find_records(&[of])?;
         }
         if let StatementKind::ForNeighbors { of, .. } = &statement.kind {
@@ -74,7 +74,7 @@ impl<'a> Generator<'a> {
             StatementKind::Let { name, value } => {
                 let d = self.register()?;
                 let a = self.value(value)?;
-                self.emit(Instruction::Copy { d, a });
+                self.emit(ThreadletInstruction::Copy { d, a });
                 self.scope.push((name, Binding::Local(d)));
                 self.next_register = d.0 + 1;
                 return Ok(());
@@ -84,7 +84,7 @@ impl<'a> Generator<'a> {
                 let value = self.value(value)?;
                 let (array, index) = self.word(target)?;
                 let operation = update_operation(*reduction);
-                self.emit(Instruction::Atomic { operation, d, array, index, value });
+                self.emit(ThreadletInstruction::Atomic { operation, d, array, index, value });
                 self.scope.push((name, Binding::Local(d)));
                 self.next_register = d.0 + 1;
                 return Ok(());
@@ -99,7 +99,7 @@ impl<'a> Generator<'a> {
                 if otherwise.is_empty() {
                     self.land(skips);
                 } else {
-                    let over = self.emit(Instruction::Jump { to: NOWHERE });
+                    let over = self.emit(ThreadletInstruction::Jump { to: NOWHERE });
                     self.land(skips);
                     self.block(otherwise)?;
                     self.land(vec![over]);
@@ -120,21 +120,21 @@ impl<'a> Generator<'a> {
     }
 
     /// The array and the index of a global or property.
-    fn word(&mut self, target: &Target) -> Generated<(ArrayId, Register)> {
+    fn word(&mut self, target: &AssignmentTarget) -> Generated<(ArrayId, Register)> {
         match target {
-            Target::Property { of, property } => Ok(self.property(of, property)),
-            Target::Name(name) => {
+            AssignmentTarget::Property { of, property } => Ok(self.property(of, property)),
+            AssignmentTarget::Name(name) => {
                 let index = self.constant(self.global_index(name))?;
                 Ok((self.arrays.globals, index))
             }
         }
     }
 
-    fn assign(&mut self, target: &Target, value: &Expression) -> Generated<()> {
-        if let Target::Name(name) = target {
+    fn assign(&mut self, target: &AssignmentTarget, value: &Expression) -> Generated<()> {
+        if let AssignmentTarget::Name(name) = target {
             if let Some(Binding::Local(d)) = self.binding(name) {
                 let a = self.value(value)?;
-                self.emit(Instruction::Copy { d, a });
+                self.emit(ThreadletInstruction::Copy { d, a });
                 return Ok(());
             }
         }
@@ -142,12 +142,12 @@ impl<'a> Generator<'a> {
         let (array, index) = self.word(target)?;
         let operation = UpdateOperation::Store;
         if self.in_parallel {
-            self.emit(Instruction::Update { operation, array, index, value });
+            self.emit(ThreadletInstruction::Update { operation, array, index, value });
         } else {
             // Threads that are spawned next must see it: the value is there when the thread goes
             // on.
             let d = self.register()?;
-            self.emit(Instruction::Atomic { operation, d, array, index, value });
+            self.emit(ThreadletInstruction::Atomic { operation, d, array, index, value });
         }
         Ok(())
     }
@@ -155,11 +155,11 @@ impl<'a> Generator<'a> {
     fn update(
         &mut self,
         mode: UpdateMode,
-        target: &Target,
+        target: &AssignmentTarget,
         reduction: Reduction,
         value: &Expression,
     ) -> Generated<()> {
-        if let Target::Name(name) = target {
+        if let AssignmentTarget::Name(name) = target {
             let own = match (self.binding(name), mode) {
                 (Some(Binding::Local(d)), _) | (Some(Binding::Partial(d)), UpdateMode::Plain) => {
                     Some(d)
@@ -169,7 +169,7 @@ impl<'a> Generator<'a> {
             if let Some(d) = own {
                 let b = self.value(value)?;
                 let operation = alu_operation(reduction);
-                self.emit(Instruction::Alu { operation, d, a: d, b });
+                self.emit(ThreadletInstruction::Alu { operation, d, a: d, b });
                 return Ok(());
             }
         }
@@ -178,18 +178,18 @@ impl<'a> Generator<'a> {
         match mode {
             UpdateMode::Remote if self.in_parallel => {
                 let operation = update_operation(reduction);
-                self.emit(Instruction::Update { operation, array, index, value });
+                self.emit(ThreadletInstruction::Update { operation, array, index, value });
             }
             UpdateMode::Plain if self.in_parallel => {
                 let d = self.load(array, index)?;
                 let operation = alu_operation(reduction);
-                self.emit(Instruction::Alu { operation, d, a: d, b: value });
+                self.emit(ThreadletInstruction::Alu { operation, d, a: d, b: value });
                 let operation = UpdateOperation::Store;
-                self.emit(Instruction::Update { operation, array, index, value: d });
+                self.emit(ThreadletInstruction::Update { operation, array, index, value: d });
             }
             _ => {
                 let (operation, d) = (update_operation(reduction), self.register()?);
-                self.emit(Instruction::Atomic { operation, d, array, index, value });
+                self.emit(ThreadletInstruction::Atomic { operation, d, array, index, value });
             }
         }
         Ok(())
@@ -207,11 +207,16 @@ impl<'a> Generator<'a> {
         let record = self.record(of);
         let next = self.load(lists.starts, record)?;
         let end = self.load(lists.degrees, record)?;
-        self.emit(Instruction::Alu { operation: AluOperation::Add, d: end, a: end, b: next });
+        self.emit(ThreadletInstruction::Alu {
+            operation: AluOperation::Add,
+            d: end,
+            a: end,
+            b: next,
+        });
         let line = self.line;
         let again = self.code.end();
         let (operation, a, b) = (AluOperation::LessOrEqual, end, next);
-        let done = self.emit(Instruction::Branch { operation, a, b, to: NOWHERE });
+        let done = self.emit(ThreadletInstruction::Branch { operation, a, b, to: NOWHERE });
         let number = self.load(lists.neighbors, next)?;
         let outer = self.scope.len();
         let record = self.arrays.records.is_none().then_some(number);
@@ -224,8 +229,8 @@ impl<'a> Generator<'a> {
         self.scope.truncate(outer);
         self.line = line;
         let operation = AluOperation::Add;
-        self.emit(Instruction::AluConstant { operation, d: next, a: next, value: 1 });
-        self.emit(Instruction::Jump { to: again });
+        self.emit(ThreadletInstruction::AluConstant { operation, d: next, a: next, value: 1 });
+        self.emit(ThreadletInstruction::Jump { to: again });
         self.land(vec![done]);
         Ok(())
     }
@@ -239,12 +244,12 @@ impl<'a> Generator<'a> {
     ) -> Generated<()> {
         let limit_value = self.value(limit)?;
         let limit = self.register()?;
-        self.emit(Instruction::Copy { d: limit, a: limit_value });
+        self.emit(ThreadletInstruction::Copy { d: limit, a: limit_value });
         let rounds = self.constant(0)?;
         let again = self.code.end();
         let done = self.skip_unless(condition)?;
         let (operation, a, b) = (AluOperation::Less, rounds, limit);
-        let within = self.emit(Instruction::Branch { operation, a, b, to: NOWHERE });
+        let within = self.emit(ThreadletInstruction::Branch { operation, a, b, to: NOWHERE });
         let flag = self.arrays.global_names.len() as i64;
         let before = self.next_register;
         for (index, value) in [(flag, None), (flag + 1, Some(limit))] {
@@ -254,16 +259,16 @@ impl<'a> Generator<'a> {
             };
             let (index, d) = (self.constant(index)?, self.register()?);
             let (operation, array) = (UpdateOperation::Store, self.arrays.globals);
-            self.emit(Instruction::Atomic { operation, d, array, index, value });
+            self.emit(ThreadletInstruction::Atomic { operation, d, array, index, value });
         }
         self.next_register = before;
-        self.emit(Instruction::End);
+        self.emit(ThreadletInstruction::End);
         self.land(vec![within]);
         let operation = AluOperation::Add;
-        self.emit(Instruction::AluConstant { operation, d: rounds, a: rounds, value: 1 });
+        self.emit(ThreadletInstruction::AluConstant { operation, d: rounds, a: rounds, value: 1 });
         self.block(body)?;
         self.line = line;
-        self.emit(Instruction::Jump { to: again });
+        self.emit(ThreadletInstruction::Jump { to: again });
         self.land(done);
         Ok(())
     }
@@ -280,7 +285,11 @@ impl<'a> Generator<'a> {
         for (name, summed) in &globals {
             if summed.is_none() {
                 let index = self.constant(self.global_index(name))?;
-                self.emit(Instruction::Load { d: index, array: self.arrays.globals, index });
+                self.emit(ThreadletInstruction::Load {
+                    d: index,
+                    array: self.arrays.globals,
+                    index,
+                });
                 self.scope.push((name, Binding::Passed(index)));
             }
         }
@@ -293,7 +302,7 @@ impl<'a> Generator<'a> {
             }
             SpawnPlace::AtData => self.spawn_at_data(number)?,
         };
-        let over = self.emit(Instruction::Jump { to: NOWHERE });
+        let over = self.emit(ThreadletInstruction::Jump { to: NOWHERE });
         self.land(spawns);
         self.body(statement.line, vertex, number, &globals, body)?;
         self.land(vec![over]);
@@ -313,16 +322,21 @@ impl<'a> Generator<'a> {
     ) -> CodeAddress {
         let again = self.code.end();
         let (operation, a, b) = (AluOperation::LessOrEqual, limit, number);
-        let done = self.emit(Instruction::Branch { operation, a, b, to: NOWHERE });
+        let done = self.emit(ThreadletInstruction::Branch { operation, a, b, to: NOWHERE });
         if let Some((array, d)) = find {
-            self.emit(Instruction::Load { d, array, index: number });
+            self.emit(ThreadletInstruction::Load { d, array, index: number });
         }
-        let spawn = self.emit(Instruction::Spawn { entry: NOWHERE, target });
+        let spawn = self.emit(ThreadletInstruction::Spawn { entry: NOWHERE, target });
         let operation = AluOperation::Add;
-        self.emit(Instruction::AluConstant { operation, d: number, a: number, value: step });
-        self.emit(Instruction::Jump { to: again });
+        self.emit(ThreadletInstruction::AluConstant {
+            operation,
+            d: number,
+            a: number,
+            value: step,
+        });
+        self.emit(ThreadletInstruction::Jump { to: again });
         self.land(vec![done]);
-        self.emit(Instruction::Sync);
+        self.emit(ThreadletInstruction::Sync);
         spawn
     }
 
@@ -330,21 +344,21 @@ impl<'a> Generator<'a> {
     fn spawn_at_data(&mut self, number: Register) -> Generated<Vec<CodeAddress>> {
         let limit = self.constant(i64::from(self.nodelets))?;
         let far = self.spawn_loop(number, limit, 1, None, SpawnTarget::Nodelet(number));
-        let over = self.emit(Instruction::Jump { to: NOWHERE });
+        let over = self.emit(ThreadletInstruction::Jump { to: NOWHERE });
         self.land(vec![far]);
-        self.emit(Instruction::Constant { d: limit, value: self.counts.0 });
+        self.emit(ThreadletInstruction::Constant { d: limit, value: self.counts.0 });
         let step = self.nodelets as i32;
         let near = match self.arrays.numbers {
             None => self.spawn_loop(number, limit, step, None, SpawnTarget::Here),
             // Vertices lie where their records do: the loop goes over records.
             Some(numbers) => {
                 let record = self.register()?;
-                self.emit(Instruction::Copy { d: record, a: number });
+                self.emit(ThreadletInstruction::Copy { d: record, a: number });
                 let find = Some((numbers, number));
                 self.spawn_loop(record, limit, step, find, SpawnTarget::Here)
             }
         };
-        self.emit(Instruction::End);
+        self.emit(ThreadletInstruction::End);
         self.land(vec![over]);
         Ok(vec![near])
     }
@@ -376,14 +390,14 @@ impl<'a> Generator<'a> {
             let before = self.next_register;
             let unchanged = self.constant(reduction.identity())?;
             let (operation, a, b) = (AluOperation::Equal, partial, unchanged);
-            let skip = self.emit(Instruction::Branch { operation, a, b, to: NOWHERE });
+            let skip = self.emit(ThreadletInstruction::Branch { operation, a, b, to: NOWHERE });
             let index = self.constant(self.global_index(name))?;
             let (operation, array) = (update_operation(reduction), self.arrays.globals);
-            self.emit(Instruction::Update { operation, array, index, value: partial });
+            self.emit(ThreadletInstruction::Update { operation, array, index, value: partial });
             self.land(vec![skip]);
             self.next_register = before;
         }
-        self.emit(Instruction::End);
+        self.emit(ThreadletInstruction::End);
         Ok(())
     }
 
@@ -401,7 +415,7 @@ impl<'a> Generator<'a> {
             };
             if let StatementKind::Update {
                 mode: UpdateMode::Plain,
-                target: Target::Name(name),
+                target: AssignmentTarget::Name(name),
                 reduction,
                 ..
             } = &statement.kind

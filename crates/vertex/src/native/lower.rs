@@ -3,8 +3,8 @@
 use super::{evaluate_initial, parameter_values, ParameterValues};
 use crate::graph::Graph;
 use crate::syntax::{
-    BinaryOperation, DeclarationKind, Direction, Expression, Reduction, Statement, StatementKind,
-    Target, UnaryOperation, UpdateMode, VertexProgram, INFINITY,
+    AssignmentTarget, BinaryOperation, DeclarationKind, Direction, Expression, Reduction,
+    Statement, StatementKind, UnaryOperation, UpdateMode, VertexProgram, INFINITY,
 };
 use crate::VertexError;
 
@@ -213,13 +213,13 @@ impl<'a> Lowering<'a> {
         names.iter().position(|known| *known == name).unwrap_or(0) as u16
     }
 
-    fn place(&self, target: &Target) -> Place {
+    fn place(&self, target: &AssignmentTarget) -> Place {
         match target {
-            Target::Name(name) if self.scope.contains(&name.as_str()) => {
+            AssignmentTarget::Name(name) if self.scope.contains(&name.as_str()) => {
                 Place::Local(self.variable(name))
             }
-            Target::Name(name) => Place::Global(Self::index(&self.globals, name)),
-            Target::Property { of, property } => Place::Property {
+            AssignmentTarget::Name(name) => Place::Global(Self::index(&self.globals, name)),
+            AssignmentTarget::Property { of, property } => Place::Property {
                 property: Self::index(&self.properties, property),
                 vertex: self.variable(of),
             },

@@ -1,7 +1,7 @@
 //! Executes lowered programs.
 
 use super::lower::{Action, Lowered, Place, Value};
-use super::{AccessObserver, NoObserver, ObservedAccess, ObservedArray};
+use super::{NoObserver, ObservedArray, VertexAccess, VertexObserver};
 use super::{ProgramResults, ReturnedValue};
 use crate::graph::Graph;
 use crate::syntax::{BinaryOperation, Direction, Reduction, UpdateMode};
@@ -28,15 +28,15 @@ struct Frame<'o, O> {
     observer: &'o mut O,
 }
 
-impl<O: AccessObserver> Frame<'_, O> {
-    fn see(&mut self, array: ObservedArray, index: u64, access: ObservedAccess) {
+impl<O: VertexObserver> Frame<'_, O> {
+    fn see(&mut self, array: ObservedArray, index: u64, access: VertexAccess) {
         if O::ACTIVE {
             self.observer.access(array, index, access);
         }
     }
 }
 
-pub(super) fn run<O: AccessObserver + Send>(
+pub(super) fn run<O: VertexObserver + Send>(
     lowered: &Lowered,
     graph: &Graph,
     host_threads: u32,
@@ -75,7 +75,7 @@ fn new_frame<'o, O>(memory: &Memory, in_parallel: bool, observer: &'o mut O) -> 
     Frame { locals: vec![0; memory.locals], partials, in_parallel, observer }
 }
 
-fn block<O: AccessObserver + Send>(
+fn block<O: VertexObserver + Send>(
     actions: &[Action],
     memory: &Memory,
     frame: &mut Frame<O>,
@@ -83,7 +83,7 @@ fn block<O: AccessObserver + Send>(
     actions.iter().try_for_each(|action| execute(action, memory, frame))
 }
 
-fn execute<O: AccessObserver + Send>(
+fn execute<O: VertexObserver + Send>(
     action: &Action,
     memory: &Memory,
     frame: &mut Frame<O>,
@@ -94,7 +94,7 @@ fn execute<O: AccessObserver + Send>(
             match *place {
                 Place::Local(local) => frame.locals[usize::from(local)] = value,
                 place => {
-                    see_place(place, ObservedAccess::Store, frame);
+                    see_place(place, VertexAccess::Store, frame);
                     cell(place, memory, frame).store(value, Relaxed);
                 }
             }
@@ -118,15 +118,15 @@ fn execute<O: AccessObserver + Send>(
             let Some(lists) = memory.graph.lists(*direction) else { return Ok(()) };
             for side in [0, 1] {
                 let index = u64::from(of) + side;
-                frame.see(ObservedArray::Offsets(*direction), index, ObservedAccess::Load);
+                frame.see(ObservedArray::Offsets(*direction), index, VertexAccess::Load);
             }
             let start = lists.start(of);
             for (slot, neighbor) in lists.of(of).iter().enumerate() {
                 let index = start + slot as u64;
-                frame.see(ObservedArray::Neighbors(*direction), index, ObservedAccess::Load);
+                frame.see(ObservedArray::Neighbors(*direction), index, VertexAccess::Load);
                 frame.locals[usize::from(*vertex)] = i64::from(*neighbor);
                 if let Some(edge) = edge {
-                    frame.see(ObservedArray::Weights(*direction), index, ObservedAccess::Load);
+                    frame.see(ObservedArray::Weights(*direction), index, VertexAccess::Load);
                     frame.locals[usize::from(*edge)] = i64::from(lists.weights_of(of)[slot]);
                 }
                 block(body, memory, frame)?;
@@ -148,7 +148,7 @@ fn execute<O: AccessObserver + Send>(
 }
 
 /// Runs a loop's body for every vertex, on all host threads where nobody observes.
-fn parallel<O: AccessObserver + Send>(
+fn parallel<O: VertexObserver + Send>(
     vertex: u16,
     body: &[Action],
     memory: &Memory,
@@ -157,7 +157,7 @@ fn parallel<O: AccessObserver + Send>(
     let count = memory.graph.vertices();
     let next = AtomicU32::new(0);
     let outer = &frame.locals;
-    fn work<O: AccessObserver + Send>(
+    fn work<O: VertexObserver + Send>(
         vertex: u16,
         body: &[Action],
         memory: &Memory,
@@ -207,8 +207,8 @@ fn parallel<O: AccessObserver + Send>(
         for (global, partial) in partials.into_iter().enumerate() {
             let Some((reduction, value)) = partial else { continue };
             let index = global as u64;
-            frame.see(ObservedArray::Globals, index, ObservedAccess::Load);
-            frame.see(ObservedArray::Globals, index, ObservedAccess::Store);
+            frame.see(ObservedArray::Globals, index, VertexAccess::Load);
+            frame.see(ObservedArray::Globals, index, VertexAccess::Store);
             apply(&memory.globals[global], reduction, value);
         }
     }
@@ -225,7 +225,7 @@ fn cell<'m, O>(place: Place, memory: &'m Memory, frame: &Frame<O>) -> &'m Atomic
     }
 }
 
-fn see_place<O: AccessObserver>(place: Place, access: ObservedAccess, frame: &mut Frame<O>) {
+fn see_place<O: VertexObserver>(place: Place, access: VertexAccess, frame: &mut Frame<O>) {
     match place {
         Place::Local(_) => {}
         Place::Global(global) => frame.see(ObservedArray::Globals, u64::from(global), access),
@@ -237,7 +237,7 @@ fn see_place<O: AccessObserver>(place: Place, access: ObservedAccess, frame: &mu
 }
 
 /// Updates a value; what it was before.
-fn update<O: AccessObserver>(
+fn update<O: VertexObserver>(
     mode: UpdateMode,
     place: Place,
     reduction: Reduction,
@@ -257,8 +257,8 @@ fn update<O: AccessObserver>(
             old
         }
         place => {
-            see_place(place, ObservedAccess::Load, frame);
-            see_place(place, ObservedAccess::Store, frame);
+            see_place(place, VertexAccess::Load, frame);
+            see_place(place, VertexAccess::Store, frame);
             let cell = cell(place, memory, frame);
             if mode == UpdateMode::Plain {
                 let old = cell.load(Relaxed);
@@ -281,24 +281,24 @@ fn apply(cell: &AtomicI64, reduction: Reduction, value: i64) -> i64 {
     }
 }
 
-fn evaluate<O: AccessObserver>(value: &Value, memory: &Memory, frame: &mut Frame<O>) -> i64 {
+fn evaluate<O: VertexObserver>(value: &Value, memory: &Memory, frame: &mut Frame<O>) -> i64 {
     match value {
         Value::Constant(value) => *value,
         Value::Local(local) => frame.locals[usize::from(*local)],
         Value::Global(global) => {
-            frame.see(ObservedArray::Globals, u64::from(*global), ObservedAccess::Load);
+            frame.see(ObservedArray::Globals, u64::from(*global), VertexAccess::Load);
             memory.globals[usize::from(*global)].load(Relaxed)
         }
         Value::Property { property, vertex } => {
             let place = Place::Property { property: *property, vertex: *vertex };
-            see_place(place, ObservedAccess::Load, frame);
+            see_place(place, VertexAccess::Load, frame);
             cell(place, memory, frame).load(Relaxed)
         }
         Value::Degree { vertex, direction } => {
             let number = frame.locals[usize::from(*vertex)] as u32;
             for side in [0, 1] {
                 let index = u64::from(number) + side;
-                frame.see(ObservedArray::Offsets(*direction), index, ObservedAccess::Load);
+                frame.see(ObservedArray::Offsets(*direction), index, VertexAccess::Load);
             }
             memory.graph.lists(*direction).map_or(0, |lists| lists.of(number).len() as i64)
         }
@@ -322,21 +322,21 @@ fn evaluate<O: AccessObserver>(value: &Value, memory: &Memory, frame: &mut Frame
 }
 
 /// A binary search of which every step is seen.
-fn has_edge<O: AccessObserver>(from: u32, to: u32, memory: &Memory, frame: &mut Frame<O>) -> bool {
+fn has_edge<O: VertexObserver>(from: u32, to: u32, memory: &Memory, frame: &mut Frame<O>) -> bool {
     if !O::ACTIVE {
         return memory.graph.has_edge(from, to);
     }
     let Some(lists) = memory.graph.lists(Direction::Out) else { return false };
     for side in [0, 1] {
         let index = u64::from(from) + side;
-        frame.see(ObservedArray::Offsets(Direction::Out), index, ObservedAccess::Load);
+        frame.see(ObservedArray::Offsets(Direction::Out), index, VertexAccess::Load);
     }
     let (list, start) = (lists.of(from), lists.start(from));
     let (mut low, mut high) = (0, list.len());
     while low < high {
         let middle = (low + high) / 2;
         let index = start + middle as u64;
-        frame.see(ObservedArray::Neighbors(Direction::Out), index, ObservedAccess::Load);
+        frame.see(ObservedArray::Neighbors(Direction::Out), index, VertexAccess::Load);
         match list[middle].cmp(&to) {
             std::cmp::Ordering::Equal => return true,
             std::cmp::Ordering::Less => low = middle + 1,

@@ -1,6 +1,8 @@
 //! What the threads of a parallel loop read and write, and whether two loops depend on each other.
 
-use crate::syntax::{Expression, Reduction, Statement, StatementKind, Target, UpdateMode};
+use crate::syntax::{
+    AssignmentTarget, Expression, Reduction, Statement, StatementKind, UpdateMode,
+};
 
 /// How a value is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,9 +70,9 @@ fn collect(inner: &Statement, vertex: &str, locals: &[String], effects: &mut Vec
         _ => return,
     };
     let (own, name) = match target {
-        Target::Name(name) if locals.contains(name) => return,
-        Target::Name(name) => (None, name),
-        Target::Property { of, property } => (Some(of == vertex), property),
+        AssignmentTarget::Name(name) if locals.contains(name) => return,
+        AssignmentTarget::Name(name) => (None, name),
+        AssignmentTarget::Property { of, property } => (Some(of == vertex), property),
     };
     for kind in kinds {
         effects.push(Effect { own, name: name.clone(), kind, line });
@@ -142,10 +144,10 @@ pub(super) fn rename(body: &mut [Statement], from: &str, to: &str) {
     }
 }
 
-fn swap_target(target: &mut Target, swap: &impl Fn(&mut String)) {
+fn swap_target(target: &mut AssignmentTarget, swap: &impl Fn(&mut String)) {
     match target {
-        Target::Name(name) => swap(name),
-        Target::Property { of, .. } => swap(of),
+        AssignmentTarget::Name(name) => swap(name),
+        AssignmentTarget::Property { of, .. } => swap(of),
     }
 }
 

@@ -12,7 +12,8 @@
 use super::effects::{dependence, effects};
 use super::{Notes, PassContext};
 use crate::syntax::{
-    Direction, Expression, SpawnPlace, Statement, StatementKind, Target, UpdateMode, VertexProgram,
+    AssignmentTarget, Direction, Expression, SpawnPlace, Statement, StatementKind, UpdateMode,
+    VertexProgram,
 };
 
 pub(super) fn apply(program: &mut VertexProgram, context: PassContext, notes: &mut Notes) {
@@ -170,7 +171,9 @@ fn check_body(body: &[Statement], updated: &str, direction: Direction) -> Result
             match &inner.kind {
                 StatementKind::If { .. } => {}
                 StatementKind::Update {
-                    mode, target: Target::Property { of, property }, ..
+                    mode,
+                    target: AssignmentTarget::Property { of, property },
+                    ..
                 } if of == updated
                     && (*mode == UpdateMode::Plain) == (direction == Direction::In) =>
                 {

@@ -9,11 +9,11 @@
 //! ```
 
 use super::{compare, finite, iterations, must_verify, Random};
-use crate::algorithm::Wrong;
+use crate::algorithm::WrongResult;
 use crate::memory::WordMemory;
 use crate::random::mix;
 use crate::spec::WorkloadSpec;
-use crate::team::{digest, get, set, Met, NumericalKernel};
+use crate::team::{digest, get, set, MeetingSums, NumericalKernel};
 
 /// Steps of conjugate gradients in each outer iteration.
 const INNER: u64 = 25;
@@ -369,7 +369,7 @@ impl NumericalKernel for Cg {
         elements
     }
 
-    fn next(&self, own: &mut CgThread, stage: CgStage, met: Met) -> Option<CgStage> {
+    fn next(&self, own: &mut CgThread, stage: CgStage, met: MeetingSums) -> Option<CgStage> {
         let product = matches!(stage, CgStage::Product | CgStage::Check);
         own.products += u64::from(product);
         Some(match stage {
@@ -406,9 +406,13 @@ impl NumericalKernel for Cg {
         })
     }
 
-    fn finish<M: WordMemory + ?Sized>(&self, memory: &M, own: &CgThread) -> Result<u64, Wrong> {
+    fn finish<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        own: &CgThread,
+    ) -> Result<u64, WrongResult> {
         if self.digest_of_matrix(memory) != self.matrix {
-            return Err(Wrong {
+            return Err(WrongResult {
                 workload: "npb-cg",
                 what: "the matrix is not what was written".to_owned(),
             });

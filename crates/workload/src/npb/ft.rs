@@ -8,10 +8,10 @@
 //! ```
 
 use super::{compare, finite, iterations, must_verify, Random};
-use crate::algorithm::Wrong;
+use crate::algorithm::WrongResult;
 use crate::memory::WordMemory;
 use crate::spec::WorkloadSpec;
-use crate::team::{digest, get, set, Met, NumericalKernel};
+use crate::team::{digest, get, set, MeetingSums, NumericalKernel};
 use std::f64::consts::PI;
 
 /// Lines that are transformed together.
@@ -246,7 +246,7 @@ impl NumericalKernel for Ft {
         }
     }
 
-    fn next(&self, own: &mut FtThread, stage: FtStage, met: Met) -> Option<FtStage> {
+    fn next(&self, own: &mut FtThread, stage: FtStage, met: MeetingSums) -> Option<FtStage> {
         Some(match stage {
             FtStage::Forward(2) => FtStage::Evolve,
             FtStage::Forward(dimension) => FtStage::Forward(dimension + 1),
@@ -264,7 +264,7 @@ impl NumericalKernel for Ft {
         })
     }
 
-    fn finish<M: WordMemory + ?Sized>(&self, _: &M, own: &FtThread) -> Result<u64, Wrong> {
+    fn finish<M: WordMemory + ?Sized>(&self, _: &M, own: &FtThread) -> Result<u64, WrongResult> {
         let all: Vec<f64> = own.checksums.iter().flatten().copied().collect();
         if self.verify {
             for (step, (got, published)) in own.checksums.iter().zip(&CHECKSUMS).enumerate() {

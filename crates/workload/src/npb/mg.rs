@@ -8,11 +8,11 @@
 //! ```
 
 use super::{compare, finite, iterations, must_verify, Random};
-use crate::algorithm::Wrong;
+use crate::algorithm::WrongResult;
 use crate::memory::WordMemory;
 use crate::random::mix;
 use crate::spec::WorkloadSpec;
-use crate::team::{digest, get, set, Met, NumericalKernel};
+use crate::team::{digest, get, set, MeetingSums, NumericalKernel};
 
 /// Weights of a point, its 6 face, 12 edge and 8 corner neighbours: the operator, the smoother of
 /// classes S, W and A, and the restriction.
@@ -354,7 +354,7 @@ impl NumericalKernel for Mg {
         self.grids[level].sides[0] as u64
     }
 
-    fn next(&self, own: &mut MgThread, stage: MgStage, met: Met) -> Option<MgStage> {
+    fn next(&self, own: &mut MgThread, stage: MgStage, met: MeetingSums) -> Option<MgStage> {
         let bottom = self.grids.len() - 1;
         Some(match stage {
             MgStage::Residual => {
@@ -379,9 +379,13 @@ impl NumericalKernel for Mg {
         })
     }
 
-    fn finish<M: WordMemory + ?Sized>(&self, memory: &M, own: &MgThread) -> Result<u64, Wrong> {
+    fn finish<M: WordMemory + ?Sized>(
+        &self,
+        memory: &M,
+        own: &MgThread,
+    ) -> Result<u64, WrongResult> {
         if self.digest_of_charges(memory) != self.charges {
-            return Err(Wrong {
+            return Err(WrongResult {
                 workload: "npb-mg",
                 what: "the charges are not what was written".to_owned(),
             });

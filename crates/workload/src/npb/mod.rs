@@ -14,7 +14,7 @@ pub mod mg;
 #[cfg(test)]
 mod tests;
 
-use crate::algorithm::Wrong;
+use crate::algorithm::WrongResult;
 use crate::spec::WorkloadSpec;
 
 /// The multiplier, 5^13.
@@ -52,17 +52,17 @@ fn compare(
     got: f64,
     published: f64,
     tolerance: f64,
-) -> Result<(), Wrong> {
+) -> Result<(), WrongResult> {
     if ((got - published) / published).abs() <= tolerance {
         return Ok(());
     }
-    Err(Wrong { workload, what: format!("{what} is {got:.13e}, published {published:.13e}") })
+    Err(WrongResult { workload, what: format!("{what} is {got:.13e}, published {published:.13e}") })
 }
 
 /// Numbers that memory damage or divergence would spoil.
-fn finite(workload: &'static str, what: &str, numbers: &[f64]) -> Result<(), Wrong> {
+fn finite(workload: &'static str, what: &str, numbers: &[f64]) -> Result<(), WrongResult> {
     match numbers.iter().find(|n| !n.is_finite()) {
-        Some(n) => Err(Wrong { workload, what: format!("{what} is {n}") }),
+        Some(n) => Err(WrongResult { workload, what: format!("{what} is {n}") }),
         None => Ok(()),
     }
 }

@@ -28,7 +28,7 @@ fn what_is_not_near_enough_is_wrong() {
 #[test]
 fn damage_is_noticed() {
     let spec = WorkloadSpec::parse("npb-cg,class=S").expect("valid");
-    let mut cg = Team::of(super::cg::Cg::new(&spec), &spec);
+    let mut cg = Team::new(super::cg::Cg::new(&spec), &spec);
     let memory = Heap::new(cg.words());
     cg.prepare(&memory);
     // One bit of one element's value.

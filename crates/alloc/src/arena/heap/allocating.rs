@@ -40,7 +40,7 @@ unsafe fn pop_stacked(cache: *mut Cache, bin: *mut Bin) -> Option<NonNull<u8>> {
     // nobody's; blocks have 16 bytes at least.
     unsafe {
         let block = {
-            let _changing = Changing::new(cache);
+            let _changing = ChangingCache::new(cache);
             let top = (*bin).top.load(Relaxed);
             let block = *top;
             if !usually(!block.is_null()) {
@@ -58,7 +58,7 @@ unsafe fn pop_stacked(cache: *mut Cache, bin: *mut Bin) -> Option<NonNull<u8>> {
 /// before (ADR 0228).
 #[inline(never)]
 extern "C" fn alloc_slowly(generation: u64, size: usize) -> Raw {
-    let inner = Inner::at(index_of(generation));
+    let inner = Inner::by_index(index_of(generation));
     if size <= SMALL_MAX {
         small_raw(inner, generation, class_of(size))
     } else {
@@ -76,7 +76,7 @@ pub(crate) fn alloc_with(
     if !align.is_power_of_two() {
         return Err(ArenaAllocError::Alignment);
     }
-    let inner = Inner::at(index_of(generation));
+    let inner = Inner::by_index(index_of(generation));
     let Some(class) = aligned_class(size, align) else {
         return large(inner, generation, size, align, zero);
     };
@@ -125,7 +125,7 @@ unsafe fn pop(cache: *mut Cache, class: usize) -> *mut u8 {
         if let Some(block) = pop_stacked(cache, &raw mut (*cache).bins[class]) {
             return block.as_ptr();
         }
-        let _changing = Changing::new(cache);
+        let _changing = ChangingCache::new(cache);
         let block = (*(*cache).bins[class].current).take();
         if !block.is_null() {
             block.cast::<usize>().add(1).write(0);
@@ -165,10 +165,10 @@ pub(super) fn small_slow(
     if inner.generation.load(Relaxed) != generation {
         return Err(ArenaAllocError::Destroyed);
     }
-    let _inside = Inside::new(thread);
+    let _inside = InsideAllocator::new(thread);
     // SAFETY: the cache is this thread's; all below is done by its owner.
     unsafe {
-        let _changing = Changing::new(cache);
+        let _changing = ChangingCache::new(cache);
         loop {
             let slab = match (*cache).refill(class) {
                 Err(ArenaAllocError::Limit) => {
@@ -198,7 +198,7 @@ fn large(
     }
     let slices = size.max(1).div_ceil(SLICE);
     let (thread, _) = inner.enter(generation)?;
-    let _inside = Inside::new(thread);
+    let _inside = InsideAllocator::new(thread);
     let (start, dirty) = {
         let _held = inner.lock.hold();
         if inner.generation.load(Relaxed) != generation {

@@ -80,7 +80,7 @@ unsafe fn free_own(
             return Err(not_a_block(raw, at as usize));
         }
         if !push_stacked(slab.shape(), cache, at) {
-            let _changing = Changing::new(cache);
+            let _changing = ChangingCache::new(cache);
             put_slow(cache, raw, at);
         }
         Ok(())
@@ -97,7 +97,7 @@ unsafe fn push_stacked(shape: Shape, cache: *mut Cache, at: *mut u8) -> bool {
     // SAFETY: by the contract; a shape tells the place of a bin; a stack has room above `top` where
     // that is not its last word; blocks have 16 bytes at least.
     unsafe {
-        let _changing = Changing::new(cache);
+        let _changing = ChangingCache::new(cache);
         let bin = cache.byte_add(shape.bin()).cast::<Bin>();
         let top = (*bin).top.load(Relaxed);
         if !usually(!is_last(top)) {
@@ -154,7 +154,7 @@ unsafe fn put_slow(cache: *mut Cache, slab: *mut Slab, block: *mut u8) {
     unsafe {
         // Slabs may be given back below, under the arena's lock.
         let here = Thread::here();
-        let _inside = (!here.is_null()).then(|| Inside::new(&*here));
+        let _inside = (!here.is_null()).then(|| InsideAllocator::new(&*here));
         (*cache).put_slow(slab, block);
     }
 }
@@ -202,7 +202,7 @@ unsafe fn free_large(at: usize) -> Result<(), FreeError> {
         return Ok(());
     }
     // SAFETY: this thread's own state.
-    let _inside = Inside::new(unsafe { &*here });
+    let _inside = InsideAllocator::new(unsafe { &*here });
     let inner = inner_of(at).ok_or(FreeError::Foreign)?;
     let _held = inner.lock.hold();
     let entry = space::slab_entry(at).ok_or(FreeError::Foreign)?;
@@ -272,7 +272,7 @@ pub(crate) unsafe fn resize_large(inner: &'static Inner, at: usize, size: usize)
         return false;
     }
     // SAFETY: as above.
-    let _inside = Inside::new(unsafe { &*here });
+    let _inside = InsideAllocator::new(unsafe { &*here });
     let Ok((slab, _)) = slab_at(at) else { return false };
     let wanted = size.max(1).div_ceil(SLICE);
     let _held = inner.lock.hold();

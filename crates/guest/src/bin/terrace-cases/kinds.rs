@@ -2,7 +2,7 @@
 //! the rest left alone.
 
 use crate::memory::{
-    fill, give_up, Fast, PageMapping, TargetFiles, NEVER_MOVED, NOT_AS_MEANT, PAGE, SLOW,
+    fill, give_up, FastShare, PageMapping, TargetFiles, NEVER_MOVED, NOT_AS_MEANT, PAGE, SLOW,
 };
 use std::fs::File;
 use std::io::Write;
@@ -155,7 +155,7 @@ impl Kinds {
     }
 }
 
-fn most(fast: Fast) -> bool {
+fn most(fast: FastShare) -> bool {
     fast.pages > fast.of / 2
 }
 

@@ -33,7 +33,7 @@ pub struct PageMapping {
 
 /// How many of the pages asked for lie on the fast node, and how many were asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Fast {
+pub struct FastShare {
     pub pages: usize,
     pub of: usize,
 }
@@ -189,14 +189,14 @@ impl PageMapping {
     }
 
     /// Which of some of the pages lie on the fast node.
-    pub fn fast(&self, pages: Range<usize>) -> Fast {
+    pub fn fast(&self, pages: Range<usize>) -> FastShare {
         let step = (pages.len() / SAMPLE).max(1);
         let asked: Vec<u64> =
             pages.step_by(step).map(|page| (self.base as usize + page * PAGE) as u64).collect();
         let mut status = vec![-1; asked.len()];
         let known = kernel::move_pages(0, &asked, &[], &mut status);
         assert!(known.is_ok(), "move_pages does not tell: {known:?}");
-        Fast { pages: status.iter().filter(|node| **node == FAST).count(), of: asked.len() }
+        FastShare { pages: status.iter().filter(|node| **node == FAST).count(), of: asked.len() }
     }
 
     /// A number that depends on every page, and on a few of them where `brief`.
@@ -280,7 +280,7 @@ impl TargetFiles {
         &self,
         map: &mut PageMapping,
         pages: Range<usize>,
-        done: impl Fn(Fast) -> bool,
+        done: impl Fn(FastShare) -> bool,
     ) {
         if !self.managed() {
             return map.stir(pages);

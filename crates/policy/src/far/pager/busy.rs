@@ -1,12 +1,12 @@
 //! Units that have a slot: being read, fetched and not yet touched, or being written.
 
-use super::{Pager, PagerAction, Touch};
-use crate::far::geometry::{GrainNo, Mask, UnitNo};
+use super::{PageFault, Pager, PagerAction};
+use crate::far::geometry::{GrainNo, PageMask, UnitNo};
 use terrace_types::{Nanos, Tick};
 
 /// What a unit's slot is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum BusyPhase {
     /// The store fills it.
     Reading,
     /// It holds what was fetched ahead; nothing waits.
@@ -19,20 +19,20 @@ pub(super) enum Phase {
 
 /// A unit with a slot.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Busy {
-    pub phase: Phase,
+pub(super) struct BusyChunk {
+    pub phase: BusyPhase,
     /// Grains that the slot holds or will hold.
-    pub mask: Mask,
+    pub mask: PageMask,
     /// Of them, those to map when they arrive.
-    want: Mask,
+    want: PageMask,
     /// Of them, those that somebody waits for.
-    awaited: Mask,
+    awaited: PageMask,
     /// Map them for writing.
     write: bool,
     /// The touch that caused it.
-    pub touch: Touch,
+    pub touch: PageFault,
     /// While they are taken out: of `mask`, those that the store is to get.
-    send: Mask,
+    send: PageMask,
     /// Fetched ahead of need.
     ahead: bool,
     /// It is taken out for a trial.
@@ -42,12 +42,18 @@ pub(super) struct Busy {
     pub number: u64,
 }
 
-impl Busy {
+impl BusyChunk {
     /// A read; `want` is mapped on arrival, the rest waits in the slot to be touched. Somebody
     /// waits for `awaited`.
-    pub fn reading(mask: Mask, want: Mask, awaited: Mask, write: bool, touch: Touch) -> Self {
+    pub fn reading(
+        mask: PageMask,
+        want: PageMask,
+        awaited: PageMask,
+        write: bool,
+        touch: PageFault,
+    ) -> Self {
         let ahead = awaited == 0;
-        let phase = Phase::Reading;
+        let phase = BusyPhase::Reading;
         Self {
             phase,
             mask,
@@ -66,7 +72,7 @@ impl Busy {
 
 /// How grains are taken into a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extract {
+pub(super) enum ExtractMethod {
     /// They stay mapped.
     Copy,
     /// They go.
@@ -97,12 +103,12 @@ pub enum WriteOutcome {
 
 /// A store that fails is left alone for a while, longer each time.
 #[derive(Debug, Default)]
-pub(super) struct Failing {
+pub(super) struct StoreBackoff {
     in_row: u32,
     until: Tick,
 }
 
-impl Failing {
+impl StoreBackoff {
     /// Whether writes had better wait.
     pub fn spared(&self, now: Tick) -> bool {
         self.in_row > 0 && now < self.until
@@ -129,7 +135,7 @@ impl Failing {
 }
 
 impl Pager {
-    pub(super) fn begin_read(&mut self, unit: UnitNo, mask: Mask, busy: Busy) {
+    pub(super) fn begin_read(&mut self, unit: UnitNo, mask: PageMask, busy: BusyChunk) {
         // Room is taken now, so that what arrives has it.
         let reserve = u64::from(busy.want.count_ones());
         self.used += reserve;
@@ -148,25 +154,34 @@ impl Pager {
         }
     }
 
-    fn take_slot(&mut self, unit: UnitNo, mut busy: Busy) {
+    fn take_slot(&mut self, unit: UnitNo, mut busy: BusyChunk) {
         self.counts.slots_taken += 1;
         busy.number = self.counts.slots_taken;
         self.busy.insert(unit, busy);
     }
 
     /// Takes grains of a unit into a slot, of which `dirty` go to the store.
-    pub(super) fn begin_extract(&mut self, unit: UnitNo, mask: Mask, dirty: Mask, how: Extract) {
-        let touch = Touch { tid: terrace_types::Tid(0), grain: 0, write: false, protected: false };
-        let (phase, on_trial) = (Phase::Extracting, how == Extract::OnTrial);
-        let plain = Busy::reading(mask, 0, 0, false, touch);
-        if how == Extract::Copy {
+    pub(super) fn begin_extract(
+        &mut self,
+        unit: UnitNo,
+        mask: PageMask,
+        dirty: PageMask,
+        how: ExtractMethod,
+    ) {
+        let touch =
+            PageFault { tid: terrace_types::Tid(0), grain: 0, write: false, protected: false };
+        let (phase, on_trial) = (BusyPhase::Extracting, how == ExtractMethod::OnTrial);
+        let plain = BusyChunk::reading(mask, 0, 0, false, touch);
+        if how == ExtractMethod::Copy {
             // From here on a write is told, and makes it dirty again.
             self.units[unit as usize].dirty &= !mask;
         }
-        self.take_slot(unit, Busy { phase, send: dirty, ahead: false, on_trial, ..plain });
+        self.take_slot(unit, BusyChunk { phase, send: dirty, ahead: false, on_trial, ..plain });
         self.actions.push_back(match how {
-            Extract::Copy => PagerAction::CopyOut { unit, mask },
-            Extract::Out | Extract::OnTrial => PagerAction::Extract { unit, mask, dirty },
+            ExtractMethod::Copy => PagerAction::CopyOut { unit, mask },
+            ExtractMethod::Out | ExtractMethod::OnTrial => {
+                PagerAction::Extract { unit, mask, dirty }
+            }
         });
     }
 
@@ -180,16 +195,16 @@ impl Pager {
     pub(super) fn serve_busy(
         &mut self,
         unit: UnitNo,
-        bit: Mask,
-        touch: Touch,
-        phase: Phase,
+        bit: PageMask,
+        touch: PageFault,
+        phase: BusyPhase,
         now: Tick,
     ) -> Option<bool> {
         let resident = self.units[unit as usize].resident;
         let b = self.busy.get_mut(&unit)?;
         let held = b.mask & bit != 0;
         match phase {
-            Phase::Reading if held => {
+            BusyPhase::Reading if held => {
                 let marker = b.want & bit == 0;
                 if marker {
                     self.used += 1;
@@ -210,7 +225,7 @@ impl Pager {
                 }
                 Some(true)
             }
-            Phase::Parked if held => {
+            BusyPhase::Parked if held => {
                 let mask = b.mask & !resident;
                 self.counts.hits_bytes +=
                     u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
@@ -223,7 +238,7 @@ impl Pager {
                 }
                 Some(true)
             }
-            Phase::Parked if resident & bit == 0 => {
+            BusyPhase::Parked if resident & bit == 0 => {
                 // Another grain of the unit: what is there is mapped, and the slot is free for a
                 // read.
                 let mask = b.mask & !resident;
@@ -231,7 +246,7 @@ impl Pager {
                 self.release(unit);
                 None
             }
-            Phase::Writing if held && resident & bit == 0 => {
+            BusyPhase::Writing if held && resident & bit == 0 => {
                 // A victim that is wanted back: from the slot, while the store still reads it.
                 let mask = b.mask & !resident;
                 self.counts.rescues += 1;
@@ -239,7 +254,9 @@ impl Pager {
                 self.actions.push_back(PagerAction::Install { unit, mask, protect: !touch.write });
                 Some(true)
             }
-            Phase::Reading | Phase::Writing | Phase::Extracting if resident & bit == 0 => {
+            BusyPhase::Reading | BusyPhase::Writing | BusyPhase::Extracting
+                if resident & bit == 0 =>
+            {
                 Some(false)
             }
             _ => None,
@@ -247,7 +264,7 @@ impl Pager {
     }
 
     /// A walk came by what had been fetched for it: fetch on.
-    pub(super) fn advance(&mut self, touch: Touch, now: Tick) {
+    pub(super) fn advance(&mut self, touch: PageFault, now: Tick) {
         if let Some(ahead) = self.prefetch.touch(touch.tid, touch.grain, false) {
             self.fetch_ahead(None, touch, ahead, now);
         }
@@ -255,7 +272,7 @@ impl Pager {
 
     /// The slot of `unit` was filled, or not.
     pub fn read_done(&mut self, unit: UnitNo, outcome: ReadOutcome, now: Tick) {
-        let Some(b) = self.busy.get_mut(&unit).filter(|b| b.phase == Phase::Reading) else {
+        let Some(b) = self.busy.get_mut(&unit).filter(|b| b.phase == BusyPhase::Reading) else {
             return;
         };
         if outcome == ReadOutcome::Failed && b.tries < self.settings.tries {
@@ -286,7 +303,7 @@ impl Pager {
         let rest = b.mask & !b.want & !resident;
         match self.busy.get_mut(&unit) {
             Some(b) if rest != 0 => {
-                b.phase = Phase::Parked;
+                b.phase = BusyPhase::Parked;
                 b.mask = rest;
             }
             _ => self.release(unit),
@@ -296,12 +313,12 @@ impl Pager {
 
     /// What somebody waits for cannot be had: it is lost. What nobody waits for may be tried again
     /// when somebody does.
-    fn lose(&mut self, unit: UnitNo, b: Busy) {
+    fn lose(&mut self, unit: UnitNo, b: BusyChunk) {
         // A read of several grains fails as a whole: those waited for are tried alone before they
         // are given up.
         let awaited = b.awaited & b.mask;
         if awaited != 0 && awaited != b.mask {
-            let again = Busy { mask: awaited, want: awaited, ahead: false, tries: 1, ..b };
+            let again = BusyChunk { mask: awaited, want: awaited, ahead: false, tries: 1, ..b };
             self.begin_read(unit, awaited, again);
             return;
         }
@@ -323,8 +340,8 @@ impl Pager {
 
     /// What [`PagerAction::Extract`] or [`PagerAction::CopyOut`] came to: `got` is in the slot, of which
     /// `zeros` are nothing but zeros.
-    pub fn extracted(&mut self, unit: UnitNo, got: Mask, zeros: Mask, now: Tick) {
-        let Some(b) = self.busy.get(&unit).filter(|b| b.phase == Phase::Extracting) else {
+    pub fn extracted(&mut self, unit: UnitNo, got: PageMask, zeros: PageMask, now: Tick) {
+        let Some(b) = self.busy.get(&unit).filter(|b| b.phase == BusyPhase::Extracting) else {
             return;
         };
         let missed = b.mask & !got;
@@ -362,11 +379,13 @@ impl Pager {
     }
 
     /// Gives what is in the unit's slot to the store.
-    pub(super) fn begin_write(&mut self, unit: UnitNo, mask: Mask) {
-        let touch = Touch { tid: terrace_types::Tid(0), grain: 0, write: false, protected: false };
+    pub(super) fn begin_write(&mut self, unit: UnitNo, mask: PageMask) {
+        let touch =
+            PageFault { tid: terrace_types::Tid(0), grain: 0, write: false, protected: false };
         let number = self.busy.get(&unit).map_or(self.counts.slots_taken, |b| b.number);
-        let plain = Busy::reading(mask, 0, 0, false, touch);
-        self.busy.insert(unit, Busy { phase: Phase::Writing, ahead: false, number, ..plain });
+        let plain = BusyChunk::reading(mask, 0, 0, false, touch);
+        self.busy
+            .insert(unit, BusyChunk { phase: BusyPhase::Writing, ahead: false, number, ..plain });
         self.counts.written_bytes +=
             u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
         self.actions.push_back(PagerAction::Write { unit, mask });
@@ -374,7 +393,8 @@ impl Pager {
 
     /// The slot of `unit` was written, or not.
     pub fn write_done(&mut self, unit: UnitNo, outcome: WriteOutcome, now: Tick) {
-        let Some(b) = self.busy.get(&unit).copied().filter(|b| b.phase == Phase::Writing) else {
+        let Some(b) = self.busy.get(&unit).copied().filter(|b| b.phase == BusyPhase::Writing)
+        else {
             return;
         };
         self.failing.note(outcome, now);

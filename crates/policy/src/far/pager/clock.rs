@@ -18,7 +18,7 @@ use terrace_types::Seed;
 
 /// Where a unit is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Listed {
+pub enum ClockList {
     /// Nowhere.
     #[default]
     No,
@@ -30,12 +30,12 @@ pub enum Listed {
 
 /// What the rings know of a unit.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Standing {
+pub struct ClockEntry {
     /// Evictions there had been when this unit was evicted, plus one; 0: never evicted.
     gone: u32,
     /// Where it is listed; after an eviction, where it was last.
-    pub listed: Listed,
-    was: Listed,
+    pub listed: ClockList,
+    was: ClockList,
     /// Arrivals there had been when it arrived.
     came: u32,
     /// Times that the hand will pass over it.
@@ -84,21 +84,22 @@ impl ClockRings {
     }
 
     /// A unit got its first page. `short`: memory is short, so newcomers must prove themselves.
-    pub fn arrived(&mut self, unit: UnitNo, s: &mut Standing, short: bool) {
-        if s.listed != Listed::No {
+    pub fn arrived(&mut self, unit: UnitNo, s: &mut ClockEntry, short: bool) {
+        if s.listed != ClockList::No {
             self.touch(s);
             return;
         }
         self.arrivals = self.arrivals.wrapping_add(1);
         s.came = self.arrivals;
-        let ring = if short && !self.returns_soon(s) { Listed::Probation } else { Listed::Main };
+        let ring =
+            if short && !self.returns_soon(s) { ClockList::Probation } else { ClockList::Main };
         (s.credit, s.proven) = (0, 0);
         self.list(unit, s, ring);
     }
 
     /// A unit was touched again. Touches soon after its arrival are the same use of it (2Q's
     /// correlated references): they say nothing of whether it will be used another time.
-    pub fn touch(&self, s: &mut Standing) {
+    pub fn touch(&self, s: &mut ClockEntry) {
         let since = self.arrivals.wrapping_sub(s.came) as usize;
         if since > (self.main.len() + self.probation.len()) / 8 {
             s.credit = s.credit.max(1);
@@ -117,17 +118,17 @@ impl ClockRings {
         self.main.pop_front()
     }
 
-    fn list(&mut self, unit: UnitNo, s: &mut Standing, ring: Listed) {
+    fn list(&mut self, unit: UnitNo, s: &mut ClockEntry, ring: ClockList) {
         s.listed = ring;
         match ring {
-            Listed::Main => self.main.push_back(unit),
+            ClockList::Main => self.main.push_back(unit),
             _ => self.probation.push_back(unit),
         }
     }
 
     /// Whether a unit came back within as many evictions as there are units in main; adapts the
     /// target.
-    fn returns_soon(&mut self, s: &mut Standing) -> bool {
+    fn returns_soon(&mut self, s: &mut ClockEntry) -> bool {
         if s.gone == 0 {
             return false;
         }
@@ -139,7 +140,7 @@ impl ClockRings {
         }
         let step = (all / 1024).max(1);
         self.target = match s.was {
-            Listed::Probation => (self.target + step).min(all * 9 / 10),
+            ClockList::Probation => (self.target + step).min(all * 9 / 10),
             _ => self.target.saturating_sub(step),
         };
         true
@@ -163,19 +164,19 @@ impl ClockRings {
     }
 
     /// A victim of main did not go: it was used.
-    pub fn back(&mut self, unit: UnitNo, s: &mut Standing) {
+    pub fn back(&mut self, unit: UnitNo, s: &mut ClockEntry) {
         s.proven = (s.proven + 1).min(MOST_CREDIT);
         s.credit = s.proven;
-        if s.listed == Listed::No {
-            self.list(unit, s, Listed::Main);
+        if s.listed == ClockList::No {
+            self.list(unit, s, ClockList::Main);
         }
     }
 
     /// A victim of main went at last.
-    pub fn gone(&mut self, s: &mut Standing) {
+    pub fn gone(&mut self, s: &mut ClockEntry) {
         self.evictions = self.evictions.wrapping_add(1);
         s.gone = self.evictions.wrapping_add(1).max(1);
-        s.was = Listed::Main;
+        s.was = ClockList::Main;
     }
 
     /// The next victim; of main alone, for a trial, when `main`. `look` says what may become of a
@@ -185,7 +186,7 @@ impl ClockRings {
         units: &mut S,
         main: bool,
         look: impl Fn(&S, UnitNo) -> ClockVerdict,
-        standing: impl Fn(&mut S, UnitNo) -> &mut Standing,
+        standing: impl Fn(&mut S, UnitNo) -> &mut ClockEntry,
     ) -> Option<UnitNo> {
         let least = self.least_now();
         // Units passed over because they may not go now: in probation, in main.
@@ -217,20 +218,20 @@ impl ClockRings {
             match verdict {
                 ClockVerdict::Empty => {}
                 ClockVerdict::Stay => {
-                    stays[usize::from(was == Listed::Main)] += 1;
+                    stays[usize::from(was == ClockList::Main)] += 1;
                     self.list(unit, s, was);
                 }
                 ClockVerdict::Wait => {
                     s.listed = was;
                     match was {
-                        Listed::Main => self.main.push_front(unit),
+                        ClockList::Main => self.main.push_front(unit),
                         _ => self.probation.push_front(unit),
                     }
                     return None;
                 }
                 ClockVerdict::Free if s.credit > 0 && !last => {
                     s.credit -= 1;
-                    self.list(unit, s, Listed::Main);
+                    self.list(unit, s, ClockList::Main);
                 }
                 ClockVerdict::Free if main => return Some(unit),
                 ClockVerdict::Free => {
@@ -253,12 +254,12 @@ mod tests {
     fn somebody_goes_though_all_were_used() {
         for seed in 0..2000 {
             let mut clock = ClockRings { chance: Seed(seed), ..ClockRings::default() };
-            let mut units = [Standing::default(); 5];
+            let mut units = [ClockEntry::default(); 5];
             for (n, s) in units.iter_mut().enumerate() {
                 s.proven = MOST_CREDIT;
                 clock.back(n as UnitNo, s);
             }
-            let look = |_: &[Standing; 5], unit| {
+            let look = |_: &[ClockEntry; 5], unit| {
                 if unit == 3 {
                     ClockVerdict::Free
                 } else {

@@ -1,8 +1,8 @@
 //! What the program asks for: prefetch, pin, flush, forget.
 
-use super::busy::{Busy, Extract};
-use super::{Pager, PagerAction, Phase, Touch};
-use crate::far::geometry::{Mask, UnitNo};
+use super::busy::{BusyChunk, ExtractMethod};
+use super::{BusyPhase, PageFault, Pager, PagerAction};
+use crate::far::geometry::{PageMask, UnitNo};
 use std::collections::{HashMap, VecDeque};
 use terrace_types::{Bytes, Tick, Tid};
 
@@ -18,7 +18,7 @@ pub enum Advice {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wish {
+enum PendingCommand {
     Fetch,
     /// As `Fetch`, and it is there when that is answered.
     Gather,
@@ -33,7 +33,7 @@ enum Wish {
 
 /// What becomes of bytes that the pager gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contents {
+pub enum DiscardedContents {
     /// They are brought into memory, whatever the budget, and stay there.
     Keep,
     /// They are of no use any more: zeros.
@@ -42,15 +42,15 @@ pub enum Contents {
 
 /// Wishes that wait for slots, room, or a unit that is busy.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
-    wishes: VecDeque<(u64, Wish, UnitNo, Mask)>,
+pub(super) struct CommandQueue {
+    wishes: VecDeque<(u64, PendingCommand, UnitNo, PageMask)>,
     /// Units being written for a command.
     writing: HashMap<UnitNo, u64>,
     /// Parts left and whether all went well so far, by command.
     open: HashMap<u64, (u64, bool)>,
 }
 
-impl Queue {
+impl CommandQueue {
     pub fn is_idle(&self) -> bool {
         self.wishes.is_empty() && self.writing.is_empty()
     }
@@ -64,18 +64,18 @@ impl Pager {
             .known()
             .filter(|(n, u)| u.dirty != 0 || self.busy.contains_key(n) || self.trials.has(*n));
         let wishes: Vec<_> = dirty.map(|(n, _)| (n, 0)).collect();
-        self.ask(command, Wish::Flush, wishes, now);
+        self.ask(command, PendingCommand::Flush, wishes, now);
     }
 
     /// Follows an advice for a range of bytes. Answered when done; `WillNeed` once each part was
     /// asked for.
     pub fn advise(&mut self, command: u64, range: std::ops::Range<u64>, advice: Advice, now: Tick) {
         let wish = match advice {
-            Advice::WillNeed => Wish::Fetch,
-            Advice::Cold => Wish::Cold,
-            Advice::Discard => Wish::Discard,
+            Advice::WillNeed => PendingCommand::Fetch,
+            Advice::Cold => PendingCommand::Cold,
+            Advice::Discard => PendingCommand::Discard,
         };
-        let wishes = self.geometry.cover(range, wish != Wish::Fetch).collect();
+        let wishes = self.geometry.cover(range, wish != PendingCommand::Fetch).collect();
         self.ask(command, wish, wishes, now);
     }
 
@@ -85,12 +85,12 @@ impl Pager {
         &mut self,
         command: u64,
         range: std::ops::Range<u64>,
-        contents: Contents,
+        contents: DiscardedContents,
         now: Tick,
     ) {
         let wish = match contents {
-            Contents::Keep => Wish::DetachKept,
-            Contents::Drop => Wish::DetachDropped,
+            DiscardedContents::Keep => PendingCommand::DetachKept,
+            DiscardedContents::Drop => PendingCommand::DetachDropped,
         };
         let wishes = self.geometry.cover(range, true).collect();
         self.ask(command, wish, wishes, now);
@@ -156,7 +156,7 @@ impl Pager {
             u.stored & !u.resident != 0 || self.busy.contains_key(n) || self.trials.has(*n)
         });
         let wishes: Vec<_> = missing.map(|(n, _)| (n, self.geometry.whole(n))).collect();
-        self.ask(command, Wish::Gather, wishes, now);
+        self.ask(command, PendingCommand::Gather, wishes, now);
     }
 
     /// Keeps a range in memory, or no longer. False, and nothing done, when more than half of the
@@ -175,11 +175,17 @@ impl Pager {
         }
         self.set_marks(self.settings.budget);
         let wishes = if on { units } else { Vec::new() };
-        self.ask(command, Wish::Fetch, wishes, now);
+        self.ask(command, PendingCommand::Fetch, wishes, now);
         true
     }
 
-    fn ask(&mut self, command: u64, wish: Wish, parts: Vec<(UnitNo, Mask)>, now: Tick) {
+    fn ask(
+        &mut self,
+        command: u64,
+        wish: PendingCommand,
+        parts: Vec<(UnitNo, PageMask)>,
+        now: Tick,
+    ) {
         if parts.is_empty() {
             self.actions.push_back(PagerAction::Answer { command, ok: true });
             return;
@@ -217,12 +223,14 @@ impl Pager {
                 return;
             };
             let granted = match wish {
-                Wish::Fetch => self.grant_fetch(unit, mask, now),
-                Wish::Gather => self.grant_gather(unit, mask, now),
-                Wish::Flush | Wish::Cold => self.grant_write(command, wish, unit, now),
-                Wish::Discard => self.grant_discard(unit, mask),
-                Wish::DetachKept => self.grant_detach(unit, mask, now),
-                Wish::DetachDropped => {
+                PendingCommand::Fetch => self.grant_fetch(unit, mask, now),
+                PendingCommand::Gather => self.grant_gather(unit, mask, now),
+                PendingCommand::Flush | PendingCommand::Cold => {
+                    self.grant_write(command, wish, unit, now)
+                }
+                PendingCommand::Discard => self.grant_discard(unit, mask),
+                PendingCommand::DetachKept => self.grant_detach(unit, mask, now),
+                PendingCommand::DetachDropped => {
                     self.grant_discard(unit, mask).inspect(|_| self.leave(unit, mask))
                 }
             };
@@ -251,15 +259,15 @@ impl Pager {
         }
     }
 
-    fn grant_fetch(&mut self, unit: UnitNo, mask: Mask, now: Tick) -> Option<bool> {
-        let touch = Touch {
+    fn grant_fetch(&mut self, unit: UnitNo, mask: PageMask, now: Tick) -> Option<bool> {
+        let touch = PageFault {
             tid: Tid(0),
             grain: self.geometry.grain_at(unit, 0),
             write: false,
             protected: false,
         };
         self.end_trial(unit);
-        if let Some(b) = self.busy.get(&unit).copied().filter(|b| b.phase == Phase::Parked) {
+        if let Some(b) = self.busy.get(&unit).copied().filter(|b| b.phase == BusyPhase::Parked) {
             let parked = b.mask & !self.units[unit as usize].resident;
             self.settle(unit, parked, false);
             self.actions.push_back(PagerAction::Install { unit, mask: parked, protect: true });
@@ -285,20 +293,20 @@ impl Pager {
         if !room || (self.busy.len() >= half && !self.make_slot(self.settings.slots - half + 1)) {
             return None;
         }
-        self.begin_read(unit, read, Busy::reading(read, read, 0, false, touch));
+        self.begin_read(unit, read, BusyChunk::reading(read, read, 0, false, touch));
         Some(true)
     }
 
     /// Asks again and again until nothing of the unit is on its way.
-    fn grant_gather(&mut self, unit: UnitNo, mask: Mask, now: Tick) -> Option<bool> {
+    fn grant_gather(&mut self, unit: UnitNo, mask: PageMask, now: Tick) -> Option<bool> {
         self.grant_fetch(unit, mask, now)?;
         (!self.busy.contains_key(&unit)).then_some(true)
     }
 
     /// Asks again and again until all of it is mapped, or lost.
-    fn grant_detach(&mut self, unit: UnitNo, mask: Mask, now: Tick) -> Option<bool> {
+    fn grant_detach(&mut self, unit: UnitNo, mask: PageMask, now: Tick) -> Option<bool> {
         self.end_trial(unit);
-        if self.busy.get(&unit).is_some_and(|b| b.phase == Phase::Parked) {
+        if self.busy.get(&unit).is_some_and(|b| b.phase == BusyPhase::Parked) {
             self.release(unit);
         }
         if self.busy.contains_key(&unit) {
@@ -315,15 +323,15 @@ impl Pager {
         self.guarded = None;
         if room && self.make_slot(1) {
             let grain = self.geometry.grain_at(unit, read.trailing_zeros());
-            let touch = Touch { tid: Tid(0), grain, write: true, protected: false };
+            let touch = PageFault { tid: Tid(0), grain, write: true, protected: false };
             // Awaited, so that what cannot be read is known to be lost, and not asked for for ever.
-            self.begin_read(unit, read, Busy::reading(read, read, read, true, touch));
+            self.begin_read(unit, read, BusyChunk::reading(read, read, read, true, touch));
         }
         None
     }
 
     /// Grains that are mapped, zeros or lost are not the pager's any more.
-    fn leave(&mut self, unit: UnitNo, mask: Mask) {
+    fn leave(&mut self, unit: UnitNo, mask: PageMask) {
         let stored = self.units[unit as usize].stored & mask;
         if self.units[unit as usize].resident & mask != 0 {
             self.unmapped(unit, mask);
@@ -341,8 +349,14 @@ impl Pager {
         }
     }
 
-    fn grant_write(&mut self, command: u64, wish: Wish, unit: UnitNo, now: Tick) -> Option<bool> {
-        if self.busy.get(&unit).is_some_and(|b| b.phase == Phase::Parked) {
+    fn grant_write(
+        &mut self,
+        command: u64,
+        wish: PendingCommand,
+        unit: UnitNo,
+        now: Tick,
+    ) -> Option<bool> {
+        if self.busy.get(&unit).is_some_and(|b| b.phase == BusyPhase::Parked) {
             self.release(unit);
         }
         self.end_trial(unit);
@@ -350,7 +364,7 @@ impl Pager {
             return None;
         }
         let u = self.units[unit as usize];
-        if wish == Wish::Cold {
+        if wish == PendingCommand::Cold {
             if u.pinned {
                 return Some(true);
             }
@@ -367,17 +381,18 @@ impl Pager {
             return None;
         }
         self.commands.writing.insert(unit, command);
-        let how = if wish == Wish::Flush { Extract::Copy } else { Extract::Out };
+        let how =
+            if wish == PendingCommand::Flush { ExtractMethod::Copy } else { ExtractMethod::Out };
         self.begin_extract(unit, u.dirty, u.dirty, how);
-        if wish == Wish::Cold {
+        if wish == PendingCommand::Cold {
             self.unmapped(unit, u.dirty);
         }
         Some(false)
     }
 
-    fn grant_discard(&mut self, unit: UnitNo, mask: Mask) -> Option<bool> {
+    fn grant_discard(&mut self, unit: UnitNo, mask: PageMask) -> Option<bool> {
         self.end_trial(unit);
-        if self.busy.get(&unit).is_some_and(|b| b.phase == Phase::Parked) {
+        if self.busy.get(&unit).is_some_and(|b| b.phase == BusyPhase::Parked) {
             self.release(unit);
         }
         if self.busy.contains_key(&unit) {

@@ -1,20 +1,20 @@
 //! What is brought in: what was touched, its mates, and what walks will want next.
 
-use super::busy::Busy;
-use super::{prefetch, Pager, PagerAction, Phase, Touch};
-use crate::far::geometry::{ones, GrainNo, Mask, UnitNo};
+use super::busy::BusyChunk;
+use super::{prefetch, BusyPhase, PageFault, Pager, PagerAction};
+use crate::far::geometry::{ones, GrainNo, PageMask, UnitNo};
 use terrace_types::Tick;
 
 /// What a walk is still to be given.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stalled {
-    touch: Touch,
+pub(super) struct StalledPrefetch {
+    touch: PageFault,
     ahead: prefetch::PrefetchSteps,
 }
 
-impl Stalled {
+impl StalledPrefetch {
     /// Whether the same walk has come by what was to be fetched here, or asks for it anew.
-    fn is_overtaken(&self, touch: Touch, ahead: prefetch::PrefetchSteps) -> bool {
+    fn is_overtaken(&self, touch: PageFault, ahead: prefetch::PrefetchSteps) -> bool {
         if self.touch.tid != touch.tid || self.ahead.stride != ahead.stride || ahead.stride == 0 {
             return false;
         }
@@ -33,7 +33,13 @@ const STALLED: usize = 32;
 
 impl Pager {
     /// Brings a grain that is neither mapped nor in a slot, with what probably comes next.
-    pub(super) fn fetch(&mut self, unit: UnitNo, bit: Mask, touch: Touch, now: Tick) -> bool {
+    pub(super) fn fetch(
+        &mut self,
+        unit: UnitNo,
+        bit: PageMask,
+        touch: PageFault,
+        now: Tick,
+    ) -> bool {
         self.guarded = Some(unit);
         let served = self.fetch_guarded(unit, bit, touch, now);
         self.guarded = None;
@@ -50,8 +56,8 @@ impl Pager {
     fn fetch_guarded(
         &mut self,
         unit: UnitNo,
-        bit: Mask,
-        touch: Touch,
+        bit: PageMask,
+        touch: PageFault,
         now: Tick,
     ) -> Option<Option<prefetch::PrefetchSteps>> {
         let stored = self.units[unit as usize].stored & bit != 0;
@@ -59,7 +65,7 @@ impl Pager {
         if !self.make_room(u64::from(missing.count_ones()), now) {
             // Room for all that a walk may want here comes when a victim is written; a single grain
             // is for when nothing is under way.
-            let soon = self.busy.values().any(|b| b.phase != Phase::Parked);
+            let soon = self.busy.values().any(|b| b.phase != BusyPhase::Parked);
             if soon || !self.make_room(1, now) {
                 return None;
             }
@@ -111,14 +117,20 @@ impl Pager {
                 u64::from((want & mates & !bit).count_ones()) * self.geometry.grain_bytes() as u64;
             self.counts.prefetched_bytes += along;
             self.counts.mapped_ahead_bytes += along;
-            self.begin_read(unit, read, Busy::reading(read, want, want & bit, write, touch));
+            self.begin_read(unit, read, BusyChunk::reading(read, want, want & bit, write, touch));
         }
         Some(ahead)
     }
 
     /// What a lone miss brings along: of its 64 KiB, what was mapped when its unit went, if that
     /// pays of late. And what is left out of it to see that.
-    fn mates_of(&mut self, unit: UnitNo, bit: Mask, touch: Touch, now: Tick) -> (Mask, Mask) {
+    fn mates_of(
+        &mut self,
+        unit: UnitNo,
+        bit: PageMask,
+        touch: PageFault,
+        now: Tick,
+    ) -> (PageMask, PageMask) {
         if !self.prefetch.is_on() {
             return (0, 0);
         }
@@ -141,14 +153,14 @@ impl Pager {
     }
 
     /// Grains of a mask that may be brought in: neither lost nor detached.
-    pub(super) fn fetchable(&self, unit: UnitNo, mask: Mask) -> Mask {
+    pub(super) fn fetchable(&self, unit: UnitNo, mask: PageMask) -> PageMask {
         if self.detached.is_empty() && self.beyond.is_empty() {
             return self.not_lost(unit, mask);
         }
         self.not_lost(unit, mask & !self.detached(unit))
     }
 
-    pub(super) fn not_lost(&self, unit: UnitNo, mask: Mask) -> Mask {
+    pub(super) fn not_lost(&self, unit: UnitNo, mask: PageMask) -> PageMask {
         if self.lost.is_empty() {
             return mask;
         }
@@ -162,7 +174,7 @@ impl Pager {
     pub(super) fn fetch_ahead(
         &mut self,
         except: Option<UnitNo>,
-        touch: Touch,
+        touch: PageFault,
         ahead: prefetch::PrefetchSteps,
         now: Tick,
     ) {
@@ -173,16 +185,18 @@ impl Pager {
             if self.stalled.len() >= STALLED {
                 self.stalled.pop_front();
             }
-            self.stalled
-                .push_back(Stalled { touch, ahead: prefetch::PrefetchSteps { from, ..ahead } });
+            self.stalled.push_back(StalledPrefetch {
+                touch,
+                ahead: prefetch::PrefetchSteps { from, ..ahead },
+            });
         }
     }
 
     /// Goes on with what found no slot or room before.
     pub(super) fn resume(&mut self, now: Tick) {
-        while let Some(Stalled { touch, ahead }) = self.stalled.pop_front() {
+        while let Some(StalledPrefetch { touch, ahead }) = self.stalled.pop_front() {
             if let Some(from) = self.fetch_steps(None, touch, ahead, false, now) {
-                self.stalled.push_front(Stalled {
+                self.stalled.push_front(StalledPrefetch {
                     touch,
                     ahead: prefetch::PrefetchSteps { from, ..ahead },
                 });
@@ -196,7 +210,7 @@ impl Pager {
     fn fetch_steps(
         &mut self,
         except: Option<UnitNo>,
-        touch: Touch,
+        touch: PageFault,
         ahead: prefetch::PrefetchSteps,
         instead: bool,
         now: Tick,
@@ -241,9 +255,9 @@ impl Pager {
     fn prefetch_unit(
         &mut self,
         unit: UnitNo,
-        mask: Mask,
-        park: Mask,
-        touch: Touch,
+        mask: PageMask,
+        park: PageMask,
+        touch: PageFault,
         write: bool,
         instead: bool,
         now: Tick,
@@ -254,7 +268,7 @@ impl Pager {
         let (zeros, read) = (mask & !u.stored & !park, mask & u.stored);
         if let Some(b) = self.busy.get(&unit) {
             // On its way already, or on its way out and easily had back.
-            return b.phase == Phase::Writing || mask & !b.mask == 0;
+            return b.phase == BusyPhase::Writing || mask & !b.mask == 0;
         }
         if zeros | read == 0 {
             return true;
@@ -276,12 +290,12 @@ impl Pager {
             self.counts.prefetched_bytes +=
                 u64::from(read.count_ones()) * self.geometry.grain_bytes() as u64;
             self.mates.passed(u64::from(read.count_ones()));
-            self.begin_read(unit, read, Busy::reading(read, read & !park, 0, write, touch));
+            self.begin_read(unit, read, BusyChunk::reading(read, read & !park, 0, write, touch));
         }
         true
     }
 
-    fn map_zeros(&mut self, unit: UnitNo, mask: Mask, write: bool) {
+    fn map_zeros(&mut self, unit: UnitNo, mask: PageMask, write: bool) {
         self.settle(unit, mask, write);
         self.counts.zero_fills += 1;
         self.actions.push_back(PagerAction::Zeros { unit, mask, protect: !write });

@@ -10,35 +10,35 @@
 //!    └───────────────────  slot ◄───────── extract ◄──── mapped, dirty              dropped: no I/O
 //! ```
 //!
-//! A unit has at most one slot at a time ([`Busy`]). What cannot be done now (no slot, no room,
+//! A unit has at most one slot at a time ([`BusyChunk`]). What cannot be done now (no slot, no room,
 //! unit busy) is deferred and tried again after each completion.
 
 mod busy;
+mod chunks;
 mod clock;
 mod commands;
+mod fault_around;
 mod fetch;
-mod mates;
 mod prefetch;
 mod rewrites;
 mod settings;
 mod standby;
-mod units;
 
 pub use busy::{ReadOutcome, WriteOutcome};
-pub use commands::{Advice, Contents};
+pub use commands::{Advice, DiscardedContents};
 pub use settings::PagerSettings;
 
-use crate::far::geometry::{ones, Geometry, GrainNo, Mask, UnitNo};
-use crate::far::stats::Counts;
-use busy::{Busy, Extract, Phase};
-use clock::{ClockRings, ClockVerdict, Standing};
-use fetch::Stalled;
-use mates::Mates;
-use prefetch::Prefetcher;
-use rewrites::Rewrites;
+use crate::far::geometry::{ones, Geometry, GrainNo, PageMask, UnitNo};
+use crate::far::stats::FarCounts;
+use busy::{BusyChunk, BusyPhase, ExtractMethod};
+use chunks::ChunkTable;
+use clock::{ClockEntry, ClockRings, ClockVerdict};
+use fault_around::FaultAround;
+use fetch::StalledPrefetch;
+use prefetch::FarPrefetcher;
+use rewrites::RewritePredictor;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use terrace_types::{Bytes, Nanos, Tick, Tid};
-use units::Units;
 
 /// What the pager wants done, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,14 +48,14 @@ pub enum PagerAction {
         /// Which.
         unit: UnitNo,
         /// Grains.
-        mask: Mask,
+        mask: PageMask,
     },
     /// Map grains from the unit's slot and wake who waits.
     Install {
         /// Which.
         unit: UnitNo,
         /// Grains.
-        mask: Mask,
+        mask: PageMask,
         /// Against writing, so that the first write is told.
         protect: bool,
     },
@@ -64,7 +64,7 @@ pub enum PagerAction {
         /// Which.
         unit: UnitNo,
         /// Grains.
-        mask: Mask,
+        mask: PageMask,
         /// As in [`PagerAction::Install`].
         protect: bool,
     },
@@ -78,38 +78,38 @@ pub enum PagerAction {
         /// Which.
         unit: UnitNo,
         /// Grains.
-        mask: Mask,
+        mask: PageMask,
     },
     /// Unmap grains whose bytes the store has, or that are zeros.
     Drop {
         /// Which.
         unit: UnitNo,
         /// Grains.
-        mask: Mask,
+        mask: PageMask,
     },
     /// Take a slot and move these grains out of the map into it; answer with [`Pager::extracted`].
     Extract {
         /// Which.
         unit: UnitNo,
         /// Grains.
-        mask: Mask,
+        mask: PageMask,
         /// Of them, those that go to the store unless they are zeros.
-        dirty: Mask,
+        dirty: PageMask,
     },
     /// Take a slot, protect these grains and copy them into it; they stay mapped. Answer as for
-    /// `Extract`.
+    /// `ExtractMethod`.
     CopyOut {
         /// Which.
         unit: UnitNo,
         /// Grains.
-        mask: Mask,
+        mask: PageMask,
     },
     /// Write grains from the unit's slot to the store; answer with [`Pager::write_done`].
     Write {
         /// Which.
         unit: UnitNo,
         /// Grains.
-        mask: Mask,
+        mask: PageMask,
     },
     /// Wake who waits for these grains, which are there. If they are not, say so with
     /// [`Pager::vanished`].
@@ -117,7 +117,7 @@ pub enum PagerAction {
         /// Which.
         unit: UnitNo,
         /// Grains.
-        mask: Mask,
+        mask: PageMask,
         /// Who asked.
         tid: Tid,
     },
@@ -126,7 +126,7 @@ pub enum PagerAction {
         /// Which.
         unit: UnitNo,
         /// Grains.
-        mask: Mask,
+        mask: PageMask,
         /// Who asked.
         tid: Tid,
         /// The first time that it is said.
@@ -137,14 +137,14 @@ pub enum PagerAction {
         /// Which.
         unit: UnitNo,
         /// Grains.
-        mask: Mask,
+        mask: PageMask,
     },
     /// Lost grains may be filled anew.
     Cure {
         /// Which.
         unit: UnitNo,
         /// Grains.
-        mask: Mask,
+        mask: PageMask,
     },
     /// The pager is not asked for these grains any more: faults there are the kernel's matter from
     /// now on. What is mapped stays mapped.
@@ -152,7 +152,7 @@ pub enum PagerAction {
         /// Which.
         unit: UnitNo,
         /// Grains.
-        mask: Mask,
+        mask: PageMask,
     },
     /// The command of this number is done; false: some of it failed.
     Answer {
@@ -188,7 +188,7 @@ impl PagerAction {
 
 /// Somebody touched a grain that was not mapped, or not for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Touch {
+pub struct PageFault {
     /// Who; 0 when not known.
     pub tid: Tid,
     /// What.
@@ -200,18 +200,18 @@ pub struct Touch {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Unit {
+struct ChunkState {
     /// Grains mapped, or reserved for a read under way.
-    resident: Mask,
+    resident: PageMask,
     /// Mapped grains that the store must get before they go.
-    dirty: Mask,
+    dirty: PageMask,
     /// Grains that the store has; the others are zeros unless dirty.
-    stored: Mask,
+    stored: PageMask,
     /// Grains that were mapped when it was last evicted.
-    went: Mask,
+    went: PageMask,
     /// Grains that were dirty when they went last.
-    wrote: Mask,
-    standing: Standing,
+    wrote: PageMask,
+    standing: ClockEntry,
     pinned: bool,
 }
 
@@ -223,13 +223,13 @@ const SHARE: usize = 3;
 #[derive(Debug)]
 pub struct Pager {
     geometry: Geometry,
-    units: Units,
-    busy: HashMap<UnitNo, Busy>,
-    trials: standby::Trials,
+    units: ChunkTable,
+    busy: HashMap<UnitNo, BusyChunk>,
+    trials: standby::StandbyList,
     clock: ClockRings,
-    prefetch: Prefetcher,
-    mates: Mates,
-    rewrites: Rewrites,
+    prefetch: FarPrefetcher,
+    mates: FaultAround,
+    rewrites: RewritePredictor,
     settings: PagerSettings,
     /// Budget, low and high water marks, and use, in grains. Use counts what is mapped or reserved.
     budget: u64,
@@ -237,20 +237,20 @@ pub struct Pager {
     high: u64,
     used: u64,
     pinned: u64,
-    deferred: VecDeque<Touch>,
+    deferred: VecDeque<PageFault>,
     /// Walks for which less could be fetched than they want.
-    stalled: VecDeque<Stalled>,
+    stalled: VecDeque<StalledPrefetch>,
     lost: BTreeSet<GrainNo>,
     /// Grains that are not the pager's: never fetched, mapped, or taken out.
-    detached: HashMap<UnitNo, Mask>,
+    detached: HashMap<UnitNo, PageMask>,
     /// Nor are these, which nobody has attached yet.
     beyond: std::ops::Range<GrainNo>,
-    commands: commands::Queue,
-    failing: busy::Failing,
+    commands: commands::CommandQueue,
+    failing: busy::StoreBackoff,
     actions: VecDeque<PagerAction>,
     /// A unit that must not be evicted while it is being fetched.
     guarded: Option<UnitNo>,
-    counts: Counts,
+    counts: FarCounts,
 }
 
 impl Pager {
@@ -259,13 +259,13 @@ impl Pager {
     pub fn new(geometry: Geometry, settings: PagerSettings) -> Self {
         let mut pager = Self {
             geometry,
-            units: Units::new(geometry.units()),
+            units: ChunkTable::new(geometry.units()),
             busy: HashMap::new(),
-            trials: standby::Trials::default(),
+            trials: standby::StandbyList::default(),
             clock: ClockRings::default(),
-            prefetch: Prefetcher::new(0, 1),
-            mates: Mates::default(),
-            rewrites: Rewrites::default(),
+            prefetch: FarPrefetcher::new(0, 1),
+            mates: FaultAround::default(),
+            rewrites: RewritePredictor::default(),
             settings,
             budget: 0,
             low: 0,
@@ -277,15 +277,15 @@ impl Pager {
             lost: BTreeSet::new(),
             detached: HashMap::new(),
             beyond: 0..0,
-            commands: commands::Queue::default(),
-            failing: busy::Failing::default(),
+            commands: commands::CommandQueue::default(),
+            failing: busy::StoreBackoff::default(),
             actions: VecDeque::new(),
             guarded: None,
-            counts: Counts::default(),
+            counts: FarCounts::default(),
         };
         let window = settings.window.0 / geometry.grain_bytes() as u64;
         let most = if window == 0 { 0 } else { pager.window_for(settings.budget).max(2) };
-        pager.prefetch = Prefetcher::new(most, geometry.grains_per_unit().into());
+        pager.prefetch = FarPrefetcher::new(most, geometry.grains_per_unit().into());
         pager.set_marks(settings.budget);
         for (unit, mask) in geometry.cover(0..settings.stored.get().min(geometry.bytes()), false) {
             pager.units[unit as usize].stored = mask;
@@ -305,9 +305,9 @@ impl Pager {
 
     /// What happened so far.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> FarCounts {
         let grain = self.geometry.grain_bytes() as u64;
-        Counts {
+        FarCounts {
             mapped_bytes: self.used * grain,
             budget_bytes: self.budget * grain,
             lost_bytes: self.lost.len() as u64 * grain,
@@ -365,7 +365,7 @@ impl Pager {
     }
 
     /// Somebody waits for a grain.
-    pub fn touch(&mut self, touch: Touch, now: Tick) {
+    pub fn touch(&mut self, touch: PageFault, now: Tick) {
         self.counts.faults += 1;
         if touch.grain >= self.geometry.grains() {
             return;
@@ -377,7 +377,7 @@ impl Pager {
     }
 
     /// Serves a touch; false when it must wait.
-    fn serve(&mut self, touch: Touch, now: Tick) -> bool {
+    fn serve(&mut self, touch: PageFault, now: Tick) -> bool {
         let (unit, bit) = self.geometry.split(touch.grain);
         if self.detached(unit) & bit != 0 {
             // Told before it was detached: the access is tried again, and is the kernel's matter.
@@ -409,7 +409,7 @@ impl Pager {
     }
 
     /// A mapped grain: a first write, or a fault that was served meanwhile.
-    fn serve_mapped(&mut self, unit: UnitNo, bit: Mask, touch: Touch) {
+    fn serve_mapped(&mut self, unit: UnitNo, bit: PageMask, touch: PageFault) {
         let u = &mut self.units[unit as usize];
         if !(touch.write && touch.protected) {
             self.actions.push_back(PagerAction::Wake { unit, mask: bit, tid: touch.tid });
@@ -429,7 +429,7 @@ impl Pager {
     }
 
     /// Grains of a unit that are not the pager's.
-    pub(super) fn detached(&self, unit: UnitNo) -> Mask {
+    pub(super) fn detached(&self, unit: UnitNo) -> PageMask {
         let first = self.geometry.grain_at(unit, 0);
         let of_beyond = |grain: GrainNo| ones(grain.saturating_sub(first).min(64) as u32);
         let beyond = of_beyond(self.beyond.end) & !of_beyond(self.beyond.start);
@@ -439,7 +439,7 @@ impl Pager {
     /// A grain taken to be mapped is not: somebody else unmapped it. What the store has of it is
     /// fetched when it is touched next; what it does not have is lost, and who asked is told.
     /// Whether it is.
-    pub fn vanished(&mut self, unit: UnitNo, bit: Mask, tid: Tid) -> bool {
+    pub fn vanished(&mut self, unit: UnitNo, bit: PageMask, tid: Tid) -> bool {
         let dirty = self.units[unit as usize].dirty & bit;
         self.unmapped(unit, bit);
         if dirty != 0 {
@@ -450,7 +450,7 @@ impl Pager {
     }
 
     /// Accounts for grains that are mapped from now on.
-    fn settle(&mut self, unit: UnitNo, mask: Mask, dirty: bool) {
+    fn settle(&mut self, unit: UnitNo, mask: PageMask, dirty: bool) {
         let short = self.used >= self.budget / 8 * 7;
         let u = &mut self.units[unit as usize];
         self.used += u64::from((mask & !u.resident).count_ones());
@@ -461,7 +461,7 @@ impl Pager {
         }
     }
 
-    fn unmapped(&mut self, unit: UnitNo, mask: Mask) {
+    fn unmapped(&mut self, unit: UnitNo, mask: PageMask) {
         let u = &mut self.units[unit as usize];
         self.used -= u64::from((mask & u.resident).count_ones());
         u.resident &= !mask;
@@ -521,7 +521,7 @@ impl Pager {
                 u64::from(clean.count_ones()) * self.geometry.grain_bytes() as u64;
         }
         if u.dirty != 0 {
-            self.begin_extract(unit, u.dirty, u.dirty, Extract::Out);
+            self.begin_extract(unit, u.dirty, u.dirty, ExtractMethod::Out);
         }
         self.units[unit as usize].went = u.resident;
         self.goes(unit, u.resident, u.dirty);
@@ -548,7 +548,7 @@ impl Pager {
     /// At least `count` free slots, by giving up what was fetched and not touched, oldest first.
     fn make_slot(&mut self, count: usize) -> bool {
         while self.busy.len() + count > self.settings.slots {
-            let parked = self.busy.iter().filter(|(_, b)| b.phase == Phase::Parked);
+            let parked = self.busy.iter().filter(|(_, b)| b.phase == BusyPhase::Parked);
             let Some((&unit, b)) = parked.min_by_key(|(_, b)| b.number) else {
                 return false;
             };

@@ -46,7 +46,7 @@ pub struct PrefetchSteps {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Stream {
+struct AccessStream {
     last: GrainNo,
     stride: i64,
     /// Steps beyond `last` that have been asked for.
@@ -64,8 +64,8 @@ struct Stream {
 }
 
 #[derive(Debug, Default)]
-struct Thread {
-    streams: Vec<Stream>,
+struct ThreadStreams {
+    streams: Vec<AccessStream>,
     deltas: [i64; HISTORY],
     count: usize,
     last: GrainNo,
@@ -79,8 +79,8 @@ struct Thread {
 
 /// All threads' streams.
 #[derive(Debug)]
-pub struct Prefetcher {
-    threads: HashMap<Tid, Thread>,
+pub struct FarPrefetcher {
+    threads: HashMap<Tid, ThreadStreams>,
     clock: u64,
     most: u64,
     /// Grains of a unit.
@@ -88,7 +88,7 @@ pub struct Prefetcher {
     enabled: bool,
 }
 
-impl Prefetcher {
+impl FarPrefetcher {
     /// Windows of at most `most` steps, and fewer where strides are so long that they would span
     /// more than [`SPAN`] times that many grains in units of `per`; 0 switches it off.
     #[must_use]
@@ -117,7 +117,7 @@ impl Prefetcher {
             let old = self.clock.saturating_sub(THREADS as u64);
             self.threads.retain(|_, t| t.used > old);
         }
-        let (clock, most) = (self.clock, Reach { most: self.most, per: self.per });
+        let (clock, most) = (self.clock, PrefetchReach { most: self.most, per: self.per });
         let thread = self.threads.entry(tid).or_default();
         thread.used = clock;
         if let Some(stream) = thread.follow(at) {
@@ -127,19 +127,25 @@ impl Prefetcher {
         let trend = thread.remember(at);
         if let Some(stride) = trend {
             // The seed that this fault would be is this stream.
-            let mut stream =
-                Stream { last: at, stride, ahead: 0, window: 1, used: clock, ..Stream::default() };
+            let mut stream = AccessStream {
+                last: at,
+                stride,
+                ahead: 0,
+                window: 1,
+                used: clock,
+                ..AccessStream::default()
+            };
             let ahead = stream.advance(at, most, missing);
             thread.keep(stream);
             return ahead;
         }
-        thread.keep(Stream {
+        thread.keep(AccessStream {
             last: at,
             stride: 0,
             ahead: 0,
             window: 1,
             used: clock,
-            ..Stream::default()
+            ..AccessStream::default()
         });
         None
     }
@@ -219,7 +225,7 @@ impl Prefetcher {
         }
     }
 
-    fn stream(&mut self, tid: Tid, at: GrainNo) -> Option<&mut Stream> {
+    fn stream(&mut self, tid: Tid, at: GrainNo) -> Option<&mut AccessStream> {
         self.threads.get_mut(&tid)?.streams.iter_mut().find(|s| s.last == at && s.stride != 0)
     }
 }
@@ -231,18 +237,18 @@ const SPAN: u64 = 4;
 
 /// How far a window goes.
 #[derive(Debug, Clone, Copy)]
-struct Reach {
+struct PrefetchReach {
     most: u64,
     per: u64,
 }
 
-impl Reach {
+impl PrefetchReach {
     fn steps(self, stride: i64) -> u64 {
         self.most.min(SPAN * self.most / stride.unsigned_abs().clamp(1, self.per)).max(2)
     }
 }
 
-impl Stream {
+impl AccessStream {
     /// Steps from the last position to `at`; `None` when `at` is not on the path.
     fn steps_to(&self, at: GrainNo) -> Option<u64> {
         let delta = at.wrapping_sub(self.last) as i64;
@@ -269,7 +275,12 @@ impl Stream {
         }
     }
 
-    fn advance(&mut self, at: GrainNo, most: Reach, missing: bool) -> Option<PrefetchSteps> {
+    fn advance(
+        &mut self,
+        at: GrainNo,
+        most: PrefetchReach,
+        missing: bool,
+    ) -> Option<PrefetchSteps> {
         let steps = self.steps_to(at).unwrap_or(0);
         // What was asked for and is not there has gone again, or never came: all of it is asked for
         // anew.
@@ -305,14 +316,14 @@ impl Stream {
     }
 }
 
-impl Thread {
+impl ThreadStreams {
     /// The stream that `at` continues: one fetched ahead beyond it, or that expects it next; or a
     /// lone fault nearby, which becomes one.
-    fn follow(&mut self, at: GrainNo) -> Option<&mut Stream> {
+    fn follow(&mut self, at: GrainNo) -> Option<&mut AccessStream> {
         // A walk that has earned its window may have gone over mapped pages for about that long
         // without a fault.
         let reach =
-            |s: &Stream| if s.window >= TRUSTED { s.ahead.max(s.window) } else { s.ahead } + 2;
+            |s: &AccessStream| if s.window >= TRUSTED { s.ahead.max(s.window) } else { s.ahead } + 2;
         let known = self.streams.iter().position(|s| s.steps_to(at).is_some_and(|n| n <= reach(s)));
         let found = known.or_else(|| {
             let near = self.streams.iter().position(|s| s.begun_by(at).is_some())?;
@@ -356,7 +367,7 @@ impl Thread {
         None
     }
 
-    fn keep(&mut self, stream: Stream) {
+    fn keep(&mut self, stream: AccessStream) {
         if self.streams.len() >= STREAMS {
             let oldest =
                 self.streams.iter().enumerate().min_by_key(|(_, s)| s.used).map(|(n, _)| n);
@@ -378,7 +389,7 @@ mod tests {
     /// Walks and returns how many positions had been fetched before they were touched, and how many
     /// were fetched.
     fn walk(
-        prefetcher: &mut Prefetcher,
+        prefetcher: &mut FarPrefetcher,
         positions: impl Iterator<Item = u64>,
     ) -> (usize, usize, usize) {
         let mut mapped = std::collections::HashSet::new();
@@ -408,7 +419,7 @@ mod tests {
     fn walks_up_down_and_by_strides_are_fetched_ahead() {
         for stride in [1_i64, -1, 3, -16, 500, 4000] {
             // As with 64 MiB of memory.
-            let mut p = Prefetcher::new(1024, 16);
+            let mut p = FarPrefetcher::new(1024, 16);
             let (hits, faults, _) =
                 walk(&mut p, (0..2000).map(|n| (1_i64 << 40).wrapping_add(n * stride) as u64));
             let seeds = if stride.abs() <= NEAR { 2 } else { 12 };
@@ -422,7 +433,7 @@ mod tests {
     #[test]
     fn a_window_spans_so_many_units_and_no_more() {
         for stride in [1_i64, 2, 3, -15, 16, 500] {
-            let mut p = Prefetcher::new(256, 16);
+            let mut p = FarPrefetcher::new(256, 16);
             let mut farthest = 0;
             for n in 0..2000 {
                 let at = (1_i64 << 40).wrapping_add(n * stride) as u64;
@@ -438,7 +449,7 @@ mod tests {
 
     #[test]
     fn three_walks_at_once_are_told_apart() {
-        let mut p = Prefetcher::new(256, 16);
+        let mut p = FarPrefetcher::new(256, 16);
         let at = (0..6000_u64).map(|n| (n % 3) * 1_000_000 + n / 3);
         let (hits, faults, fetched) = walk(&mut p, at);
         assert!(hits > 5950 && faults < 150 && fetched < 7000, "{hits} {faults} {fetched}");
@@ -446,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_walk_with_noise_is_found_by_its_majority() {
-        let mut p = Prefetcher::new(64, 16);
+        let mut p = FarPrefetcher::new(64, 16);
         let mut seed = Seed(5);
         let mut at = 1_u64 << 30;
         let positions: Vec<u64> = (0..3000)
@@ -466,7 +477,7 @@ mod tests {
 
     #[test]
     fn chance_is_hardly_fetched_for() {
-        let mut p = Prefetcher::new(256, 16);
+        let mut p = FarPrefetcher::new(256, 16);
         let mut seed = Seed(1);
         let positions: Vec<u64> = (0..20_000)
             .map(|_| {
@@ -481,7 +492,7 @@ mod tests {
 
     #[test]
     fn a_wrong_guess_makes_the_window_small() {
-        let mut p = Prefetcher::new(256, 16);
+        let mut p = FarPrefetcher::new(256, 16);
         for at in 0..200 {
             p.touch(T, at, true);
         }
@@ -492,7 +503,7 @@ mod tests {
 
     #[test]
     fn who_reads_and_writes_is_known_and_who_stops_is_noticed() {
-        let mut p = Prefetcher::new(64, 16);
+        let mut p = FarPrefetcher::new(64, 16);
         let mut guesses = [0, 0];
         for n in 0..400_u64 {
             let at = n * 7919 % 100_003 * 1000;
@@ -505,7 +516,7 @@ mod tests {
             }
         }
         assert!(guesses[0] > 160 && guesses[1] < 40, "{guesses:?}");
-        let mut walk = Prefetcher::new(64, 16);
+        let mut walk = FarPrefetcher::new(64, 16);
         let writes: Vec<bool> = (0..300)
             .filter_map(|at| {
                 let ahead = walk.touch(T, at, false)?;
@@ -524,7 +535,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_fetched_is_asked_for_again() {
-        let mut p = Prefetcher::new(64, 16);
+        let mut p = FarPrefetcher::new(64, 16);
         for at in 0..3 {
             p.touch(T, at, true);
         }

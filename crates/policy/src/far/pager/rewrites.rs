@@ -14,7 +14,7 @@
 //! be watched.
 
 use super::{Pager, PagerAction};
-use crate::far::geometry::{GrainNo, Mask, UnitNo};
+use crate::far::geometry::{GrainNo, PageMask, UnitNo};
 
 /// From which share of hits on, in 65,536ths.
 const ENOUGH: i32 = 1 << 15;
@@ -23,14 +23,14 @@ const WATCHED: u32 = 4;
 
 /// How it stands: nothing is expected at first.
 #[derive(Debug, Default)]
-pub(super) struct Rewrites {
+pub(super) struct RewritePredictor {
     share: i32,
 }
 
-impl Rewrites {
+impl RewritePredictor {
     /// Of grains that were dirty when they went, the first bit at grain `first`: those to be mapped
     /// for writing. `turn`: which are watched.
-    pub fn of(&self, wrote: Mask, first: GrainNo, turn: u64) -> Mask {
+    pub fn of(&self, wrote: PageMask, first: GrainNo, turn: u64) -> PageMask {
         if self.share < ENOUGH {
             return 0;
         }
@@ -71,7 +71,7 @@ fn is_watched(grain: GrainNo, turn: u64) -> bool {
 impl Pager {
     /// Maps what came from the store; for writing where it is, or where it was written the last
     /// time and that tends to be so again.
-    pub(super) fn map_again(&mut self, unit: UnitNo, mask: Mask, write: bool) {
+    pub(super) fn map_again(&mut self, unit: UnitNo, mask: PageMask, write: bool) {
         let wrote = self.units[unit as usize].wrote & mask;
         let held = (self.budget / u64::from(self.geometry.grains_per_unit())).max(1);
         let turn = self.counts.evictions / held;
@@ -89,7 +89,7 @@ impl Pager {
     }
 
     /// Grains go, of which the store does not have `dirty`.
-    pub(super) fn goes(&mut self, unit: UnitNo, mask: Mask, dirty: Mask) {
+    pub(super) fn goes(&mut self, unit: UnitNo, mask: PageMask, dirty: PageMask) {
         let u = &mut self.units[unit as usize];
         let clean = u.wrote & mask & !dirty;
         u.wrote = u.wrote & !mask | dirty;
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn one_in_sixteen_is_watched_another_each_time_and_misses_end_it() {
-        let mut rewrites = Rewrites::default();
+        let mut rewrites = RewritePredictor::default();
         assert_eq!(rewrites.of(u64::MAX, 0, 0), 0, "nothing is known yet");
         (0..64).for_each(|_| rewrites.hit());
         let all: u32 = (0..64).map(|unit| rewrites.of(u64::MAX, unit * 64, 3).count_ones()).sum();

@@ -26,7 +26,7 @@ impl PagerSettings {
     /// Those of a map with `dram` of memory, slots included, and units of `unit`; the window of
     /// prefetch is 16 MiB.
     #[must_use]
-    pub const fn of(dram: Bytes, unit: Bytes) -> Self {
+    pub const fn new(dram: Bytes, unit: Bytes) -> Self {
         let slots = Self::slots_for(dram, unit);
         let trials = (dram.0 / unit.0) as usize / 8;
         Self {

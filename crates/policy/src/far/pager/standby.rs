@@ -10,9 +10,9 @@
 //! Where all of main is in use each trial costs a fault and finds nothing, so an eviction pays for
 //! one and no more.
 
-use super::busy::Extract;
-use super::{ClockVerdict, Pager, PagerAction, Phase, Touch, Units};
-use crate::far::geometry::{Mask, UnitNo};
+use super::busy::ExtractMethod;
+use super::{BusyPhase, ChunkTable, ClockVerdict, PageFault, Pager, PagerAction};
+use crate::far::geometry::{PageMask, UnitNo};
 use std::collections::{HashMap, VecDeque};
 use terrace_types::Tick;
 
@@ -24,18 +24,18 @@ const EACH: usize = 1;
 
 /// A unit on trial.
 #[derive(Debug, Clone, Copy)]
-struct Trial {
+struct StandbyChunk {
     /// What its slot holds.
-    mask: Mask,
+    mask: PageMask,
     /// Of it, what the store does not have.
-    dirty: Mask,
+    dirty: PageMask,
     number: u64,
 }
 
 /// Units on trial. Nothing of them is mapped.
 #[derive(Debug, Default)]
-pub(super) struct Trials {
-    units: HashMap<UnitNo, Trial>,
+pub(super) struct StandbyList {
+    units: HashMap<UnitNo, StandbyChunk>,
     /// Oldest first; those that ended otherwise are still listed.
     order: VecDeque<(UnitNo, u64)>,
     number: u64,
@@ -47,19 +47,19 @@ pub(super) struct Trials {
     pub most: usize,
 }
 
-impl Trials {
+impl StandbyList {
     /// Whether a unit is on trial.
     pub fn has(&self, unit: UnitNo) -> bool {
         self.units.contains_key(&unit)
     }
 
-    fn begin(&mut self, unit: UnitNo, mask: Mask, dirty: Mask) {
+    fn begin(&mut self, unit: UnitNo, mask: PageMask, dirty: PageMask) {
         self.number += 1;
-        self.units.insert(unit, Trial { mask, dirty, number: self.number });
+        self.units.insert(unit, StandbyChunk { mask, dirty, number: self.number });
         self.order.push_back((unit, self.number));
     }
 
-    fn end(&mut self, unit: UnitNo) -> Option<Trial> {
+    fn end(&mut self, unit: UnitNo) -> Option<StandbyChunk> {
         let trial = self.units.remove(&unit)?;
         let units = &self.units;
         let ended =
@@ -105,7 +105,7 @@ impl Pager {
             let u = self.units[unit as usize];
             self.trials.coming += 1;
             self.trials.paid -= 1;
-            self.begin_extract(unit, u.resident, u.dirty, Extract::OnTrial);
+            self.begin_extract(unit, u.resident, u.dirty, ExtractMethod::OnTrial);
             self.units[unit as usize].went = u.resident;
             self.unmapped(unit, u.resident);
         }
@@ -113,7 +113,7 @@ impl Pager {
 
     /// A unit's grains `mask` are in its slot, for a trial; `dirty` of them the store does not
     /// have.
-    pub(super) fn begin_trial(&mut self, unit: UnitNo, mask: Mask, dirty: Mask) {
+    pub(super) fn begin_trial(&mut self, unit: UnitNo, mask: PageMask, dirty: PageMask) {
         self.trials.coming -= 1;
         self.busy.remove(&unit);
         self.used += u64::from(mask.count_ones());
@@ -152,8 +152,8 @@ impl Pager {
     }
 
     /// Maps a unit on trial again, `write` of it for writing; what its slot held.
-    fn take_back(&mut self, unit: UnitNo, write: Mask) -> Mask {
-        let Some(Trial { mask, dirty, .. }) = self.trials.end(unit) else {
+    fn take_back(&mut self, unit: UnitNo, write: PageMask) -> PageMask {
+        let Some(StandbyChunk { mask, dirty, .. }) = self.trials.end(unit) else {
             return 0;
         };
         self.used -= u64::from(mask.count_ones());
@@ -171,7 +171,13 @@ impl Pager {
 
     /// Serves a touch of a unit on trial: it is used, and all of it comes back. False: but not what
     /// was touched.
-    pub(super) fn serve_trial(&mut self, unit: UnitNo, bit: Mask, touch: Touch, now: Tick) -> bool {
+    pub(super) fn serve_trial(
+        &mut self,
+        unit: UnitNo,
+        bit: PageMask,
+        touch: PageFault,
+        now: Tick,
+    ) -> bool {
         let held = self.take_back(unit, if touch.write { bit } else { 0 }) & bit != 0;
         if held {
             self.advance(touch, now);
@@ -199,9 +205,9 @@ impl Pager {
             ClockVerdict::Wait
         };
         let (busy, guarded) = (&self.busy, self.guarded);
-        let look = |units: &Units, unit: UnitNo| {
+        let look = |units: &ChunkTable, unit: UnitNo| {
             let u = &units[unit as usize];
-            let at_work = busy.get(&unit).is_some_and(|b| main || b.phase != Phase::Parked);
+            let at_work = busy.get(&unit).is_some_and(|b| main || b.phase != BusyPhase::Parked);
             if u.resident == 0 {
                 ClockVerdict::Empty
             } else if u.pinned || guarded == Some(unit) || at_work {

@@ -21,7 +21,7 @@ struct World {
     /// Grains that are not the pager's, and their values.
     detached: HashMap<GrainNo, u64>,
     /// Operations of the store under way: unit, mask, write.
-    under_way: Vec<(UnitNo, Mask, bool)>,
+    under_way: Vec<(UnitNo, PageMask, bool)>,
     answers: Vec<(u64, bool)>,
     fail_reads: u64,
     fail_writes: u64,
@@ -72,7 +72,7 @@ impl World {
         n > 0 && self.chance(1000) < n
     }
 
-    fn grains(&self, unit: UnitNo, mask: Mask) -> Vec<GrainNo> {
+    fn grains(&self, unit: UnitNo, mask: PageMask) -> Vec<GrainNo> {
         runs(mask).flat_map(|(b, n)| b..b + n).map(|b| self.geometry.grain_at(unit, b)).collect()
     }
 
@@ -268,8 +268,10 @@ impl World {
                 None => {}
             }
             let protected = self.mapped.contains_key(&grain);
-            self.pager
-                .touch(Touch { tid: Tid(tid), grain, write: write.is_some(), protected }, self.now);
+            self.pager.touch(
+                PageFault { tid: Tid(tid), grain, write: write.is_some(), protected },
+                self.now,
+            );
             self.act();
             let allowed = |w: &Self| match w.mapped.get(&grain) {
                 Some((_, writable)) => *writable || write.is_none(),
@@ -291,10 +293,10 @@ impl World {
     }
 
     /// Gives a range up.
-    fn detach(&mut self, command: u64, range: std::ops::Range<u64>, contents: Contents) {
+    fn detach(&mut self, command: u64, range: std::ops::Range<u64>, contents: DiscardedContents) {
         let cover: Vec<_> = self.geometry.cover(range.clone(), true).collect();
         let all: Vec<_> = cover.into_iter().flat_map(|(u, mask)| self.grains(u, mask)).collect();
-        if contents == Contents::Drop {
+        if contents == DiscardedContents::Drop {
             for g in &all {
                 self.truth.remove(g);
                 self.poisoned.remove(g);
@@ -444,7 +446,8 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                     command += 1;
                     let from = w.chance(units << 16);
                     let range = from..(from + w.chance(300_000)).min(units << 16);
-                    let contents = [Contents::Keep, Contents::Drop][w.chance(2) as usize];
+                    let contents =
+                        [DiscardedContents::Keep, DiscardedContents::Drop][w.chance(2) as usize];
                     w.detach(command, range, contents);
                 }
                 98 => {
@@ -562,7 +565,7 @@ fn what_is_used_again_survives_a_scan() {
     assert!(again < 64, "{again} units read again");
 }
 
-/// Grains of `units` in any order, as often as they are many. Pages of which few are touched much
+/// Grains of `chunks` in any order, as often as they are many. Pages of which few are touched much
 /// and most seldom, in no order: a share of any page's mates is missed within a while, and no
 /// sooner than what goes for them.
 #[test]

@@ -1,9 +1,9 @@
 //! What a heat map tells about all pages together.
 
 use super::HeatMap;
-use crate::heat::estimate::Curve;
+use crate::heat::estimate::HitCurve;
 use crate::heat::span::LogDuration;
-use crate::heat::PageLooks;
+use crate::heat::PageSamples;
 use terrace_types::{BytesPerSec, Nanos, NodeId, PageFlags, PageStat, Vpn};
 
 /// What is on one node.
@@ -19,14 +19,14 @@ pub struct NodeTally {
 
 /// Pages touched in looks, beside those that were expected to be.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Touched {
+pub struct TouchedPages {
     /// Found touched.
     pub found: f64,
     /// Sum of the chances that they would be.
     pub expected: f64,
 }
 
-impl Touched {
+impl TouchedPages {
     fn add(&mut self, found: [u32; 2], chance: f32) {
         self.found += f64::from(found[1]);
         self.expected += f64::from(found[0] + found[1]) * f64::from(chance);
@@ -36,22 +36,22 @@ impl Touched {
 /// Pages by the accesses expected of them in the looks, in the steps of the curve: those not found
 /// touched and those found, on the worse tiers and of the others. What chance they had is reckoned
 /// for each step and not for each page.
-struct Census {
+struct HitHistogram {
     counts: Vec<[[u32; 2]; 2]>,
 }
 
-impl Census {
+impl HitHistogram {
     fn new() -> Self {
-        Self { counts: vec![[[0; 2]; 2]; Curve::STEPS] }
+        Self { counts: vec![[[0; 2]; 2]; HitCurve::STEPS] }
     }
 
-    fn sum_up(&self, curve: &Curve, seldom: f32) -> Foreseen {
-        let mut out = Foreseen::default();
+    fn sum_up(&self, curve: &HitCurve, seldom: f32) -> ForecastCheck {
+        let mut out = ForecastCheck::default();
         for (step, [other, worse]) in self.counts.iter().enumerate() {
             if *other == [0; 2] && *worse == [0; 2] {
                 continue;
             }
-            let expected = Curve::middle(step);
+            let expected = HitCurve::middle(step);
             let chance = 1.0 - curve.at(expected).missed;
             out.all.add(*other, chance);
             out.all.add(*worse, chance);
@@ -65,11 +65,11 @@ impl Census {
 
 /// What looks found, beside what the map would have foreseen.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Foreseen {
+pub struct ForecastCheck {
     /// All pages present.
-    pub all: Touched,
+    pub all: TouchedPages,
     /// Those on the worse tiers that were thought to be touched seldom.
-    pub new: Touched,
+    pub new: TouchedPages,
 }
 
 /// A page is thought to be touched seldom below so many accesses a look. Looks are as long as
@@ -169,19 +169,19 @@ impl HeatMap {
 
     /// Pages that short looks found touched, beside those that the map would have foreseen.
     #[must_use]
-    pub fn foreseen(&self, looks: &[PageLooks], worse: &[NodeId]) -> Foreseen {
+    pub fn foreseen(&self, looks: &[PageSamples], worse: &[NodeId]) -> ForecastCheck {
         let mut on = [false; 256];
         worse.iter().for_each(|n| on[usize::from(n.0 as u8)] = true);
-        let mut out = Foreseen::default();
+        let mut out = ForecastCheck::default();
         for one in looks {
-            let mut census = Census::new();
+            let mut census = HitHistogram::new();
             let look = one.seconds();
             let time = look * f32::from(one.windows);
             for (page, hits) in self.looked_at(one).flat_map(|(pages, hits)| pages.iter().zip(hits))
             {
-                if page.flags.has(PageFlags::PRESENT) && *hits != PageLooks::NOT_LOOKED {
+                if page.flags.has(PageFlags::PRESENT) && *hits != PageSamples::NOT_LOOKED {
                     let rate = page.reads.per_second() + page.writes.per_second();
-                    let step = &mut census.counts[Curve::step(rate * time)];
+                    let step = &mut census.counts[HitCurve::step(rate * time)];
                     step[usize::from(on[usize::from(page.node)])][usize::from(*hits > 0)] += 1;
                 }
             }
@@ -199,7 +199,7 @@ impl HeatMap {
     /// The pages that looks are about, area by area, and what was found of them.
     fn looked_at<'a>(
         &'a self,
-        one: &'a PageLooks,
+        one: &'a PageSamples,
     ) -> impl Iterator<Item = (&'a [PageStat], &'a [u8])> {
         let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (one.pid, one.start));
         self.areas[first..].iter().take_while(|a| a.pid == one.pid).map_while(|area| {
@@ -216,8 +216,8 @@ impl HeatMap {
     /// Pages that looks found touched, and of which it is not known where they are: they came since
     /// pages were last located, or no node can be told of them.
     #[must_use]
-    pub fn unplaced(&self, looks: &[PageLooks]) -> u64 {
-        let touched = |hits: u8| hits > 0 && hits != PageLooks::NOT_LOOKED;
+    pub fn unplaced(&self, looks: &[PageSamples]) -> u64 {
+        let touched = |hits: u8| hits > 0 && hits != PageSamples::NOT_LOOKED;
         let new = |(page, hits): &(&PageStat, &u8)| {
             touched(**hits) && !page.flags.has(PageFlags::PRESENT)
         };

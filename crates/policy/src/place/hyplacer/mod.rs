@@ -37,15 +37,15 @@
 mod params;
 mod select;
 
-pub use params::{Params, Socket};
+pub use params::{Params, SocketNodes};
 pub use select::{class, PageClass};
 
-use crate::place::runs::{free_pages, interleave, page_size, Runs};
+use crate::place::runs::{free_pages, interleave, page_size, MoveRuns};
 use select::{demote, promote};
 use serde::{Deserialize, Serialize};
 use terrace_types::{
-    BitSource, BytesPerSec, Decision, Nanos, NodeId, Pid, Plan, Request, Seed, Sees, Snapshot,
-    ThroughputSource, Tick, Vpn,
+    BitSource, BytesPerSec, Decision, Nanos, NodeId, Pid, Plan, Request, Seed, Snapshot,
+    ThroughputSource, Tick, TrackerVisibility, Vpn,
 };
 
 /// What control asks selection for (the paper's table II).
@@ -76,15 +76,15 @@ impl SelectMode {
 }
 
 /// Where the next selection starts.
-pub type Hand = Option<(Pid, Vpn)>;
+pub type ClockHand = Option<(Pid, Vpn)>;
 
 /// One socket's state.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Instance {
+pub struct SocketState {
     /// Hand over the fast tier.
-    pub fast_hand: Hand,
+    pub fast_hand: ClockHand,
     /// Hand over the slow tier.
-    pub slow_hand: Hand,
+    pub slow_hand: ClockHand,
     /// Decided, and waiting for the delay after CLEAR.
     pub pending: Option<SelectMode>,
 }
@@ -93,13 +93,13 @@ pub struct Instance {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct State {
     /// One a socket.
-    pub instances: Vec<Instance>,
+    pub instances: Vec<SocketState>,
 }
 
 impl State {
     pub(crate) fn memo(&self) -> Vec<(&'static str, String)> {
-        let hand = |h: &Hand| h.map_or("start".into(), |(p, v)| format!("{p}:{:x}", v.0));
-        let all = |f: fn(&Instance) -> &Hand| {
+        let hand = |h: &ClockHand| h.map_or("start".into(), |(p, v)| format!("{p}:{:x}", v.0));
+        let all = |f: fn(&SocketState) -> &ClockHand| {
             self.instances.iter().map(|i| hand(f(i))).collect::<Vec<_>>().join(" ")
         };
         vec![("fast_hand", all(|i| &i.fast_hand)), ("slow_hand", all(|i| &i.slow_hand))]
@@ -108,7 +108,7 @@ impl State {
 
 /// What one instance sees of its socket's two tiers. Pages, where not said otherwise.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct View {
+pub(crate) struct SocketView {
     pub fast: Vec<NodeId>,
     pub slow: Vec<NodeId>,
     pub capacity: u64,
@@ -119,7 +119,7 @@ pub(crate) struct View {
     pub source: ThroughputSource,
 }
 
-impl View {
+impl SocketView {
     fn room(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
@@ -143,7 +143,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed)
         return plan;
     }
     let views = views(p, snap);
-    s.instances.resize_with(views.len(), Instance::default);
+    s.instances.resize_with(views.len(), SocketState::default);
     let mut plan = Plan { exchange: true, ..Plan::default() };
     let mut moving = false;
     for (view, instance) in views.iter().zip(&mut s.instances) {
@@ -166,7 +166,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed)
 }
 
 /// The control rule.
-fn control(p: &Params, view: &View) -> SelectMode {
+fn control(p: &Params, view: &SocketView) -> SelectMode {
     let threshold = p.slow_write_threshold;
     let written = view.writes.is_some_and(|w| w > threshold);
     match (written, view.used >= view.limit) {
@@ -177,7 +177,7 @@ fn control(p: &Params, view: &View) -> SelectMode {
     }
 }
 
-fn one(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot) -> Plan {
+fn one(p: &Params, s: &mut SocketState, view: &SocketView, snap: &Snapshot) -> Plan {
     let pending = s.pending.take();
     let mode = pending.unwrap_or_else(|| control(p, view));
     let why = reason(p, view, &snap.sees);
@@ -207,7 +207,13 @@ fn one(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot) -> Plan {
     }
 }
 
-fn act_demote(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot, why: &str) -> Plan {
+fn act_demote(
+    p: &Params,
+    s: &mut SocketState,
+    view: &SocketView,
+    snap: &Snapshot,
+    why: &str,
+) -> Plan {
     let number = view.used.saturating_sub(view.limit).min(p.round_pages).min(view.slow_free);
     if number == 0 {
         return hold(format!("{why}; nothing is over the limit"));
@@ -225,8 +231,8 @@ fn act_demote(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot, why: &
 
 fn act_promote(
     p: &Params,
-    s: &mut Instance,
-    view: &View,
+    s: &mut SocketState,
+    view: &SocketView,
     snap: &Snapshot,
     mode: SelectMode,
     why: &str,
@@ -234,7 +240,7 @@ fn act_promote(
     let number = view.room().min(p.round_pages);
     let found = promote(p, view, snap, &mut s.slow_hand, number, mode == SelectMode::Promote);
     let (w, r, c) = (found.writes.pages, found.reads.pages, found.cold.pages);
-    let mut moves = Runs::default();
+    let mut moves = MoveRuns::default();
     for part in [found.writes, found.reads, found.cold] {
         moves.append(part);
     }
@@ -247,7 +253,13 @@ fn act_promote(
 
 /// Equal numbers both ways: write-intensive pages against cold, then read-intensive ones; then
 /// read-intensive pages against cold ones.
-fn act_switch(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot, why: &str) -> Plan {
+fn act_switch(
+    p: &Params,
+    s: &mut SocketState,
+    view: &SocketView,
+    snap: &Snapshot,
+    why: &str,
+) -> Plan {
     let number = p.round_pages;
     let mut found = promote(p, view, snap, &mut s.slow_hand, number, false);
     let wanted = (found.writes.pages + found.reads.pages).min(number);
@@ -288,7 +300,7 @@ fn clears(snap: &Snapshot, passed: Vec<(Pid, terrace_types::VpnRange)>) -> Vec<R
     passed.into_iter().map(|(pid, range)| Request::ClearPages { pid, range }).collect()
 }
 
-fn reason(p: &Params, view: &View, sees: &Sees) -> String {
+fn reason(p: &Params, view: &SocketView, sees: &TrackerVisibility) -> String {
     let rate = match (view.writes, view.source) {
         (Some(rate), ThroughputSource::Hardware) => format!("{rate} (hardware)"),
         (Some(rate), _) => format!("{rate} (estimated-writes)"),
@@ -316,7 +328,7 @@ fn hold(why: String) -> Plan {
 
 /// One view a socket. Free memory is known by tier only: with several sockets each has its share
 /// by capacity, and its write throughput is estimated from heat.
-fn views(p: &Params, snap: &Snapshot) -> Vec<View> {
+fn views(p: &Params, snap: &Snapshot) -> Vec<SocketView> {
     let (Some(fast), Some(slow)) = (snap.tiers.first(), snap.tiers.get(1)) else {
         return Vec::new();
     };
@@ -345,7 +357,7 @@ fn views(p: &Params, snap: &Snapshot) -> Vec<View> {
         let (fast_share, slow_share) = (share(fast, &mine_fast), share(slow, &mine_slow));
         let capacity = part(fast.capacity, fast_share);
         let (writes, source) = select::throughput(p, snap, slow, &mine_slow, alone);
-        views.push(View {
+        views.push(SocketView {
             capacity,
             used: capacity.saturating_sub(part(fast.unused, fast_share)),
             slow_free: part(slow.free, slow_share),

@@ -8,12 +8,12 @@ use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
 
 /// One socket: an instance of HyPlacer manages its nodes and no others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Socket {
+pub struct SocketNodes {
     /// Nodes of the socket, memory-only ones with the socket they are nearest to.
     pub nodes: Vec<NodeId>,
 }
 
-impl Socket {
+impl SocketNodes {
     pub(crate) fn has(&self, node: NodeId) -> bool {
         self.nodes.contains(&node)
     }
@@ -37,7 +37,7 @@ pub struct Params {
     /// The control rule then looks at the slow tier's accesses instead of its writes.
     pub write_blind: bool,
     /// Sockets.
-    pub sockets: Vec<Socket>,
+    pub sockets: Vec<SocketNodes>,
     /// Memory of each node, to share a tier's free memory between sockets.
     pub capacities: Vec<(NodeId, Bytes)>,
 }
@@ -106,13 +106,13 @@ impl Params {
 }
 
 /// One socket a package; nodes of no package (CXL, PMEM) belong to the socket nearest to them.
-fn sockets(machine: &Machine) -> Vec<Socket> {
+fn sockets(machine: &Machine) -> Vec<SocketNodes> {
     let mut packages: Vec<u32> =
         machine.nodes.iter().filter(|n| !n.cpus.is_empty()).filter_map(|n| n.package).collect();
     packages.sort_unstable();
     packages.dedup();
     if packages.len() < 2 {
-        return vec![Socket { nodes: machine.nodes.iter().map(|n| n.id).collect() }];
+        return vec![SocketNodes { nodes: machine.nodes.iter().map(|n| n.id).collect() }];
     }
     let with_cpus: Vec<NodeId> = machine
         .nodes
@@ -128,7 +128,7 @@ fn sockets(machine: &Machine) -> Vec<Socket> {
     };
     let socket = |package: u32| {
         let nodes = machine.nodes.iter().filter(|n| package_of(n) == Some(package));
-        Socket { nodes: nodes.map(|n| n.id).collect() }
+        SocketNodes { nodes: nodes.map(|n| n.id).collect() }
     };
     packages.iter().map(|p| socket(*p)).collect()
 }

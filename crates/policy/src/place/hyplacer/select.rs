@@ -1,11 +1,11 @@
 //! HyPlacer's page selection (its SelMo): walks a tier from its hand and sorts pages by their bits.
 
-use super::{Hand, Params, View};
-use crate::place::runs::{units, Runs, Unit};
+use super::{ClockHand, Params, SocketView};
+use crate::place::runs::{units, MoveRuns, MoveUnit};
 use std::ops::ControlFlow;
 use terrace_types::{
-    Area, BitSource, BytesPerSec, MoveReason, NodeId, PageFlags, PageStat, Pid, Sees, Snapshot,
-    ThroughputSource, TierState, Vpn, VpnRange,
+    Area, BitSource, BytesPerSec, MoveReason, NodeId, PageFlags, PageStat, Pid, Snapshot,
+    ThroughputSource, TierState, TrackerVisibility, Vpn, VpnRange,
 };
 
 /// What a page's bits say, or the rates that stand for them.
@@ -23,7 +23,7 @@ pub enum PageClass {
 
 /// How a page counts, with what the trackers see.
 #[must_use]
-pub fn class(p: &Params, sees: &Sees, page: &PageStat) -> PageClass {
+pub fn class(p: &Params, sees: &TrackerVisibility, page: &PageStat) -> PageClass {
     class_from(p.touched_per_s(), p, sees, page)
 }
 
@@ -38,7 +38,7 @@ fn touched_from(p: &Params, snap: &Snapshot) -> f64 {
 }
 
 /// [`class`], of a page that is touched at `least` accesses a second.
-fn class_from(least: f64, p: &Params, sees: &Sees, page: &PageStat) -> PageClass {
+fn class_from(least: f64, p: &Params, sees: &TrackerVisibility, page: &PageStat) -> PageClass {
     let flags = page.flags;
     let (touched, written) = if sees.bits == BitSource::Exact {
         let written = flags.has(PageFlags::DIRTY);
@@ -57,17 +57,17 @@ fn class_from(least: f64, p: &Params, sees: &Sees, page: &PageStat) -> PageClass
 
 /// Pages found for promotion.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub writes: Runs,
-    pub reads: Runs,
-    pub cold: Runs,
+pub(super) struct PromotionCandidates {
+    pub writes: MoveRuns,
+    pub reads: MoveRuns,
+    pub cold: MoveRuns,
 }
 
 /// Pages found for demotion, and what CLOCK passed over.
 #[derive(Debug, Default)]
-pub(super) struct Victims {
-    pub cold: Runs,
-    pub reads: Runs,
+pub(super) struct DemotionCandidates {
+    pub cold: MoveRuns,
+    pub reads: MoveRuns,
     pub passed: Vec<(Pid, VpnRange)>,
 }
 
@@ -75,13 +75,13 @@ pub(super) struct Victims {
 /// are enough, or after one lap. Unknown pages count as cold. Changes no bits.
 pub(super) fn promote(
     p: &Params,
-    view: &View,
+    view: &SocketView,
     snap: &Snapshot,
-    hand: &mut Hand,
+    hand: &mut ClockHand,
     number: u64,
     cold_too: bool,
-) -> Found {
-    let mut found = Found::default();
+) -> PromotionCandidates {
+    let mut found = PromotionCandidates::default();
     let Some(to) = view.fast.first().copied() else {
         return found;
     };
@@ -110,12 +110,12 @@ pub(super) fn promote(
 /// Up to `number` cold pages of the fast tier by CLOCK; read-intensive ones apart, for SWITCH.
 pub(super) fn demote(
     p: &Params,
-    view: &View,
+    view: &SocketView,
     snap: &Snapshot,
-    hand: &mut Hand,
+    hand: &mut ClockHand,
     number: u64,
-) -> Victims {
-    let mut victims = Victims::default();
+) -> DemotionCandidates {
+    let mut victims = DemotionCandidates::default();
     let Some(to) = view.slow.first().copied() else {
         return victims;
     };
@@ -146,7 +146,7 @@ pub(super) fn demote(
     victims
 }
 
-fn pass_over(passed: &mut Vec<(Pid, VpnRange)>, area: &Area, unit: &Unit) {
+fn pass_over(passed: &mut Vec<(Pid, VpnRange)>, area: &Area, unit: &MoveUnit) {
     let start = Vpn(area.start.0 + unit.index as u64);
     let end = Vpn(start.0 + u64::from(unit.pages));
     match passed.last_mut() {
@@ -160,9 +160,9 @@ fn pass_over(passed: &mut Vec<(Pid, VpnRange)>, area: &Area, unit: &Unit) {
 fn lap(
     snap: &Snapshot,
     nodes: &[NodeId],
-    hand: Hand,
-    mut visit: impl FnMut(&Area, &Unit) -> ControlFlow<()>,
-) -> Hand {
+    hand: ClockHand,
+    mut visit: impl FnMut(&Area, &MoveUnit) -> ControlFlow<()>,
+) -> ClockHand {
     let start = hand.unwrap_or((Pid(i32::MIN), Vpn(0)));
     let mut next = hand;
     for second in [false, true] {

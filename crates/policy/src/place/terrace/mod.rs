@@ -5,7 +5,7 @@
 //!    bandwidths, by how much of what is touched is swept through and how busy the bus would be
 //!    ([`super::worth`]).
 //! 2. **Cut.** A histogram of values on either side of a boundary between tiers gives the hot
-//!    threshold such that the hot set fits ([`census`]): the most valuable pages of the worse side
+//!    threshold such that the hot set fits ([`hotness`]): the most valuable pages of the worse side
 //!    take first what room there is, then the places of the least valuable pages of the better
 //!    side: of many worth much the same, such that lie together. Nothing is demoted but to make
 //!    that room.
@@ -16,31 +16,31 @@
 //!    (`fits`) therefore move nothing.
 //! 4. **No ping-pong.** A page that moved lately must beat the margin once more ([`recent`]).
 //! 5. **Newcomers**, memory that a settled program fills on the worse tier, are taken in before
-//!    they are looked at, where that costs no more than looking ([`newcomers`]).
+//!    they are looked at, where that costs no more than looking ([`new_pages`]).
 //! 6. **Look closer** where heat cannot be told apart but would be worth having ([`probe`]); slow
 //!    down where all has settled; look often again when heat shifts.
 //!
 //! With more than two tiers, the best boundary with something to gain is served first, one a step.
 
-mod carry;
-mod census;
-mod newcomers;
+mod hotness;
+mod migration_cursor;
+mod new_pages;
 mod params;
 mod probe;
 mod recent;
 mod shrink;
 mod trust;
 
-pub use newcomers::Newcomers;
+pub use new_pages::NewPageHeat;
 pub use params::Params;
-pub use probe::{Look, RegionProbe};
-pub use recent::Recent;
-pub use trust::Trust;
+pub use probe::{ProbeTarget, RegionProbe};
+pub use recent::RecentMoves;
+pub use trust::PredictionTrust;
 
 use super::runs::free_pages;
-use super::worth::{nearest, Touches, Worth};
-use carry::Carry;
-use census::{Rater, Terms};
+use super::worth::{nearest, AccessKnowledge, AccessWorth};
+use hotness::{SwapTerms, UnitRater};
+use migration_cursor::MigrationCursor;
 use serde::{Deserialize, Serialize};
 use terrace_types::{Decision, Move, Nanos, NodeId, Plan, Request, Seed, Snapshot, Tick};
 
@@ -93,9 +93,9 @@ const MOST_WAITS: u32 = 3;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct State {
     /// Which pages moved lately.
-    pub recent: Recent,
+    pub recent: RecentMoves,
     /// Whether predictions came true.
-    pub trust: Trust,
+    pub trust: PredictionTrust,
     /// Where to look closer.
     pub probe: RegionProbe,
     /// Steps in a row without a move.
@@ -108,10 +108,10 @@ pub struct State {
     /// Steps in a row that waited for the target to fill its memory.
     pub waits: u32,
     /// Whether memory filled lately was hot.
-    pub newcomers: Newcomers,
+    pub newcomers: NewPageHeat,
     /// The exchange that is under way; only from a step to the last [`go_on`] after it.
     #[serde(skip)]
-    carry: Option<Carry>,
+    carry: Option<MigrationCursor>,
 }
 
 impl State {
@@ -153,7 +153,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         plan.requests = vec![Request::Doze, Request::Wait(ALIKE)];
         return plan;
     }
-    let pages = Pages::of(snap);
+    let pages = PagePass::from_snapshot(snap);
     // Of a machine that stays so for good, of where pages are it does not.
     let nothing = if !tiers_differ(p, snap) {
         Some(("each tier serves some CPU as well as the best does: nothing could be gained", ALIKE))
@@ -176,7 +176,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     if grew && s.waits == 0 {
         // More memory is another phase of the program: how long heat stayed in the last one says
         // nothing.
-        (s.settled, s.trust) = (0, Trust::default());
+        (s.settled, s.trust) = (0, PredictionTrust::default());
     }
     let came = grew && snap.waited && !snap.filling;
     let grew = grew && (snap.filling || s.waits == 0 && !snap.waited);
@@ -244,7 +244,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     // Looks must repay what moves must, and can gain what the worse side costs at most.
     let lifetime = s.trust.lifetime_at(p.first_lifetime, now).as_secs_f64();
     if plan.requests.contains(&Request::Relax)
-        && slow.value * lifetime < p.repay * newcomers::look_cost_ns(p, snap)
+        && slow.value * lifetime < p.repay * new_pages::look_cost_ns(p, snap)
     {
         plan.requests.push(Request::IgnoreCooling);
     }
@@ -256,24 +256,25 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
 /// another's far one.
 fn tiers_differ(p: &Params, snap: &Snapshot) -> bool {
     let worth = |pair: &[terrace_types::TierState]| {
-        Worth::between(&p.machine, &pair[0].nodes, &pair[1].nodes, &Touches::BUSY).unit()
+        AccessWorth::between(&p.machine, &pair[0].nodes, &pair[1].nodes, &AccessKnowledge::BUSY)
+            .unit()
     };
     snap.tiers.windows(2).any(|pair| worth(pair) > 0.0)
 }
 
 /// What one pass over all pages tells.
-struct Pages {
+struct PagePass {
     /// Base pages present and movable.
     present: u64,
     /// Those of them on tiers below the best.
     below: u64,
-    touches: Touches,
+    touches: AccessKnowledge,
     /// Accesses a second that were seen.
     seen: f64,
 }
 
-impl Pages {
-    fn of(snap: &Snapshot) -> Self {
+impl PagePass {
+    fn from_snapshot(snap: &Snapshot) -> Self {
         let mut is_below = [false; 256];
         for node in snap.tiers.iter().skip(1).flat_map(|t| &t.nodes) {
             is_below[usize::from(node.0 as u8)] = true;
@@ -297,7 +298,7 @@ impl Pages {
         Self {
             present,
             below,
-            touches: Touches::new(reads, writes, snap.swept, super::runs::page_size(snap)),
+            touches: AccessKnowledge::new(reads, writes, snap.swept, super::runs::page_size(snap)),
             seen,
         }
     }
@@ -327,7 +328,7 @@ struct SlowSide {
 }
 
 /// What one boundary showed.
-struct Boundary {
+struct TierBoundary {
     slow_value: f64,
     known: u64,
     /// Its hottest page on the worse side and its coldest on the better, by expected value.
@@ -335,7 +336,7 @@ struct Boundary {
 }
 
 impl SlowSide {
-    fn add(&mut self, seen: &Boundary, rank: usize) {
+    fn add(&mut self, seen: &TierBoundary, rank: usize) {
         if seen.slow_value > self.value {
             (self.value, self.rank, self.apart) = (seen.slow_value, rank, seen.apart);
         }
@@ -361,10 +362,10 @@ fn boundary(
     s: &mut State,
     snap: &Snapshot,
     rank: usize,
-    worth: Worth,
+    worth: AccessWorth,
     (now, enough): (Tick, bool),
     plan: &mut Plan,
-) -> Boundary {
+) -> TierBoundary {
     // Of regions chance alone makes some seem worth moving, the more so the longer that is counted
     // on.
     let (lifetime, longest) = match snap.sees.pages {
@@ -372,18 +373,21 @@ fn boundary(
         false => (s.trust.lifetime.unwrap_or(p.first_lifetime), 20.0),
     };
     let horizon = lifetime.as_secs_f64().clamp(0.2, longest) * s.trust.counted_on(now);
-    let (rater, census) = Rater::new(p, &s.recent, worth, snap, rank, now);
-    let seen =
-        Boundary { slow_value: census.slow_value, known: census.known, apart: census.extremes() };
+    let (rater, census) = UnitRater::new(p, &s.recent, worth, snap, rank, now);
+    let seen = TierBoundary {
+        slow_value: census.slow_value,
+        known: census.known,
+        apart: census.extremes(),
+    };
     // Pages of a probe are known less well than the rest until it is over.
-    let probing = matches!(s.probe.look, Look::Probe { .. });
+    let probing = matches!(s.probe.look, ProbeTarget::Probe { .. });
     if !enough || probing {
         return seen;
     }
     let size = |rank: usize| snap.tiers[rank].capacity.pages(super::runs::page_size(snap));
     let reserve = (size(rank) as f64 * p.reserve) as u64;
     let free = free_pages(snap, rank);
-    let terms = Terms {
+    let terms = SwapTerms {
         room: free.saturating_sub(reserve),
         horizon,
         page_cost: p.page_cost_ns(snap.move_cost),
@@ -403,7 +407,7 @@ fn boundary(
     if cut.promote == 0 || cut.gain - cut.cost / horizon < least {
         return seen;
     }
-    let carry = Carry::new(rater, snap, &cut, rank, free_pages(snap, rank + 1));
+    let carry = MigrationCursor::new(rater, snap, &cut, rank, free_pages(snap, rank + 1));
     let (promoted, demoted) = (carry.promotes(), carry.demotes());
     // In accesses: what one is worth changes with the program's traffic, and says nothing of how
     // long heat stays.
@@ -450,12 +454,12 @@ pub fn go_on(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> Vec<Move>
 }
 
 /// The node of a tier nearest to each node a page may be on.
-struct Targets<'a> {
+struct NearestNodes<'a> {
     params: &'a Params,
     tier: &'a [NodeId],
 }
 
-impl<'a> Targets<'a> {
+impl<'a> NearestNodes<'a> {
     fn new(params: &'a Params, tier: &'a [NodeId]) -> Self {
         Self { params, tier }
     }
@@ -468,9 +472,9 @@ impl<'a> Targets<'a> {
     }
 }
 
-fn worths(p: &Params, snap: &Snapshot, touches: &Touches) -> Vec<Worth> {
+fn worths(p: &Params, snap: &Snapshot, touches: &AccessKnowledge) -> Vec<AccessWorth> {
     let pair = |pair: &[terrace_types::TierState]| {
-        let worth = Worth::between(&p.machine, &pair[0].nodes, &pair[1].nodes, touches);
+        let worth = AccessWorth::between(&p.machine, &pair[0].nodes, &pair[1].nodes, touches);
         if p.write_blind {
             worth.write_blind()
         } else {
@@ -535,7 +539,8 @@ fn probe_why(what: &str, slow_value: f64) -> String {
 mod tests {
     use super::*;
     use terrace_types::{
-        Area, Bytes, Heat, PageFlags, PageStat, Pid, Sees, ThroughputSource, TierState, Vpn,
+        Area, Bytes, Heat, PageFlags, PageStat, Pid, ThroughputSource, TierState,
+        TrackerVisibility, Vpn,
     };
 
     /// A tier of one node, sizes in base pages.
@@ -564,7 +569,7 @@ mod tests {
             page_size: Bytes(4096),
             tiers: vec![tier(0, 1_000, 0), tier(1, 100_000, 50_000)],
             areas: vec![Area { pid: Pid(1), start: Vpn(0), pages: (0..pages).map(page).collect() }],
-            sees: Sees { reads: true, pages: true, ..Sees::default() },
+            sees: TrackerVisibility { reads: true, pages: true, ..TrackerVisibility::default() },
             ..Snapshot::default()
         }
     }

@@ -1,7 +1,7 @@
 //! Parameters of `terrace`. None needs tuning: what matters comes from the machine file, and the
 //! rest are bounds that were the same on every machine and workload tried.
 
-use crate::place::worth::{Touches, Worth};
+use crate::place::worth::{AccessKnowledge, AccessWorth};
 use crate::place::{number, SetError};
 use serde::{Deserialize, Serialize};
 use terrace_machine::{Machine, MigrationCost};
@@ -69,7 +69,7 @@ impl Params {
     pub(crate) fn writes_matter(&self) -> bool {
         let nodes = || self.machine.nodes.iter().map(|n| n.id);
         let differ = |(a, b): (NodeId, NodeId)| {
-            let worth = Worth::between(&self.machine, &[a], &[b], &Touches::BUSY);
+            let worth = AccessWorth::between(&self.machine, &[a], &[b], &AccessKnowledge::BUSY);
             worth.write_ns > WRITES_MATTER * worth.read_ns
         };
         !self.write_blind

@@ -4,9 +4,9 @@
 //! everything that matters is looked at so, until it is sorted out; if not, heat is truly even,
 //! and the next probe waits twice as long.
 
-use super::census::value_of;
-use super::shrink::Shrink;
-use crate::place::worth::Worth;
+use super::hotness::value_of;
+use super::shrink::ValueShrinkage;
+use crate::place::worth::AccessWorth;
 use serde::{Deserialize, Serialize};
 use terrace_types::{Nanos, PageFlags, Pid, Request, Seed, Snapshot, Tick, Vpn, VpnRange};
 
@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Nanos = Nanos::secs(120);
 
 /// What is being looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Look {
+pub enum ProbeTarget {
     /// Nothing in particular.
     #[default]
     Wide,
@@ -46,7 +46,7 @@ pub enum Look {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RegionProbe {
     /// What is being looked at.
-    pub look: Look,
+    pub look: ProbeTarget,
     next: Tick,
     pause: Nanos,
 }
@@ -57,39 +57,39 @@ impl RegionProbe {
     pub fn advance(
         &mut self,
         snap: &Snapshot,
-        worth: &Worth,
+        worth: &AccessWorth,
         caution: f64,
         (moved, worth_it): (bool, bool),
         rank: usize,
         (now, seed): (Tick, Seed),
     ) -> Option<&'static str> {
         match &mut self.look {
-            Look::Wide if moved || !worth_it || now < self.next => None,
-            Look::Wide => {
+            ProbeTarget::Wide if moved || !worth_it || now < self.next => None,
+            ProbeTarget::Wide => {
                 let ranges = pick(snap, rank, seed);
                 if ranges.is_empty() {
                     return None;
                 }
-                self.look = Look::Probe { ranges, windows: WINDOWS };
+                self.look = ProbeTarget::Probe { ranges, windows: WINDOWS };
                 Some("probe")
             }
-            Look::Probe { windows, .. } if *windows > 1 => {
+            ProbeTarget::Probe { windows, .. } if *windows > 1 => {
                 *windows -= 1;
                 None
             }
-            Look::Probe { ranges, .. } => {
+            ProbeTarget::Probe { ranges, .. } => {
                 let mixed = differ(snap, worth, caution, ranges);
-                self.look = if mixed { Look::All { idle: 0 } } else { Look::Wide };
+                self.look = if mixed { ProbeTarget::All { idle: 0 } } else { ProbeTarget::Wide };
                 if mixed {
                     return Some("look closer");
                 }
                 self.rest(now);
                 Some("even")
             }
-            Look::All { idle } => {
+            ProbeTarget::All { idle } => {
                 *idle = if moved { 0 } else { *idle + 1 };
                 if *idle >= PATIENCE {
-                    self.look = Look::Wide;
+                    self.look = ProbeTarget::Wide;
                     self.rest(now);
                 }
                 None
@@ -109,18 +109,18 @@ impl RegionProbe {
 
     /// Whether short windows are needed.
     pub fn busy(&self) -> bool {
-        self.look != Look::Wide
+        self.look != ProbeTarget::Wide
     }
 
     /// What to ask of the trackers.
     pub fn requests(&self, snap: &Snapshot) -> Vec<Request> {
         match &self.look {
-            Look::Wide => Vec::new(),
-            Look::Probe { ranges, .. } => ranges
+            ProbeTarget::Wide => Vec::new(),
+            ProbeTarget::Probe { ranges, .. } => ranges
                 .iter()
                 .map(|(pid, range)| Request::LookCloser { pid: *pid, range: *range })
                 .collect(),
-            Look::All { .. } => snap
+            ProbeTarget::All { .. } => snap
                 .areas
                 .iter()
                 .filter(|a| a.pages.iter().any(|p| p.movable() && p.rate() > 0))
@@ -165,7 +165,7 @@ fn pick(snap: &Snapshot, rank: usize, seed: Seed) -> Vec<(Pid, VpnRange)> {
 }
 
 /// Whether pages that lie together differ, chance taken out, by more than half.
-fn differ(snap: &Snapshot, worth: &Worth, caution: f64, ranges: &[(Pid, VpnRange)]) -> bool {
+fn differ(snap: &Snapshot, worth: &AccessWorth, caution: f64, ranges: &[(Pid, VpnRange)]) -> bool {
     let mut values: Vec<f64> = Vec::new();
     for (pid, range) in ranges {
         for area in snap.areas.iter().filter(|a| a.pid == *pid) {
@@ -182,7 +182,8 @@ fn differ(snap: &Snapshot, worth: &Worth, caution: f64, ranges: &[(Pid, VpnRange
         return false;
     }
     let evidence = snap.window.as_secs_f64().min(PROBED);
-    let shrink = Shrink::new(values.iter().map(|v| (*v, 1)), worth.unit(), evidence, caution);
+    let shrink =
+        ValueShrinkage::new(values.iter().map(|v| (*v, 1)), worth.unit(), evidence, caution);
     values.sort_by(f64::total_cmp);
     let quantile = |q: f64| shrink.value(values[((values.len() - 1) as f64 * q) as usize]);
     quantile(0.98) > 1.5 * quantile(0.25)

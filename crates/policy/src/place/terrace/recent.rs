@@ -17,13 +17,13 @@ const BLOCK_BITS: u32 = 20;
 
 /// Recent moves.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Recent {
+pub struct RecentMoves {
     table: Vec<u8>,
     last: Option<Tick>,
     aged: Tick,
 }
 
-impl Recent {
+impl RecentMoves {
     /// Makes the table fit a target of this many pages: a quarter of a byte to half a byte a page.
     pub fn fit(&mut self, pages: u64) {
         let wanted = (pages.clamp(1 << 12, 1 << 24).next_power_of_two() / A_BYTE) as usize;
@@ -98,9 +98,9 @@ mod tests {
 
     #[test]
     fn a_move_is_remembered_for_its_time() {
-        assert!(!Recent::default().moved(Pid(1), Vpn(7)));
+        assert!(!RecentMoves::default().moved(Pid(1), Vpn(7)));
         for from in [tick(5), Tick(5_999_999_999), tick(6)] {
-            let mut recent = Recent::default();
+            let mut recent = RecentMoves::default();
             recent.fit(1_000);
             recent.note(Pid(1), Vpn(7), from);
             for after in [1, 3, 4] {
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn pages_that_lie_together_do_not_share() {
-        let mut recent = Recent::default();
+        let mut recent = RecentMoves::default();
         recent.fit(60_000);
         for vpn in (0..60_000).filter(|vpn| vpn % 4 != 0) {
             recent.note(Pid(9), Vpn(0x7f1_2345_0000 + vpn), tick(1));

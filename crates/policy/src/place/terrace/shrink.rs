@@ -26,12 +26,12 @@ const REACH: f64 = 5.0;
 const ROUNDS: usize = 60;
 
 /// From an estimated value to the expected one.
-pub(super) struct Shrink {
+pub(super) struct ValueShrinkage {
     scale: f64,
     expected: Vec<f64>,
 }
 
-impl Shrink {
+impl ValueShrinkage {
     /// From all estimates with the number of pages that have each. `caution` is how much more than
     /// Poisson chance is reckoned with.
     pub fn new(
@@ -78,7 +78,7 @@ fn middle(bin: usize) -> f64 {
 }
 
 /// A bin with pages in it, and how likely its estimate is at each true value within reach.
-struct Seen {
+struct ObservedBin {
     bin: usize,
     pages: f64,
     from: usize,
@@ -90,13 +90,13 @@ fn expected(counts: &[u64], caution: f64) -> Vec<f64> {
     let truths = counts.len() / SPACING + 1;
     let truth = |at: usize| (at * SPACING) as f64 / PER_UNIT;
     let reach = (REACH * caution.sqrt() * PER_UNIT / SPACING as f64).ceil() as usize;
-    let seen: Vec<Seen> = (0..counts.len())
+    let seen: Vec<ObservedBin> = (0..counts.len())
         .filter(|bin| counts[*bin] > 0)
         .map(|bin| {
             let from = (bin / SPACING).saturating_sub(reach);
             let to = (bin / SPACING + reach + 1).min(truths);
             let likely = (from..to).map(|at| likelihood(middle(bin), truth(at), caution)).collect();
-            Seen { bin, pages: counts[bin] as f64, from, likely }
+            ObservedBin { bin, pages: counts[bin] as f64, from, likely }
         })
         .collect();
     let mut share = vec![1.0f32; truths];
@@ -182,7 +182,7 @@ mod tests {
     fn alike_pages_shrink_to_one_value() {
         for (n, seed) in [(100, 1u64), (8_000, 2), (80_000, 3)] {
             let seen = estimates(&vec![300.0; n], &mut seed.clone());
-            let shrink = Shrink::new(seen.iter().copied(), 1.0, 0.1, 1.2);
+            let shrink = ValueShrinkage::new(seen.iter().copied(), 1.0, 0.1, 1.2);
             let (low, high) =
                 seen.iter().fold((f64::MAX, 0.0f64), |(l, h), (v, _)| (l.min(*v), h.max(*v)));
             let ratio = shrink.value(high) / shrink.value(low).max(1.0);
@@ -194,7 +194,7 @@ mod tests {
     fn two_groups_keep_their_distance() {
         let rates: Vec<f64> = (0..8_000).map(|i| if i % 4 == 0 { 740.0 } else { 160.0 }).collect();
         let seen = estimates(&rates, &mut 5);
-        let shrink = Shrink::new(seen.into_iter(), 1.0, 0.1, 1.2);
+        let shrink = ValueShrinkage::new(seen.into_iter(), 1.0, 0.1, 1.2);
         assert!((shrink.value(740.0) / 740.0 - 1.0).abs() < 0.1);
         assert!((shrink.value(160.0) / 160.0 - 1.0).abs() < 0.15, "{}", shrink.value(160.0));
         assert!(shrink.value(600.0) > 600.0 && shrink.value(250.0) < 250.0);
@@ -204,13 +204,13 @@ mod tests {
     fn one_hot_page_among_many_stays_hot() {
         let mut rates = vec![10.0; 50_000];
         rates[7] = 2_000.0;
-        let shrink = Shrink::new(estimates(&rates, &mut 9).into_iter(), 1.0, 0.1, 1.2);
+        let shrink = ValueShrinkage::new(estimates(&rates, &mut 9).into_iter(), 1.0, 0.1, 1.2);
         assert!(shrink.value(2_000.0) > 1_800.0);
     }
 
     #[test]
     fn nothing_seen_is_no_trouble() {
-        let shrink = Shrink::new(std::iter::empty(), 0.0, 0.0, 1.2);
+        let shrink = ValueShrinkage::new(std::iter::empty(), 0.0, 0.0, 1.2);
         assert!((shrink.value(5.0) - 5.0).abs() < 1e-9);
     }
 }

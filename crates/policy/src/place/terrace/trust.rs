@@ -5,8 +5,8 @@
 //! lasted. A batch that was cold by the first look was a mistake, and the next prediction is
 //! trusted less.
 
-use super::census::value_of;
-use crate::place::worth::Worth;
+use super::hotness::value_of;
+use crate::place::worth::AccessWorth;
 use serde::{Deserialize, Serialize};
 use terrace_types::{Move, Nanos, Pid, Snapshot, Tick, Vpn};
 
@@ -17,7 +17,7 @@ const FIRST_LOOK: Nanos = Nanos::millis(400);
 
 /// Promoted together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Batch {
+struct PromotedBatch {
     at: Tick,
     value: f64,
     samples: Vec<(Pid, Vpn)>,
@@ -29,8 +29,8 @@ struct Batch {
 
 /// What was learned.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Trust {
-    batches: Vec<Batch>,
+pub struct PredictionTrust {
+    batches: Vec<PromotedBatch>,
     /// Share of a predicted gain that is counted on, 1/16 to 1.
     pub share: f64,
     /// How long heat is taken to stay; `None` before anything is known.
@@ -51,7 +51,7 @@ const RECOVERS: f64 = 1.0;
 /// Where heat has shifted, earlier predictions say little of those to come.
 const AFTER_A_SHIFT: f64 = 0.5;
 
-impl Default for Trust {
+impl Default for PredictionTrust {
     fn default() -> Self {
         Self {
             batches: Vec::new(),
@@ -64,15 +64,15 @@ impl Default for Trust {
     }
 }
 
-impl Trust {
+impl PredictionTrust {
     /// A batch of so many promotions worth `value` a page begins, in accesses a second
-    /// ([`Worth::relative`]).
+    /// ([`AccessWorth::relative`]).
     pub fn begin(&mut self, pages: u64, value: f64, now: Tick) {
         if self.batches.len() == BATCHES {
             self.batches.remove(0);
         }
         let stride = (pages / SAMPLES as u64).max(1);
-        self.batches.push(Batch {
+        self.batches.push(PromotedBatch {
             at: now,
             value,
             samples: Vec::new(),
@@ -120,7 +120,7 @@ impl Trust {
     }
 
     /// Looks at all batches again.
-    pub fn review(&mut self, snap: &Snapshot, worth: &Worth, first: Nanos, now: Tick) {
+    pub fn review(&mut self, snap: &Snapshot, worth: &AccessWorth, first: Nanos, now: Tick) {
         let lifetime = self.lifetime.unwrap_or(first);
         let (mut longest_alive, mut died) = (Nanos::ZERO, None);
         let (mut share, last) = (self.counted_on(now), self.died);
@@ -166,9 +166,9 @@ impl Trust {
     }
 }
 
-impl Batch {
+impl PromotedBatch {
     /// Mean value of its sampled pages that are still mapped.
-    fn value_now(&self, snap: &Snapshot, worth: &Worth) -> f64 {
+    fn value_now(&self, snap: &Snapshot, worth: &AccessWorth) -> f64 {
         let mapped = self.samples.iter().filter_map(|(pid, vpn)| snap.page(*pid, *vpn));
         mapped.map(|page| value_of(page, worth)).sum::<f64>() / self.samples.len().max(1) as f64
     }
@@ -180,8 +180,8 @@ mod tests {
 
     #[test]
     fn heat_is_taken_to_stay_for_as_long_as_it_has_until_some_went() {
-        let mut trust = Trust::default();
-        let at = |trust: &mut Trust, s: u64| {
+        let mut trust = PredictionTrust::default();
+        let at = |trust: &mut PredictionTrust, s: u64| {
             trust.lifetime_at(Nanos::secs(4), Tick(s * 1_000_000_000)).as_secs_f64() as u64
         };
         assert_eq!([10, 13, 40, 900].map(|s| at(&mut trust, s)), [4, 4, 30, 60]);

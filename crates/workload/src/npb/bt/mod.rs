@@ -11,11 +11,11 @@ mod lines;
 mod physics;
 
 use super::{compare, finite, iterations, must_verify};
-use crate::algorithm::Wrong;
+use crate::algorithm::WrongResult;
 use crate::memory::WordMemory;
 use crate::random::mix;
 use crate::spec::WorkloadSpec;
-use crate::team::{digest, get, set, Met, NumericalKernel};
+use crate::team::{digest, get, set, MeetingSums, NumericalKernel};
 use physics::{exact, Scales};
 
 /// Time steps of the classes by the sides of their grids: S, W and A, B, C, D, E (NPB 3.4's problem
@@ -336,7 +336,7 @@ impl NumericalKernel for Bt {
         self.side as u64
     }
 
-    fn next(&self, own: &mut BtThread, stage: BtStage, met: Met) -> Option<BtStage> {
+    fn next(&self, own: &mut BtThread, stage: BtStage, met: MeetingSums) -> Option<BtStage> {
         Some(match stage {
             BtStage::Derive => BtStage::RightSide,
             // The right side of the last step's result is what is checked.
@@ -351,9 +351,9 @@ impl NumericalKernel for Bt {
         })
     }
 
-    fn finish<M: WordMemory + ?Sized>(&self, memory: &M, _: &BtThread) -> Result<u64, Wrong> {
+    fn finish<M: WordMemory + ?Sized>(&self, memory: &M, _: &BtThread) -> Result<u64, WrongResult> {
         if self.digest_of_forcing(memory) != self.forcing {
-            return Err(Wrong {
+            return Err(WrongResult {
                 workload: "npb-bt",
                 what: "the forcing is not what was written".to_owned(),
             });

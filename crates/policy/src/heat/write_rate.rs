@@ -26,7 +26,7 @@ const STEPS: usize = 300;
 /// window began, and how many pages were first found written by it; the times grow. `never` is how
 /// many pages were not found written.
 #[must_use]
-pub fn told(looks: &[(Nanos, u64)], never: u64) -> Vec<PageEvidence> {
+pub fn group_by_first_write(looks: &[(Nanos, u64)], never: u64) -> Vec<PageEvidence> {
     let (Some((first, _)), Some((last, _))) = (looks.first(), looks.last()) else {
         return vec![PageEvidence::default()];
     };
@@ -115,7 +115,7 @@ mod tests {
 
     fn rates(kinds: &[(f64, f64)]) -> Vec<f64> {
         let (looks, never) = found(kinds);
-        told(&looks, never).iter().map(|t| f64::from(t.per_second)).collect()
+        group_by_first_write(&looks, never).iter().map(|t| f64::from(t.per_second)).collect()
     }
 
     fn within(got: f64, want: f64, part: f64) -> bool {
@@ -157,7 +157,7 @@ mod tests {
             &[(2_000.0, 1_500.0), (70_000.0, 0.2)],
         ] {
             let (looks, never) = found(kinds);
-            let told = told(&looks, never);
+            let told = group_by_first_write(&looks, never);
             let counts = std::iter::once(never).chain(looks.iter().map(|l| l.1));
             let sum: f64 =
                 told.iter().zip(counts).map(|(t, n)| f64::from(t.per_second) * n as f64).sum();
@@ -168,15 +168,15 @@ mod tests {
 
     #[test]
     fn nothing_found_or_looked_at_is_told_as_nothing() {
-        assert_eq!(told(&[], 5), [PageEvidence::default()]);
-        let none = told(&[(Nanos::millis(2), 0), (Nanos::millis(6), 0)], 1_000);
+        assert_eq!(group_by_first_write(&[], 5), [PageEvidence::default()]);
+        let none = group_by_first_write(&[(Nanos::millis(2), 0), (Nanos::millis(6), 0)], 1_000);
         assert!(none[0].per_second < 0.1 && none[0].over == Nanos::millis(6), "{none:?}");
-        let all = told(&[(Nanos::millis(2), 1_000), (Nanos::millis(6), 0)], 0);
+        let all = group_by_first_write(&[(Nanos::millis(2), 1_000), (Nanos::millis(6), 0)], 0);
         assert!(
             within(f64::from(all[1].per_second), 1_000.0, 0.05),
             "twice before the first look: {all:?}"
         );
-        let nobody = told(&[(Nanos(1), 0), (Nanos(2), 0)], 0);
+        let nobody = group_by_first_write(&[(Nanos(1), 0), (Nanos(2), 0)], 0);
         assert!(nobody.iter().all(|t| t.per_second.is_finite()), "{nobody:?}");
     }
 }

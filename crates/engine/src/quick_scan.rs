@@ -3,7 +3,7 @@
 //! glance costs a fifth of a full look and decision, so shifts are noticed sooner for the same
 //! share of a core.
 
-use terrace_policy::heat::{Foreseen, Touched};
+use terrace_policy::heat::{ForecastCheck, TouchedPages};
 use terrace_types::{Nanos, Tick};
 
 /// Heat came: more pages of the worse tiers were touched than this factor times those expected,
@@ -21,7 +21,7 @@ const SHARE: f64 = 0.25;
 /// Glances are not made closer together.
 const SHORTEST: Nanos = Nanos::millis(50);
 
-fn chance(touched: &Touched) -> f64 {
+fn chance(touched: &TouchedPages) -> f64 {
     (DEVIATIONS * touched.expected.sqrt()).max(PAGES)
 }
 
@@ -32,17 +32,17 @@ fn chance(touched: &Touched) -> f64 {
 /// ratio is learned. An alarm after which nothing was worth moving was a false one, and its ratio
 /// is usual from then on.
 #[derive(Debug, Default)]
-pub(crate) struct Wont {
+pub(crate) struct ShiftDetector {
     usual: Option<f64>,
     alarm: Option<f64>,
 }
 
-impl Wont {
+impl ShiftDetector {
     /// Why heat must have shifted, if it must. A program that goes faster touches all of its pages
     /// more often: that is no shift. `cooling`: that pages cool is a surprise, too.
-    pub fn surprised_by(&mut self, seen: &Foreseen, cooling: bool) -> Option<String> {
+    pub fn surprised_by(&mut self, seen: &ForecastCheck, cooling: bool) -> Option<String> {
         let faster = (seen.all.found / seen.all.expected.max(1.0)).max(1.0);
-        let new = Touched { expected: seen.new.expected * faster, ..seen.new };
+        let new = TouchedPages { expected: seen.new.expected * faster, ..seen.new };
         let ratio = new.found / new.expected.max(1.0);
         let usual = self.usual.unwrap_or_else(|| ratio.clamp(1.0, AT_FIRST));
         if new.found > (CAME * usual * new.expected).max(new.expected + chance(&new)) {
@@ -85,12 +85,12 @@ const TO_CONFIRM: Nanos = Nanos::millis(10);
 
 /// Until when glances take the place of full looks.
 #[derive(Debug, Default)]
-pub(crate) struct Glances {
+pub(crate) struct QuickScans {
     until: Option<Tick>,
     unsure: bool,
 }
 
-impl Glances {
+impl QuickScans {
     /// Full looks from now on.
     pub fn over(&mut self) {
         *self = Self::default();
@@ -117,14 +117,15 @@ impl Glances {
 mod tests {
     use super::*;
 
-    fn seen(all: (f64, f64), new: (f64, f64)) -> Foreseen {
-        let touched = |(found, expected)| Touched { found, expected };
-        Foreseen { all: touched(all), new: touched(new) }
+    fn seen(all: (f64, f64), new: (f64, f64)) -> ForecastCheck {
+        let touched = |(found, expected)| TouchedPages { found, expected };
+        ForecastCheck { all: touched(all), new: touched(new) }
     }
 
     #[test]
     fn chance_is_no_surprise_and_a_shift_is() {
-        let surprises = |all, new| Wont::default().surprised_by(&seen(all, new), true).is_some();
+        let surprises =
+            |all, new| ShiftDetector::default().surprised_by(&seen(all, new), true).is_some();
         assert!(!surprises((5_000.0, 5_000.0), (1_120.0, 1_000.0)));
         assert!(!surprises((30.0, 0.0), (30.0, 0.0)), "few pages");
         assert!(surprises((5_000.0, 5_000.0), (2_400.0, 1_000.0)), "heat came");
@@ -135,22 +136,26 @@ mod tests {
     #[test]
     fn pages_that_cool_are_none_where_that_could_gain_nothing() {
         let cooled = seen((2_000.0, 5_000.0), (0.0, 0.0));
-        assert_eq!(Wont::default().surprised_by(&cooled, false), None);
+        assert_eq!(ShiftDetector::default().surprised_by(&cooled, false), None);
         let came = seen((2_000.0, 5_000.0), (300.0, 20.0));
-        assert!(Wont::default().surprised_by(&came, false).is_some(), "but heat that comes is");
+        assert!(
+            ShiftDetector::default().surprised_by(&came, false).is_some(),
+            "but heat that comes is"
+        );
     }
 
     #[test]
     fn a_program_that_goes_faster_is_no_surprise() {
         assert_eq!(
-            Wont::default().surprised_by(&seen((8_000.0, 5_000.0), (1_600.0, 1_000.0)), true),
+            ShiftDetector::default()
+                .surprised_by(&seen((8_000.0, 5_000.0), (1_600.0, 1_000.0)), true),
             None
         );
     }
 
     #[test]
     fn what_is_usual_is_learned_and_more_than_that_is_a_surprise() {
-        let mut wont = Wont::default();
+        let mut wont = ShiftDetector::default();
         let look = |found| seen((5_000.0, 5_000.0), (found, 1_000.0));
         for _ in 0..20 {
             assert_eq!(wont.surprised_by(&look(1_000.0), true), None);
@@ -177,7 +182,7 @@ mod tests {
 
     #[test]
     fn glances_end_when_a_full_look_is_due() {
-        let mut glances = Glances::default();
+        let mut glances = QuickScans::default();
         let at = |ms: u64| Tick(ms * 1_000_000);
         let (whole, every) = (Nanos::millis(400), Nanos::millis(150));
         assert_eq!(glances.next(at(0), whole, every), Some(every));
@@ -189,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_surprise_is_confirmed_soon_or_forgotten() {
-        let mut glances = Glances::default();
+        let mut glances = QuickScans::default();
         let (at, whole, every) = (Tick(0), Nanos::millis(400), Nanos::millis(150));
         assert!(!glances.confirmed(true));
         assert_eq!(glances.next(at, whole, every), Some(TO_CONFIRM));

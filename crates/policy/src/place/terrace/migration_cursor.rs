@@ -6,9 +6,9 @@
 //! room, from the highest down (docs/adr/0183-choose-adjacent-victims-from-the-highest-address-down.md), each of which goes on where
 //! the last part ended. All parts together are the moves that one plan would hold.
 
-use super::census::{Cut, Rated, Rater, Scale};
-use super::recent::Recent;
-use super::{Params, Targets};
+use super::hotness::{ExchangeThreshold, RatedUnit, RatingScale, UnitRater};
+use super::recent::RecentMoves;
+use super::{NearestNodes, Params};
 use crate::place::runs::{add, units_from};
 use terrace_types::{Area, Move, MoveReason, PageStat, Snapshot, Vpn};
 
@@ -30,27 +30,27 @@ const BLOCK: u64 = 512;
 
 /// An exchange that is under way.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Carry {
-    scale: Box<Scale>,
+pub(super) struct MigrationCursor {
+    scale: Box<RatingScale>,
     rank: usize,
-    up: Walk,
-    down: Walk,
+    up: SideCursor,
+    down: SideCursor,
     /// Base pages that may still go up before others must make room.
     room: u64,
     /// What was moved by earlier parts: a page just demoted may look hot among those of the worse
     /// side.
-    moved: Marks,
+    moved: PageBitmap,
 }
 
 /// A bit for each page of a snapshot.
 #[derive(Debug, Clone, PartialEq)]
-struct Marks {
+struct PageBitmap {
     /// The bit of each area's first page.
     first: Vec<usize>,
     bits: Vec<u64>,
 }
 
-impl Marks {
+impl PageBitmap {
     fn new(snap: &Snapshot) -> Self {
         let mut pages = 0;
         let mut first = Vec::with_capacity(snap.areas.len());
@@ -76,7 +76,7 @@ impl Marks {
 
 /// One side's walk over all pages.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Walk {
+struct SideCursor {
     slow: bool,
     /// Where the next unit is looked for: index of an area, index in it. Areas stay as they are
     /// between parts.
@@ -96,16 +96,30 @@ struct Walk {
     asked: bool,
 }
 
-impl Carry {
+impl MigrationCursor {
     /// Begins to carry out `cut` between tier `rank` and the next, which has room for `below` base
     /// pages.
-    pub fn new(rater: Rater<'_>, snap: &Snapshot, cut: &Cut, rank: usize, below: u64) -> Self {
+    pub fn new(
+        rater: UnitRater<'_>,
+        snap: &Snapshot,
+        cut: &ExchangeThreshold,
+        rank: usize,
+        below: u64,
+    ) -> Self {
         let demote = cut.demote.min(below);
         let promote = cut.promote - (cut.demote - demote);
         let walk = |slow: bool, left, edge, rest| {
             let usual = (!slow).then_some(cut.usual);
-            let mut walk =
-                Walk { slow, at: (0, 0), stretch: (0, 0), left, edge, rest, usual, asked: false };
+            let mut walk = SideCursor {
+                slow,
+                at: (0, 0),
+                stretch: (0, 0),
+                left,
+                edge,
+                rest,
+                usual,
+                asked: false,
+            };
             walk.begin(snap);
             walk
         };
@@ -115,7 +129,7 @@ impl Carry {
             up: walk(true, promote, cut.promote_from, cut.promote_rest),
             down: walk(false, demote, cut.demote_to, cut.demote_rest),
             room: promote - demote,
-            moved: Marks::new(snap),
+            moved: PageBitmap::new(snap),
         }
     }
 
@@ -130,13 +144,14 @@ impl Carry {
     }
 
     /// The next part: room is made just before it is used. Empty when nothing is left to do.
-    pub fn part(&mut self, params: &Params, recent: &Recent, snap: &Snapshot) -> Vec<Move> {
-        let targets =
-            |rank: usize| Targets::new(params, snap.tiers.get(rank).map_or(&[][..], |t| &t.nodes));
+    pub fn part(&mut self, params: &Params, recent: &RecentMoves, snap: &Snapshot) -> Vec<Move> {
+        let targets = |rank: usize| {
+            NearestNodes::new(params, snap.tiers.get(rank).map_or(&[][..], |t| &t.nodes))
+        };
         let (better, worse) = (targets(self.rank), targets(self.rank + 1));
-        let rater = Rater::again(params, recent, self.scale.clone());
+        let rater = UnitRater::with_scale(params, recent, self.scale.clone());
         let most = (snap.page_count() / PAGES_A_RUN).max(LEAST_RUNS) as usize;
-        let mut part = Part { rater, snap, moved: &mut self.moved, moves: Vec::new() };
+        let mut part = PlanPart { rater, snap, moved: &mut self.moved, moves: Vec::new() };
         while self.up.left > 0 {
             let used = self.up.take(&mut part, &better, (self.room, most));
             self.room -= used;
@@ -157,17 +172,22 @@ impl Carry {
 }
 
 /// A part in the making.
-struct Part<'a> {
-    rater: Rater<'a>,
+struct PlanPart<'a> {
+    rater: UnitRater<'a>,
     snap: &'a Snapshot,
-    moved: &'a mut Marks,
+    moved: &'a mut PageBitmap,
     moves: Vec<Move>,
 }
 
-impl Walk {
+impl SideCursor {
     /// Adds the moves of the next units, some `pages` base pages, while there are fewer than
     /// `runs`; gives how many pages.
-    fn take(&mut self, part: &mut Part<'_>, to: &Targets<'_>, (pages, runs): (u64, usize)) -> u64 {
+    fn take(
+        &mut self,
+        part: &mut PlanPart<'_>,
+        to: &NearestNodes<'_>,
+        (pages, runs): (u64, usize),
+    ) -> u64 {
         let mut taken = 0;
         while let Some(area) = part.snap.areas.get(self.at.0) {
             if !std::mem::replace(&mut self.asked, true) && self.is_hot(&part.rater, area) {
@@ -241,7 +261,7 @@ impl Walk {
     }
 
     /// Whether this stretch is passed over for now.
-    fn is_hot(&self, rater: &Rater<'_>, area: &Area) -> bool {
+    fn is_hot(&self, rater: &UnitRater<'_>, area: &Area) -> bool {
         let Some(usual) = self.usual else { return false };
         let (mut pages, mut value) = (0u64, 0.0);
         for unit in units_from(area, self.stretch.0).take_while(|unit| unit.index < self.stretch.1)
@@ -272,7 +292,7 @@ impl Walk {
         (self.at, self.stretch) = ((area, first), (first.min(end), end));
     }
 
-    fn chooses(&self, rated: Rated, pages: u64) -> bool {
+    fn chooses(&self, rated: RatedUnit, pages: u64) -> bool {
         if rated.slow != self.slow || self.left < pages {
             return false;
         }
@@ -299,7 +319,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
     use terrace_types::{
-        Area, Bytes, Heat, Nanos, PageFlags, PageStat, Pid, Seed, Sees, Snapshot, Tick, Vpn,
+        Area, Bytes, Heat, Nanos, PageFlags, PageStat, Pid, Seed, Snapshot, Tick,
+        TrackerVisibility, Vpn,
     };
 
     const FAST: u64 = 8_000;
@@ -325,7 +346,7 @@ mod tests {
                     pages: (10_000..PAGES).map(page).collect(),
                 },
             ],
-            sees: Sees { reads: true, pages: true, ..Sees::default() },
+            sees: TrackerVisibility { reads: true, pages: true, ..TrackerVisibility::default() },
             ..Snapshot::default()
         }
     }

@@ -1,15 +1,15 @@
 //! The pager's thread beside those that wait for it: keeps it on one CPU while they take turns
-//! there (see [`crate::near`]).
+//! there (see [`crate::wake_affinity`]).
 
-use crate::near::Near;
-use terrace_sys::{current_cpu, Fault, Nearby, ThreadCpus};
+use crate::wake_affinity::WakeAffinity;
+use terrace_sys::{current_cpu, Fault, LocalWaker, ThreadCpus};
 use terrace_types::{CpuId, Tick, Tid};
 
 /// Where the pager's thread runs, and whom it wakes there.
 #[derive(Debug, Default)]
-pub(crate) struct Company {
-    near: Near,
-    nearby: Option<Nearby>,
+pub(crate) struct PagerAffinity {
+    near: WakeAffinity,
+    nearby: Option<LocalWaker>,
     /// What the thread may have; none before the first fault, or where it cannot be told.
     own: Option<ThreadCpus>,
     /// The CPU that it is kept on.
@@ -21,7 +21,7 @@ pub(crate) struct Company {
     refused: bool,
 }
 
-impl Company {
+impl PagerAffinity {
     /// One that leaves threads to the kernel, unless `may`.
     pub fn new(may: bool) -> Self {
         Self { refused: !may, ..Self::default() }
@@ -44,8 +44,8 @@ impl Company {
     }
 
     fn settle(&mut self) {
-        self.nearby = self.nearby.take().or_else(|| Nearby::new().ok());
-        let own = ThreadCpus::of(Tid(0)).ok().filter(|own| own.count() > 1);
+        self.nearby = self.nearby.take().or_else(|| LocalWaker::new().ok());
+        let own = ThreadCpus::read(Tid(0)).ok().filter(|own| own.count() > 1);
         let home = current_cpu().filter(|cpu| own.as_ref().is_some_and(|own| own.has(*cpu)));
         let kept =
             own.as_ref().zip(home).is_some_and(|(own, home)| own.only(home).set(Tid(0)).is_ok());
@@ -84,7 +84,7 @@ impl Company {
 
     /// Goes to a CPU that the thread may run on; gives up where that was not what kept it away.
     fn join(&mut self, tid: Tid) {
-        let (Some(home), Ok(theirs)) = (self.home, ThreadCpus::of(tid)) else {
+        let (Some(home), Ok(theirs)) = (self.home, ThreadCpus::read(tid)) else {
             return;
         };
         if theirs.has(home) {

@@ -10,8 +10,8 @@
 //! made so short that they miss a part of them: a few very hot pages among many warm ones (an array
 //! of vertices beside its edges).
 
-use crate::Ask;
-use terrace_policy::heat::PageLooks;
+use crate::SampleRequest;
+use terrace_policy::heat::PageSamples;
 use terrace_types::Nanos;
 
 /// Looks in one burst, and in one while relaxed.
@@ -23,7 +23,7 @@ const FIRST: Nanos = Nanos::millis(2);
 
 /// How long looks may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Lengths {
+struct SampleLengths {
     first: Nanos,
     shortest: Nanos,
     longest: Nanos,
@@ -32,14 +32,14 @@ struct Lengths {
 }
 
 /// Of base pages: clearing and reading the bits of tens of thousands takes a millisecond.
-const BASE: Lengths = Lengths {
+const BASE: SampleLengths = SampleLengths {
     first: FIRST,
     shortest: Nanos::micros(400),
     longest: Nanos(u64::MAX),
     sharpest: Nanos::micros(50),
 };
 /// Of huge pages by themselves, some dozens: [`crate::large`].
-const HUGE: Lengths = Lengths {
+const HUGE: SampleLengths = SampleLengths {
     first: Nanos::micros(20),
     shortest: Nanos::micros(5),
     longest: Nanos::micros(40), // what is touched less than once in eight of them is cold: 6 times a second a base page
@@ -55,7 +55,7 @@ const SHARP_AIM: (u64, u64) = (300, 700);
 
 /// Looks of one length, made one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Group {
+pub struct SampleGroup {
     /// Length of each.
     pub length: Nanos,
     /// How many.
@@ -115,7 +115,7 @@ impl PageSampleCount {
         if self.present() == looks {
             self.hits()
         } else {
-            PageLooks::NOT_LOOKED
+            PageSamples::NOT_LOOKED
         }
     }
 }
@@ -133,8 +133,8 @@ impl GroupObservation {
 
 /// Lengths of looks, learned from what they found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Aim {
-    lengths: Lengths,
+pub struct SampleLengthTuner {
+    lengths: SampleLengths,
     length: Nanos,
     sharp: Option<Nanos>,
     /// Share of pages found accessed in every look lately, in thousandths.
@@ -143,14 +143,14 @@ pub struct Aim {
     overhead: Nanos,
 }
 
-impl Default for Aim {
+impl Default for SampleLengthTuner {
     fn default() -> Self {
         Self::within(BASE)
     }
 }
 
-impl Aim {
-    const fn within(lengths: Lengths) -> Self {
+impl SampleLengthTuner {
+    const fn within(lengths: SampleLengths) -> Self {
         Self { lengths, length: lengths.first, sharp: None, saturated: 0, overhead: Nanos::ZERO }
     }
 
@@ -168,7 +168,7 @@ impl Aim {
 
     /// Length of a look in this window. While heat has not settled, at least [`FEWEST`] looks are
     /// made, however rarely pages were touched before: one long look does not tell hot from warm.
-    fn fitting(&self, ask: &Ask) -> Nanos {
+    fn fitting(&self, ask: &SampleRequest) -> Nanos {
         if ask.relaxed {
             return self.length;
         }
@@ -179,9 +179,9 @@ impl Aim {
     /// The looks to make at the end of the window, in three quarters of it; none: one look over the
     /// whole window, begun with it.
     #[must_use]
-    pub fn groups(&self, ask: &Ask) -> Vec<Group> {
+    pub fn groups(&self, ask: &SampleRequest) -> Vec<SampleGroup> {
         if ask.glance {
-            return vec![Group { length: self.length, looks: 1, sharp: false }];
+            return vec![SampleGroup { length: self.length, looks: 1, sharp: false }];
         }
         let length = self.fitting(ask);
         let most = if ask.relaxed { LOOKS.1 } else { LOOKS.0 };
@@ -190,15 +190,15 @@ impl Aim {
         if looks < 2 {
             return Vec::new();
         }
-        let sharp = self.sharp.map(|length| Group { length, looks: looks / 2, sharp: true });
+        let sharp = self.sharp.map(|length| SampleGroup { length, looks: looks / 2, sharp: true });
         let rest = looks - sharp.map_or(0, |s| s.looks);
-        sharp.into_iter().chain([Group { length, looks: rest, sharp: false }]).collect()
+        sharp.into_iter().chain([SampleGroup { length, looks: rest, sharp: false }]).collect()
     }
 
     /// How long they take in all.
     #[must_use]
-    pub fn lead(&self, ask: &Ask) -> Nanos {
-        let one = |g: Group| (g.length + self.overhead).get() * u64::from(g.looks);
+    pub fn lead(&self, ask: &SampleRequest) -> Nanos {
+        let one = |g: SampleGroup| (g.length + self.overhead).get() * u64::from(g.looks);
         Nanos(self.groups(ask).into_iter().map(one).sum())
     }
 
@@ -208,7 +208,7 @@ impl Aim {
     }
 
     /// Learns from a group, or from one look over a whole window.
-    pub fn learn(&mut self, group: Group, found: GroupObservation, ask: &Ask) {
+    pub fn learn(&mut self, group: SampleGroup, found: GroupObservation, ask: &SampleRequest) {
         let share = found.accessed * 1000 / found.present.max(1);
         if group.sharp {
             self.aim_sharply(group.length, share);
@@ -252,8 +252,8 @@ impl Aim {
 mod tests {
     use super::*;
 
-    fn ask(window: Nanos, relaxed: bool, glance: bool) -> Ask {
-        Ask { window, fine: Vec::new(), reads: true, writes: false, relaxed, glance }
+    fn ask(window: Nanos, relaxed: bool, glance: bool) -> SampleRequest {
+        SampleRequest { window, fine: Vec::new(), reads: true, writes: false, relaxed, glance }
     }
 
     fn found(share: u64, always: u64) -> GroupObservation {
@@ -273,7 +273,7 @@ mod tests {
             tally.add(look % 4 == 0);
         }
         assert_eq!((tally.present(), tally.hits(), tally.reported(8)), (8, 2, 2));
-        assert_eq!(tally.reported(7), PageLooks::NOT_LOOKED);
+        assert_eq!(tally.reported(7), PageSamples::NOT_LOOKED);
         let mut always = PageSampleCount::default();
         (0..40).for_each(|_| always.add(true));
         assert_eq!(
@@ -288,8 +288,8 @@ mod tests {
 
     #[test]
     fn looks_get_as_long_as_leaves_a_part_of_the_pages_unseen() {
-        let (mut aim, full) = (Aim::default(), ask(Nanos::millis(100), false, false));
-        let group = Group { length: FIRST, looks: 8, sharp: false };
+        let (mut aim, full) = (SampleLengthTuner::default(), ask(Nanos::millis(100), false, false));
+        let group = SampleGroup { length: FIRST, looks: 8, sharp: false };
         assert_eq!(aim.groups(&full), [group]);
         aim.learn(group, found(900, 0), &full);
         assert_eq!(aim.length(), Nanos::millis(1));
@@ -315,33 +315,37 @@ mod tests {
 
     #[test]
     fn looks_at_huge_pages_are_short_and_stay_so() {
-        let (mut aim, full) = (Aim::at_huge_pages(), ask(Nanos::millis(100), false, false));
-        let group = |aim: &Aim| aim.groups(&full)[0];
-        assert_eq!(group(&aim), Group { length: HUGE.first, looks: 8, sharp: false });
+        let (mut aim, full) =
+            (SampleLengthTuner::at_huge_pages(), ask(Nanos::millis(100), false, false));
+        let group = |aim: &SampleLengthTuner| aim.groups(&full)[0];
+        assert_eq!(group(&aim), SampleGroup { length: HUGE.first, looks: 8, sharp: false });
         (0..9).for_each(|_| aim.learn(group(&aim), found(900, 0), &full));
         assert_eq!(aim.length(), HUGE.shortest);
         (0..19).for_each(|_| aim.learn(group(&aim), found(10, 0), &full));
         assert_eq!(aim.length(), HUGE.longest);
         aim.learn(group(&aim), found(100, 40), &full);
-        assert_eq!(group(&aim), Group { length: Nanos::micros(5), looks: 4, sharp: true });
+        assert_eq!(group(&aim), SampleGroup { length: Nanos::micros(5), looks: 4, sharp: true });
     }
 
     #[test]
     fn pages_that_are_always_hit_get_sharp_looks() {
-        let (mut aim, full) = (Aim::default(), ask(Nanos::millis(100), false, false));
-        aim.learn(Group { length: FIRST, looks: 8, sharp: false }, found(100, 40), &full);
-        let sharp = Group { length: Nanos::micros(250), looks: 4, sharp: true };
-        assert_eq!(aim.groups(&full), [sharp, Group { length: FIRST, looks: 4, sharp: false }]);
+        let (mut aim, full) = (SampleLengthTuner::default(), ask(Nanos::millis(100), false, false));
+        aim.learn(SampleGroup { length: FIRST, looks: 8, sharp: false }, found(100, 40), &full);
+        let sharp = SampleGroup { length: Nanos::micros(250), looks: 4, sharp: true };
+        assert_eq!(
+            aim.groups(&full),
+            [sharp, SampleGroup { length: FIRST, looks: 4, sharp: false }]
+        );
         aim.learn(sharp, found(39, 0), &full);
         assert_eq!(aim.groups(&full)[0].length, Nanos(62_500));
-        aim.learn(Group { length: FIRST, looks: 4, sharp: false }, found(100, 0), &full);
+        aim.learn(SampleGroup { length: FIRST, looks: 4, sharp: false }, found(100, 0), &full);
         assert_eq!(aim.groups(&full).len(), 1);
     }
 
     #[test]
     fn pages_hit_always_by_chance_get_none() {
-        let (mut aim, full) = (Aim::default(), ask(Nanos::millis(100), false, false));
-        let group = Group { length: FIRST, looks: 8, sharp: false };
+        let (mut aim, full) = (SampleLengthTuner::default(), ask(Nanos::millis(100), false, false));
+        let group = SampleGroup { length: FIRST, looks: 8, sharp: false };
         // A third of the pages, each touched in a look with a chance of 0.75.
         aim.learn(group, GroupObservation { nearly: 89, ..found(250, 33) }, &full);
         assert_eq!(aim.groups(&full), [group]);
@@ -349,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_burst_leads_the_end_of_its_window() {
-        let mut aim = Aim::default();
+        let mut aim = SampleLengthTuner::default();
         aim.took(Nanos::millis(8), 8);
         assert_eq!(aim.lead(&ask(Nanos::millis(100), false, false)), Nanos::millis(24));
         assert_eq!(aim.lead(&ask(Nanos::millis(1), true, false)), Nanos::ZERO);

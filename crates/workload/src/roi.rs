@@ -4,7 +4,7 @@
 
 /// Which mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
+pub enum RoiMarker {
     /// The measured phase begins.
     Begin,
     /// The measured phase ends.
@@ -14,13 +14,13 @@ pub enum Mark {
 /// Executes the mark: `nopl imm32(%rax)`, bytes `0f 1f 80 imm32`, with 0x7e44a001 for begin and
 /// 0x7e44a002 for end. Does nothing on other processors.
 #[inline(never)]
-pub fn mark(which: Mark) {
+pub fn mark(which: RoiMarker) {
     #[cfg(target_arch = "x86_64")]
     match which {
         // SAFETY: a no-op with a memory operand computes an address and accesses nothing: no
         // register, flag or memory is changed. `nomem` is left out so that the compiler keeps
         // memory accesses on their side of the mark.
-        Mark::Begin => unsafe {
+        RoiMarker::Begin => unsafe {
             std::arch::asm!(
                 ".byte 0x0f, 0x1f, 0x80",
                 ".long 0x7e44a001",
@@ -28,7 +28,7 @@ pub fn mark(which: Mark) {
             );
         },
         // SAFETY: as above.
-        Mark::End => unsafe {
+        RoiMarker::End => unsafe {
             std::arch::asm!(
                 ".byte 0x0f, 0x1f, 0x80",
                 ".long 0x7e44a002",
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn marks_are_harmless() {
-        mark(Mark::Begin);
-        mark(Mark::End);
+        mark(RoiMarker::Begin);
+        mark(RoiMarker::End);
     }
 }

@@ -1,7 +1,7 @@
 //! What is known of each unit, kept only where there is something to know: a map may be far larger
 //! than what is used of it.
 
-use super::Unit;
+use super::ChunkState;
 use crate::far::geometry::UnitNo;
 use std::ops::{Index, IndexMut};
 
@@ -10,28 +10,28 @@ const TOGETHER: usize = 1024;
 
 /// Records by number of the unit.
 #[derive(Debug)]
-pub(super) struct Units {
-    parts: Vec<Option<Box<[Unit]>>>,
+pub(super) struct ChunkTable {
+    parts: Vec<Option<Box<[ChunkState]>>>,
     /// Parts there are.
     kept: usize,
     /// Of those that were never touched.
-    untouched: Unit,
+    untouched: ChunkState,
 }
 
-impl Units {
+impl ChunkTable {
     pub fn new(count: u32) -> Self {
         let parts = (0..(count as usize).div_ceil(TOGETHER)).map(|_| None).collect();
-        Self { parts, kept: 0, untouched: Unit::default() }
+        Self { parts, kept: 0, untouched: ChunkState::default() }
     }
 
     /// Memory for the records.
     pub fn bytes(&self) -> usize {
-        self.kept * TOGETHER * std::mem::size_of::<Unit>()
-            + self.parts.len() * std::mem::size_of::<Option<Box<[Unit]>>>()
+        self.kept * TOGETHER * std::mem::size_of::<ChunkState>()
+            + self.parts.len() * std::mem::size_of::<Option<Box<[ChunkState]>>>()
     }
 
     /// Those that may have been touched, with their numbers.
-    pub fn known(&self) -> impl Iterator<Item = (UnitNo, &Unit)> {
+    pub fn known(&self) -> impl Iterator<Item = (UnitNo, &ChunkState)> {
         let parts =
             self.parts.iter().enumerate().filter_map(|(n, p)| Some((n * TOGETHER, p.as_ref()?)));
         parts.flat_map(|(first, units)| {
@@ -40,20 +40,20 @@ impl Units {
     }
 }
 
-impl Index<usize> for Units {
-    type Output = Unit;
+impl Index<usize> for ChunkTable {
+    type Output = ChunkState;
 
-    fn index(&self, unit: usize) -> &Unit {
+    fn index(&self, unit: usize) -> &ChunkState {
         self.parts[unit / TOGETHER].as_ref().map_or(&self.untouched, |part| &part[unit % TOGETHER])
     }
 }
 
-impl IndexMut<usize> for Units {
-    fn index_mut(&mut self, unit: usize) -> &mut Unit {
+impl IndexMut<usize> for ChunkTable {
+    fn index_mut(&mut self, unit: usize) -> &mut ChunkState {
         let (parts, kept) = (&mut self.parts, &mut self.kept);
         let part = parts[unit / TOGETHER].get_or_insert_with(|| {
             *kept += 1;
-            vec![Unit::default(); TOGETHER].into_boxed_slice()
+            vec![ChunkState::default(); TOGETHER].into_boxed_slice()
         });
         &mut part[unit % TOGETHER]
     }

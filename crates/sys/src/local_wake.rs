@@ -25,7 +25,7 @@ impl ThreadCpus {
     ///
     /// # Errors
     /// It has ended.
-    pub fn of(tid: Tid) -> Result<Self, SysError> {
+    pub fn read(tid: Tid) -> Result<Self, SysError> {
         let mut words = [0; WORDS];
         // SAFETY: the words are writable and as many as stated.
         let got = unsafe {
@@ -106,7 +106,7 @@ impl ThreadCpus {
 
 /// Wakes threads of this process on the caller's CPU.
 #[derive(Debug)]
-pub struct Nearby {
+pub struct LocalWaker {
     /// `/proc/loadavg`, whose last word is the last process or thread number given away.
     births: std::fs::File,
     /// CPUs of the machine.
@@ -120,7 +120,7 @@ pub struct Nearby {
 /// is scheduled.
 const READ_AGAIN: u32 = 64;
 
-impl Nearby {
+impl LocalWaker {
     /// Ready to wake.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ impl Nearby {
     /// its group allows. One that has all CPUs of the machine is not bound afterwards; one with
     /// fewer is, to those: it does not follow its group to others.
     pub fn wake<T>(&mut self, tid: Tid, home: CpuId, wake: impl FnOnce() -> T) -> (T, bool) {
-        let Some(cpus) = ThreadCpus::of(tid).ok().filter(|cpus| cpus.has(home)) else {
+        let Some(cpus) = ThreadCpus::read(tid).ok().filter(|cpus| cpus.has(home)) else {
             return (wake(), false);
         };
         if cpus.count() == 1 {
@@ -255,7 +255,7 @@ fn amend(root: &Root, tid: Tid, born: impl Fn(i32) -> bool, only: &ThreadCpus, c
     let all = threads.iter().map(String::as_str).chain(children.split_whitespace());
     for other in all.filter_map(|word| word.parse().ok()).filter(|id| born(*id)).map(Tid) {
         if scheduled(other) & !libc::SCHED_RESET_ON_FORK == libc::SCHED_BATCH
-            && ThreadCpus::of(other).is_ok_and(|has| has == *only)
+            && ThreadCpus::read(other).is_ok_and(|has| has == *only)
         {
             let _ended = cpus.set(other);
             schedule(other, libc::SCHED_BATCH, libc::SCHED_OTHER);
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_thread_woken_here_goes_on_here_and_may_run_where_it_might_before() {
-        let mine = ThreadCpus::of(Tid(0)).unwrap();
+        let mine = ThreadCpus::read(Tid(0)).unwrap();
         let Some(home) = crate::current_cpu().filter(|_| mine.count() > 1) else {
             return println!("skipped: this process has one CPU");
         };
@@ -296,30 +296,34 @@ mod tests {
         }
         crate::sleep(terrace_types::Nanos::millis(20));
         let tid = Tid(tid.load(Relaxed));
-        assert_eq!(ThreadCpus::of(tid).unwrap(), mine);
-        let (during, here) = Nearby::new().unwrap().wake(tid, home, || {
-            let during = ThreadCpus::of(tid).unwrap();
+        assert_eq!(ThreadCpus::read(tid).unwrap(), mine);
+        let (during, here) = LocalWaker::new().unwrap().wake(tid, home, || {
+            let during = ThreadCpus::read(tid).unwrap();
             go.give(true);
             during
         });
         assert_eq!((during.count(), during.has(home), here), (1, true, true));
-        assert_eq!(ThreadCpus::of(tid).unwrap(), mine);
+        assert_eq!(ThreadCpus::read(tid).unwrap(), mine);
         end.give(true);
         assert!(thread.join().unwrap());
         mine.set(Tid(0)).unwrap();
-        assert!(ThreadCpus::of(tid).is_err(), "it has ended");
-        assert_eq!(Nearby::new().unwrap().wake(tid, home, || 7), (7, false), "one that has ended");
+        assert!(ThreadCpus::read(tid).is_err(), "it has ended");
+        assert_eq!(
+            LocalWaker::new().unwrap().wake(tid, home, || 7),
+            (7, false),
+            "one that has ended"
+        );
     }
 
     #[test]
     fn its_cpus_are_put_back_and_those_of_what_it_started_too() {
-        let mine = ThreadCpus::of(Tid(0)).unwrap();
+        let mine = ThreadCpus::read(Tid(0)).unwrap();
         let Some(home) = crate::current_cpu().filter(|_| mine.count() > 1) else {
             return println!("skipped: this process has one CPU");
         };
         let only = mine.only(home);
         only.set(Tid(0)).unwrap();
-        let nearby = Nearby::new().unwrap();
+        let nearby = LocalWaker::new().unwrap();
         let before = nearby.last_born().unwrap();
         // One that the program pins itself, shortly before.
         let end_of_pinned = Arc::new(OneShotReply::default());
@@ -341,13 +345,13 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("20").spawn().unwrap();
         let (other, of_child) = (told.recv().unwrap(), Tid(child.id() as i32));
         assert_eq!(
-            [other, of_child].map(|t| ThreadCpus::of(t).unwrap()),
+            [other, of_child].map(|t| ThreadCpus::read(t).unwrap()),
             [only.clone(), only.clone()]
         );
         assert!(schedule(own_tid(), libc::SCHED_BATCH, libc::SCHED_OTHER));
         mine.set(Tid(0)).unwrap();
         let last = nearby.last_born().unwrap();
-        let counts = || [other, of_child, of_pinned].map(|t| ThreadCpus::of(t).unwrap().count());
+        let counts = || [other, of_child, of_pinned].map(|t| ThreadCpus::read(t).unwrap().count());
         amend(&Root::live(), own_tid(), |id| is_between(last, id, last), &only, &mine);
         let not_born = counts();
         amend(&Root::live(), own_tid(), |id| is_between(before, id, last), &only, &mine);
@@ -385,7 +389,7 @@ mod tests {
 
     #[test]
     fn masks_know_their_cpus() {
-        let mine = ThreadCpus::of(Tid(0)).unwrap();
+        let mine = ThreadCpus::read(Tid(0)).unwrap();
         let one = mine.only(CpuId(70));
         assert!(
             one.has(CpuId(70))

@@ -10,11 +10,11 @@ use terrace_types::{Nanos, Tick};
 
 /// When writes were last told, and what that cost the target.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Writes {
+pub(crate) struct WriteSchedule {
     told: Option<(Tick, Nanos)>,
 }
 
-impl Writes {
+impl WriteSchedule {
     /// What these windows cost the target in faults; `None` without any.
     pub fn cost(windows: &[PageWrites]) -> Option<Nanos> {
         let runs = windows.iter().flat_map(PageWrites::runs);
@@ -60,11 +60,11 @@ mod tests {
 
     #[test]
     fn windows_are_spaced_by_what_they_cost() {
-        let mut writes = Writes::default();
+        let mut writes = WriteSchedule::default();
         assert!(writes.due(0.03, Tick(0)));
-        assert_eq!(Writes::cost(&[]), None);
+        assert_eq!(WriteSchedule::cost(&[]), None);
         // 15,000 faults are 30 ms: the share of a second.
-        let cost = Writes::cost(&[window(10_000, 30_000), window(5_000, 0)]).unwrap();
+        let cost = WriteSchedule::cost(&[window(10_000, 30_000), window(5_000, 0)]).unwrap();
         assert_eq!(cost, Nanos::millis(30));
         writes.told(cost, Tick(7));
         assert!(!writes.due(0.03, Tick(999_000_000)));
@@ -75,8 +75,8 @@ mod tests {
 
     #[test]
     fn where_nothing_is_written_they_cost_nothing() {
-        let mut writes = Writes::default();
-        writes.told(Writes::cost(&[window(0, 40_000)]).unwrap(), Tick(7));
+        let mut writes = WriteSchedule::default();
+        writes.told(WriteSchedule::cost(&[window(0, 40_000)]).unwrap(), Tick(7));
         assert!(writes.due(0.03, Tick(7)));
     }
 }

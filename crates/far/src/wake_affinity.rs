@@ -27,7 +27,7 @@ const OTHERS: u32 = 8;
 
 /// Decides it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Near {
+pub(crate) struct WakeAffinity {
     /// How the present round is done, and how rounds are done unless tried otherwise.
     here: bool,
     best_here: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Near {
     keep: u32,
 }
 
-impl Near {
+impl WakeAffinity {
     /// Takes in that faults were told: one, of this thread, or several. Whether a thread that waits
     /// alone is to go on here.
     pub fn told(&mut self, one: Option<Tid>, now: Tick) -> bool {
@@ -100,7 +100,13 @@ mod tests {
 
     /// Faults of one thread that take so many microseconds elsewhere and here; how many of them
     /// were done here.
-    fn done_here(near: &mut Near, now: &mut Tick, faults: u32, elsewhere: u64, here: u64) -> u32 {
+    fn done_here(
+        near: &mut WakeAffinity,
+        now: &mut Tick,
+        faults: u32,
+        elsewhere: u64,
+        here: u64,
+    ) -> u32 {
         let mut count = 0;
         for _ in 0..faults {
             let is_here = near.told(Some(Tid(7)), *now);
@@ -112,10 +118,10 @@ mod tests {
 
     #[test]
     fn the_better_way_is_found_and_kept() {
-        let (mut near, mut now) = (Near::default(), Tick(0));
+        let (mut near, mut now) = (WakeAffinity::default(), Tick(0));
         let count = done_here(&mut near, &mut now, 100 * ROUND, 77, 30);
         assert!(count > 90 * ROUND, "{count} of {} here", 100 * ROUND);
-        let (mut near, mut now) = (Near::default(), Tick(0));
+        let (mut near, mut now) = (WakeAffinity::default(), Tick(0));
         let count = done_here(&mut near, &mut now, 100 * ROUND, 30, 77);
         // What is far worse is not tried to the end.
         assert!(count > ROUND / 4 && count < 3 * ROUND, "{count} of {} here", 100 * ROUND);
@@ -123,14 +129,14 @@ mod tests {
 
     #[test]
     fn no_difference_leaves_things_as_the_kernel_has_them() {
-        let (mut near, mut now) = (Near::default(), Tick(0));
+        let (mut near, mut now) = (WakeAffinity::default(), Tick(0));
         let count = done_here(&mut near, &mut now, 100 * ROUND, 50, 49);
         assert!(count < 8 * ROUND, "{count} of {} here", 100 * ROUND);
     }
 
     #[test]
     fn what_was_best_is_given_up_when_it_is_no_more() {
-        let (mut near, mut now) = (Near::default(), Tick(0));
+        let (mut near, mut now) = (WakeAffinity::default(), Tick(0));
         done_here(&mut near, &mut now, 100 * ROUND, 77, 30);
         let count = done_here(&mut near, &mut now, 100 * ROUND, 30, 77);
         assert!(count < 40 * ROUND, "{count} of {} here", 100 * ROUND);
@@ -138,7 +144,7 @@ mod tests {
 
     #[test]
     fn threads_that_fault_by_turns_are_left_alone() {
-        let (mut near, mut now) = (Near::default(), Tick(0));
+        let (mut near, mut now) = (WakeAffinity::default(), Tick(0));
         done_here(&mut near, &mut now, 10 * ROUND, 77, 30);
         let mut here = 0;
         for n in 0..100 * ROUND {

@@ -1,8 +1,8 @@
 //! Before the first full look: whether it promises anything.
 
-use super::{Engine, Next, StepReport, Stop};
+use super::{Engine, NextWindow, StepReport, StopReason};
 use crate::journal::{DecisionEntry, JournalEntry};
-use crate::{Evenness, Mapping, Skim};
+use crate::{Mapping, Prescan, TouchEvenness};
 use terrace_types::{Bytes, Nanos, Tick};
 
 /// What a skim takes of CPU time for each page: clearing twice, 21 ns each, and reading a few
@@ -21,7 +21,7 @@ const LONGEST: Nanos = Nanos::secs(1);
 
 /// Where the first full look stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Skims {
+pub(super) enum PrescanState {
     /// Not thought of yet.
     #[default]
     Ahead,
@@ -38,7 +38,7 @@ impl Engine {
     pub(super) fn skims(&self) -> bool {
         let needs = self.placement.needs();
         let able = needs.dozes && !needs.writes && self.watch.sees().pages;
-        able && self.skims != Skims::Over && !self.next.doze && !self.next.relaxed
+        able && self.skims != PrescanState::Over && !self.next.doze && !self.next.relaxed
     }
 
     /// Waits and skims. A full look follows unless touches are spread evenly, so that none could
@@ -48,11 +48,11 @@ impl Engine {
         mappings: &[Mapping],
         looked: Nanos,
         report: &mut StepReport,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StopReason> {
         let begun = self.clock.now();
         let pages: u64 = self.heat.by_node().iter().map(|n| n.pages).sum();
         let (since, pause) = match self.skims {
-            Skims::Since(since, pause) => (since, pause),
+            PrescanState::Since(since, pause) => (since, pause),
             _ => (begun, Nanos(pages * PAGE.get() * SHARE)),
         };
         let left = LONGEST.saturating_sub(begun.since(since));
@@ -61,12 +61,12 @@ impl Engine {
         let before = (self.own_cpu)().saturating_sub(looked);
         let now = self.clock.now();
         report.window = now.since(begun);
-        let verdict = skim.as_ref().and_then(Skim::verdict);
-        if verdict == Some(Evenness::Even) {
-            self.skims = Skims::Since(since, Nanos(pause.get().saturating_mul(LONGER)));
+        let verdict = skim.as_ref().and_then(Prescan::verdict);
+        if verdict == Some(TouchEvenness::Even) {
+            self.skims = PrescanState::Since(since, Nanos(pause.get().saturating_mul(LONGER)));
         } else {
-            self.skims = Skims::Over;
-            self.next = Next { window: FULL, at_once: true, ..Next::default() };
+            self.skims = PrescanState::Over;
+            self.next = NextWindow { window: FULL, at_once: true, ..NextWindow::default() };
         }
         // A byte a page while it lasted.
         let (cpu, held) = skim.as_ref().map_or((Nanos::ZERO, 0), |s| (s.cpu, s.present));
@@ -81,14 +81,14 @@ impl Engine {
         Ok(())
     }
 
-    fn tell(&mut self, verdict: Evenness, skim: &Skim, now: Tick) {
+    fn tell(&mut self, verdict: TouchEvenness, skim: &Prescan, now: Tick) {
         let [first, second] = skim.touched;
         let later: Vec<String> =
             skim.later.iter().map(|(at, touched)| format!(", {touched} within {at}")).collect();
         let (name, what) = match verdict {
-            Evenness::Even => ("even", "no full look could pay now"),
-            Evenness::Uneven => ("look", "more than by chance"),
-            Evenness::Unclear => ("look", "that says too little"),
+            TouchEvenness::Even => ("even", "no full look could pay now"),
+            TouchEvenness::Uneven => ("look", "more than by chance"),
+            TouchEvenness::Unclear => ("look", "that says too little"),
         };
         let entry = DecisionEntry {
             at_ns: now.since(self.started).get(),

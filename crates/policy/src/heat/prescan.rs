@@ -17,7 +17,7 @@ const NEARLY_ALL: f64 = 0.9;
 
 /// What touches looked like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Evenness {
+pub enum TouchEvenness {
     /// Nearly all pages were touched, and no more of them again and again than by chance.
     Even,
     /// Some pages are touched again and again.
@@ -28,7 +28,7 @@ pub enum Evenness {
 
 /// What two short looks found, and how many pages were touched in the time after.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Skim {
+pub struct Prescan {
     /// Pages present.
     pub present: u64,
     /// Pages found touched by each look.
@@ -41,7 +41,7 @@ pub struct Skim {
     pub cpu: Nanos,
 }
 
-impl Skim {
+impl Prescan {
     /// Length of each look.
     pub const LOOK: Nanos = Nanos::millis(1);
     /// When to read once more, after the second look began: a program that goes through its memory
@@ -50,25 +50,25 @@ impl Skim {
 
     /// What can be said by now, the two looks made; none while another reading may tell more.
     #[must_use]
-    pub fn verdict(&self) -> Option<Evenness> {
+    pub fn verdict(&self) -> Option<TouchEvenness> {
         let present = self.present.max(1) as f64;
         let [first, second] = self.touched.map(|t| t as f64);
         if self.present == 0 || first.max(second) > TOO_MANY * present {
-            return Some(Evenness::Unclear);
+            return Some(TouchEvenness::Unclear);
         }
         let chance = first * second / present;
         let more = self.both as f64 - chance;
         if more > MORE * chance && more > DEVIATIONS * chance.max(1.0).sqrt() {
-            return Some(Evenness::Uneven);
+            return Some(TouchEvenness::Uneven);
         }
         if first.min(second) * first.min(second) < FEWEST * present {
-            return Some(Evenness::Unclear);
+            return Some(TouchEvenness::Unclear);
         }
         let all = |(_, touched): &(Nanos, u64)| *touched as f64 >= NEARLY_ALL * present;
         if self.later.iter().any(all) {
-            return Some(Evenness::Even);
+            return Some(TouchEvenness::Even);
         }
-        (self.later.len() >= Self::LATER.len()).then_some(Evenness::Unclear)
+        (self.later.len() >= Self::LATER.len()).then_some(TouchEvenness::Unclear)
     }
 }
 
@@ -77,19 +77,19 @@ mod tests {
     use super::*;
 
     /// What a skim comes to over groups of (pages, touches a second of each).
-    fn seen(groups: &[(f64, f64)]) -> Option<Evenness> {
+    fn seen(groups: &[(f64, f64)]) -> Option<TouchEvenness> {
         let sum = |of: &dyn Fn(f64) -> f64| {
             groups.iter().map(|(pages, rate)| pages * of(*rate)).sum::<f64>() as u64
         };
         let touched = |span: Nanos| move |rate: f64| 1.0 - (-rate * span.as_secs_f64()).exp();
-        let look = touched(Skim::LOOK);
-        let mut skim = Skim {
+        let look = touched(Prescan::LOOK);
+        let mut skim = Prescan {
             present: sum(&|_| 1.0),
             touched: [sum(&look); 2],
             both: sum(&|rate| look(rate).powi(2)),
-            ..Skim::default()
+            ..Prescan::default()
         };
-        for at in Skim::LATER {
+        for at in Prescan::LATER {
             if skim.verdict().is_some() {
                 break;
             }
@@ -100,47 +100,47 @@ mod tests {
 
     #[test]
     fn pages_alike_are_even_and_a_hot_set_is_not() {
-        assert_eq!(seen(&[(40_000.0, 100.0)]), Some(Evenness::Even));
-        assert_eq!(seen(&[(40_000.0, 1_000.0)]), Some(Evenness::Even));
-        assert_eq!(seen(&[(10_000.0, 3_000.0), (30_000.0, 250.0)]), Some(Evenness::Uneven));
-        assert_eq!(seen(&[(2_000.0, 6_400.0), (8_000.0, 400.0)]), Some(Evenness::Uneven));
+        assert_eq!(seen(&[(40_000.0, 100.0)]), Some(TouchEvenness::Even));
+        assert_eq!(seen(&[(40_000.0, 1_000.0)]), Some(TouchEvenness::Even));
+        assert_eq!(seen(&[(10_000.0, 3_000.0), (30_000.0, 250.0)]), Some(TouchEvenness::Uneven));
+        assert_eq!(seen(&[(2_000.0, 6_400.0), (8_000.0, 400.0)]), Some(TouchEvenness::Uneven));
         assert_eq!(
             seen(&[(1_500.0, 7_000.0), (30_800.0, 100.0)]),
-            Some(Evenness::Uneven),
+            Some(TouchEvenness::Uneven),
             "a small hot set"
         );
         assert_eq!(
             seen(&[(16.0, 50_000.0), (262_000.0, 1.0)]),
-            Some(Evenness::Uneven),
+            Some(TouchEvenness::Uneven),
             "a very small one"
         );
         assert_eq!(
             seen(&[(10_000.0, 500.0), (30_000.0, 0.0)]),
-            Some(Evenness::Uneven),
+            Some(TouchEvenness::Uneven),
             "the rest is never touched"
         );
     }
 
     #[test]
     fn what_is_touched_too_often_or_too_seldom_is_unclear() {
-        assert_eq!(seen(&[(40_000.0, 20_000.0)]), Some(Evenness::Unclear));
-        assert_eq!(seen(&[(40_000.0, 2.0)]), Some(Evenness::Unclear));
-        assert_eq!(seen(&[(0.0, 0.0)]), Some(Evenness::Unclear));
+        assert_eq!(seen(&[(40_000.0, 20_000.0)]), Some(TouchEvenness::Unclear));
+        assert_eq!(seen(&[(40_000.0, 2.0)]), Some(TouchEvenness::Unclear));
+        assert_eq!(seen(&[(0.0, 0.0)]), Some(TouchEvenness::Unclear));
     }
 
     #[test]
     fn a_sweep_is_even_once_it_was_everywhere() {
         // It touches other pages each time.
         let sweep = |all: u64| {
-            let later = Skim::LATER.map(|at| (at, ((1.5e6 * at.as_secs_f64()) as u64).min(all)));
-            let skim = Skim { present: 40_000, touched: [1_500; 2], ..Skim::default() };
+            let later = Prescan::LATER.map(|at| (at, ((1.5e6 * at.as_secs_f64()) as u64).min(all)));
+            let skim = Prescan { present: 40_000, touched: [1_500; 2], ..Prescan::default() };
             assert_eq!(skim.verdict(), None);
-            Skim { later: later.to_vec(), ..skim }.verdict()
+            Prescan { later: later.to_vec(), ..skim }.verdict()
         };
-        assert_eq!(sweep(40_000), Some(Evenness::Even));
+        assert_eq!(sweep(40_000), Some(TouchEvenness::Even));
         assert_eq!(
             sweep(15_000),
-            Some(Evenness::Unclear),
+            Some(TouchEvenness::Unclear),
             "it goes through a part again and again, or is slow"
         );
     }
@@ -148,8 +148,9 @@ mod tests {
     #[test]
     fn chance_alone_is_not_uneven() {
         // 100 expected.
-        let skim = |both| Skim { present: 100_000, touched: [3_162; 2], both, ..Skim::default() };
+        let skim =
+            |both| Prescan { present: 100_000, touched: [3_162; 2], both, ..Prescan::default() };
         assert_eq!(skim(135).verdict(), None);
-        assert_eq!(skim(145).verdict(), Some(Evenness::Uneven));
+        assert_eq!(skim(145).verdict(), Some(TouchEvenness::Uneven));
     }
 }

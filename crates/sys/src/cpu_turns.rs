@@ -18,18 +18,18 @@ use terrace_types::{CpuId, Nanos};
 const UNEVEN: Nanos = Nanos::millis(1);
 
 thread_local! {
-    static BOOK: RefCell<Option<Book>> = const { RefCell::new(None) };
+    static BOOK: RefCell<Option<CpuUsage>> = const { RefCell::new(None) };
 }
 
 /// What the thread has used, by CPU.
 #[derive(Debug, Default)]
-struct Book {
+struct CpuUsage {
     used: BTreeMap<CpuId, Nanos>,
     /// The thread's CPU time up to which it is booked.
     booked: Nanos,
 }
 
-impl Book {
+impl CpuUsage {
     /// Books what was used on `cpu` since it was last asked. Where to go on, if elsewhere. `busy`:
     /// the CPUs that the thread may run on, if all of them have work of others to do. What is used
     /// beside an idle one is taken from nobody and not booked.
@@ -62,7 +62,7 @@ impl InTurn {
     /// Begins for the calling thread.
     #[must_use]
     pub fn among_cpus() -> Self {
-        BOOK.set(Some(Book { used: BTreeMap::new(), booked: thread_cpu() }));
+        BOOK.set(Some(CpuUsage { used: BTreeMap::new(), booked: thread_cpu() }));
         Self(PhantomData)
     }
 }
@@ -93,26 +93,27 @@ pub fn take_turn() {
 /// Goes to another CPU without being bound to it. One that went away meanwhile is no harm: the
 /// thread stays where it is.
 fn go(next: CpuId, allowed: &[CpuId]) {
-    Here::at(Some(next), allowed).go();
+    CurrentCpu::at(Some(next), allowed).go();
 }
 
 /// The CPU that a thread is on, and those that it may run on: for a child that is to start there.
 #[derive(Clone, Copy)]
-pub(crate) struct Here {
+pub(crate) struct CurrentCpu {
     one: Mask,
     allowed: Mask,
 }
 
-impl Here {
-    /// Of the calling thread. Where the kernel does not tell, [`Here::go`] does nothing.
+impl CurrentCpu {
+    /// Of the calling thread. Where the kernel does not tell, [`CurrentCpu::go`] does nothing.
     pub fn now() -> Self {
         Self::at(current_cpu(), &own_cpus().unwrap_or_default())
     }
 
     fn at(cpu: Option<CpuId>, allowed: &[CpuId]) -> Self {
-        let one = if allowed.is_empty() { Mask::of(&[]) } else { Mask::of(cpu.as_slice()) };
+        let one =
+            if allowed.is_empty() { Mask::from_cpus(&[]) } else { Mask::from_cpus(cpu.as_slice()) };
         // One that may run on all CPUs may run on those that are added later.
-        let allowed = if allowed.len() >= online() { Mask::ALL } else { Mask::of(allowed) };
+        let allowed = if allowed.len() >= online() { Mask::ALL } else { Mask::from_cpus(allowed) };
         Self { one, allowed }
     }
 
@@ -183,7 +184,7 @@ mod tests {
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, text).unwrap();
             }
-            idle_of(&Root::at(&dir), cpus)
+            idle_of(&Root::with_prefix(&dir), cpus)
         };
         let one = "0.1 0.2 0.3 1/234 567\n";
         assert_eq!(idle(one, "max 100000\n", 12), 12);
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn cpus_are_used_alike() {
-        let mut book = Book::default();
+        let mut book = CpuUsage::default();
         let cpus = || Some(vec![CpuId(0), CpuId(3), CpuId(7)]);
         let (mut cpu, mut total) = (CpuId(3), Nanos::ZERO);
         for burst in 0..300u64 {
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn little_is_no_reason_to_change() {
-        let mut book = Book::default();
+        let mut book = CpuUsage::default();
         let asked = std::cell::Cell::new(false);
         let cpus = || {
             asked.set(true);
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_is_used_beside_an_idle_cpu_is_taken_from_nobody() {
-        let mut book = Book::default();
+        let mut book = CpuUsage::default();
         assert_eq!(book.turn(CpuId(0), Nanos::millis(50), || None), None);
         let busy = || Some(vec![CpuId(0), CpuId(1)]);
         let (mut cpu, mut total) = (CpuId(0), Nanos::millis(50));

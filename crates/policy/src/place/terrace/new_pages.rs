@@ -9,10 +9,10 @@
 //! often as they were not, fewer are taken in unseen
 //! (docs/adr/0225-exchange-newly-faulted-pages-before-they-are-sampled.md).
 
-use super::census::value_of;
-use super::{Params, Targets};
-use crate::place::runs::{add, free_pages, interleave, page_size, units, Unit};
-use crate::place::worth::Worth;
+use super::hotness::value_of;
+use super::{NearestNodes, Params};
+use crate::place::runs::{add, free_pages, interleave, page_size, units, MoveUnit};
+use crate::place::worth::AccessWorth;
 use serde::{Deserialize, Serialize};
 use terrace_types::{buckets, Move, MoveReason, PageFlags, PageStat, Pid, Snapshot, Tick, Vpn};
 
@@ -32,7 +32,7 @@ const RECOVERS: f64 = 10.0;
 
 /// Whether newcomers were hot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Newcomers {
+pub struct NewPageHeat {
     /// Part of what a look costs that is spent on them unseen, 0 to 1.
     credit: f64,
     /// Since when.
@@ -41,7 +41,7 @@ pub struct Newcomers {
     put_out: Vec<(Pid, Vpn)>,
 }
 
-impl Default for Newcomers {
+impl Default for NewPageHeat {
     fn default() -> Self {
         Self { credit: 1.0, since: Tick(0), taken_in: Vec::new(), put_out: Vec::new() }
     }
@@ -52,13 +52,13 @@ pub(super) fn look_cost_ns(p: &Params, snap: &Snapshot) -> f64 {
     2.0 * p.page_cost_ns(snap.move_cost) * snap.page_count() as f64 / AS_A_LOOK as f64
 }
 
-impl Newcomers {
+impl NewPageHeat {
     fn credit_at(&self, now: Tick) -> f64 {
         (self.credit * (now.since(self.since).as_secs_f64() / RECOVERS).min(8.0).exp2()).min(1.0)
     }
 
     /// Looks up what became of those taken in last.
-    pub fn review(&mut self, snap: &Snapshot, worth: &Worth, now: Tick) {
+    pub fn review(&mut self, snap: &Snapshot, worth: &AccessWorth, now: Tick) {
         if self.taken_in.is_empty() || now.since(self.since).as_secs_f64() < KNOWN_AFTER {
             return;
         }
@@ -79,12 +79,12 @@ impl Newcomers {
         &mut self,
         p: &Params,
         snap: &Snapshot,
-        worth: &Worth,
+        worth: &AccessWorth,
         now: Tick,
     ) -> (Vec<Move>, u64) {
         const NOTHING: (Vec<Move>, u64) = (Vec::new(), 0);
         let most = (snap.page_count() as f64 / AS_A_LOOK as f64 * self.credit_at(now)) as u64;
-        let sides = Sides::new(snap);
+        let sides = BoundarySides::new(snap);
         let count = sides.newcomers(snap);
         let reserve = snap.tiers[0].capacity.pages(page_size(snap)) as f64 * p.reserve;
         let room = free_pages(snap, 0).saturating_sub(reserve as u64);
@@ -113,9 +113,9 @@ enum Side {
 }
 
 /// The tiers on both sides of the first boundary, by node.
-struct Sides([Option<u8>; 256]);
+struct BoundarySides([Option<u8>; 256]);
 
-impl Sides {
+impl BoundarySides {
     fn new(snap: &Snapshot) -> Self {
         let mut ranks = [None; 256];
         for (rank, tier) in (0u8..).zip(snap.tiers.iter().take(2)) {
@@ -146,10 +146,10 @@ impl Sides {
         &self,
         p: &Params,
         snap: &Snapshot,
-        worth: &Worth,
+        worth: &AccessWorth,
         room: u64,
     ) -> Option<(Vec<Move>, Vec<Move>)> {
-        let bucket = |unit: &Unit| buckets::of(value_of(&unit.stat, worth) as f32);
+        let bucket = |unit: &MoveUnit| buckets::bucket_of(value_of(&unit.stat, worth) as f32);
         let all = || snap.areas.iter().flat_map(|area| units(area).map(move |unit| (area, unit)));
         let mut counts = vec![0u64; buckets::COUNT];
         for (_, unit) in all().filter(|(_, unit)| self.of(&unit.stat) == Side::Known) {
@@ -161,7 +161,7 @@ impl Sides {
             below >= room
         })?;
         let mut spared = below - room;
-        let [best, worse] = [0, 1].map(|rank| Targets::new(p, &snap.tiers[rank].nodes));
+        let [best, worse] = [0, 1].map(|rank| NearestNodes::new(p, &snap.tiers[rank].nodes));
         let (mut up, mut down) = (Vec::new(), Vec::new());
         for (area, unit) in all() {
             let (moves, to, reason) = match self.of(&unit.stat) {
@@ -210,7 +210,7 @@ fn samples(moves: &[Move]) -> Vec<(Pid, Vpn)> {
 }
 
 /// Of those that something is known of; none while that is less than half.
-fn mean_value(snap: &Snapshot, samples: &[(Pid, Vpn)], worth: &Worth) -> Option<f64> {
+fn mean_value(snap: &Snapshot, samples: &[(Pid, Vpn)], worth: &AccessWorth) -> Option<f64> {
     let stats = samples.iter().filter_map(|(pid, vpn)| snap.page(*pid, *vpn));
     let known: Vec<f64> = stats
         .filter(|page| page.flags.has(PageFlags::KNOWN))
@@ -224,7 +224,7 @@ fn mean_value(snap: &Snapshot, samples: &[(Pid, Vpn)], worth: &Worth) -> Option<
 mod tests {
     use super::super::tests::tier;
     use super::*;
-    use crate::place::worth::Touches;
+    use crate::place::worth::AccessKnowledge;
     use terrace_types::{Area, Bytes, Heat, NodeId};
 
     const OLD: u64 = 9_600;
@@ -253,19 +253,20 @@ mod tests {
         }
     }
 
-    fn parts(preset: &str) -> (Params, Worth) {
+    fn parts(preset: &str) -> (Params, AccessWorth) {
         let machine = terrace_machine::preset(preset).unwrap();
-        let worth = Worth::between(&machine, &[NodeId(0)], &[NodeId(1)], &Touches::BUSY);
+        let worth =
+            AccessWorth::between(&machine, &[NodeId(0)], &[NodeId(1)], &AccessKnowledge::BUSY);
         (Params::for_machine(&machine), worth)
     }
 
-    fn taken_in(newcomers: &mut Newcomers, new: u64, now: Tick) -> u64 {
+    fn taken_in(newcomers: &mut NewPageHeat, new: u64, now: Tick) -> u64 {
         let (p, worth) = parts("lab-cxl");
         newcomers.take_in(&p, &grown(new, 0), &worth, now).1
     }
 
     /// What looks then find of the newcomers.
-    fn found(newcomers: &mut Newcomers, rate: u64, now: Tick) {
+    fn found(newcomers: &mut NewPageHeat, rate: u64, now: Tick) {
         let (_, worth) = parts("lab-cxl");
         let mut snap = grown(600, 0);
         for page in &mut snap.areas[0].pages[OLD as usize..] {
@@ -279,7 +280,7 @@ mod tests {
     fn they_take_the_places_of_the_coldest_which_lie_together() {
         let (p, worth) = parts("lab-cxl");
         let snap = grown(500, 130);
-        let (moves, count) = Newcomers::default().take_in(&p, &snap, &worth, Tick(0));
+        let (moves, count) = NewPageHeat::default().take_in(&p, &snap, &worth, Tick(0));
         assert_eq!(count, 500);
         let (up, down): (Vec<&Move>, Vec<&Move>) = moves.iter().partition(|m| m.to == NodeId(0));
         let total = |moves: &[&Move]| moves.iter().map(|m| u64::from(m.pages)).sum::<u64>();
@@ -295,7 +296,7 @@ mod tests {
 
     #[test]
     fn no_more_than_a_look_costs_and_no_few() {
-        let mut newcomers = Newcomers::default();
+        let mut newcomers = NewPageHeat::default();
         assert_eq!(
             [63, 64, 640, 700].map(|new| taken_in(&mut newcomers, new, Tick(0))),
             [0, 64, 640, 0]
@@ -304,7 +305,7 @@ mod tests {
 
     #[test]
     fn where_they_were_cold_fewer_are_taken_in_unseen_for_a_while() {
-        let mut newcomers = Newcomers::default();
+        let mut newcomers = NewPageHeat::default();
         let at = |ms: u64| Tick(ms * SECOND / 1000);
         assert_eq!(taken_in(&mut newcomers, 600, at(0)), 600);
         found(&mut newcomers, 1, at(20));
@@ -324,7 +325,7 @@ mod tests {
     #[test]
     fn where_no_tier_is_better_none_is_taken_in() {
         let (p, _) = parts("lab-cxl");
-        let nothing = Worth { read_ns: 0.0, write_ns: 0.0 };
-        assert!(Newcomers::default().take_in(&p, &grown(500, 0), &nothing, Tick(0)).0.is_empty());
+        let nothing = AccessWorth { read_ns: 0.0, write_ns: 0.0 };
+        assert!(NewPageHeat::default().take_in(&p, &grown(500, 0), &nothing, Tick(0)).0.is_empty());
     }
 }

@@ -18,13 +18,13 @@ const PARTS: u64 = 8;
 
 /// How much of its memory a map does without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Relief {
+pub(crate) struct PressureResponse {
     given: u64,
     read: Option<(Tick, Nanos)>,
     calm: Nanos,
 }
 
-impl Relief {
+impl PressureResponse {
     /// Whether to read again.
     pub fn due(&self, now: Tick) -> bool {
         self.read.is_none_or(|(then, _)| now.since(then) >= EVERY)
@@ -64,7 +64,7 @@ mod tests {
 
     /// What is left of 800 bytes after each of these seconds, stalled for so many milliseconds.
     fn left(seconds: &[u64]) -> Vec<u64> {
-        let (mut relief, mut total) = (Relief::default(), Nanos::ZERO);
+        let (mut relief, mut total) = (PressureResponse::default(), Nanos::ZERO);
         relief.stalled(Tick(0), total);
         let mut all = Vec::new();
         for (n, ms) in seconds.iter().enumerate() {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn it_is_read_once_a_second_and_the_first_reading_says_nothing() {
-        let mut relief = Relief::default();
+        let mut relief = PressureResponse::default();
         assert!(relief.due(Tick(5)));
         assert!(!relief.stalled(Tick(5), Nanos::secs(1000)));
         assert!(!relief.due(Tick(6)) && relief.due(Tick(1_000_000_006)));

@@ -2,10 +2,10 @@
 //! it.
 
 use super::params::Params;
-use super::recent::Recent;
-use super::shrink::Shrink;
-use crate::place::runs::{units, Unit};
-use crate::place::worth::Worth;
+use super::recent::RecentMoves;
+use super::shrink::ValueShrinkage;
+use crate::place::runs::{units, MoveUnit};
+use crate::place::worth::AccessWorth;
 use terrace_types::{buckets, Area, PageFlags, PageStat, Snapshot, Tick, Vpn};
 
 /// Pages that neighbours are compared over, in blocks; a sample is enough for a median.
@@ -19,7 +19,7 @@ const SHARED_CHANCE: f64 = 1.3;
 const ALIKE: f64 = 0.05;
 
 /// Nanoseconds a second that a page saves on the better tier.
-pub(super) fn value_of(page: &PageStat, worth: &Worth) -> f64 {
+pub(super) fn value_of(page: &PageStat, worth: &AccessWorth) -> f64 {
     f64::from(value(page, worth.read_ns as f32, worth.write_ns as f32))
 }
 
@@ -34,7 +34,7 @@ fn floor_of(bucket: usize) -> f64 {
 
 /// Which side of the boundary a unit is on, and how it is rated.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Rated {
+pub(super) struct RatedUnit {
     /// On the worse side.
     pub slow: bool,
     pub bucket: usize,
@@ -44,15 +44,15 @@ pub(super) struct Rated {
 
 /// How units are rated: worth of an access, chance taken out, and damping of those that moved
 /// lately.
-pub(super) struct Rater<'a> {
+pub(super) struct UnitRater<'a> {
     pub params: &'a Params,
-    recent: &'a Recent,
-    scale: Box<Scale>,
+    recent: &'a RecentMoves,
+    scale: Box<RatingScale>,
 }
 
 /// What a census taught of how to rate; outlives it where a plan is made in parts.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Scale {
+pub(super) struct RatingScale {
     read_ns: f32,
     write_ns: f32,
     sides: [Side; 256],
@@ -94,7 +94,7 @@ enum Side {
 }
 
 /// What one pass over all pages shows, before chance is taken out.
-struct Raw {
+struct RawHistogram {
     counts: Vec<Vec<u32>>,
     slow_value: f64,
     fast_value: f64,
@@ -104,16 +104,16 @@ struct Raw {
     known: u64,
 }
 
-impl<'a> Rater<'a> {
+impl<'a> UnitRater<'a> {
     /// For the boundary between tier `rank` and the next, with the census it was made from.
     pub fn new(
         params: &'a Params,
-        recent: &'a Recent,
-        worth: Worth,
+        recent: &'a RecentMoves,
+        worth: AccessWorth,
         snap: &Snapshot,
         rank: usize,
         now: Tick,
-    ) -> (Self, Census) {
+    ) -> (Self, HotnessHistogram) {
         let mut sides = [Side::Neither; 256];
         for (rank, side) in [(rank, Side::Fast), (rank + 1, Side::Slow)] {
             for node in snap.tiers.get(rank).map_or(&[][..], |t| &t.nodes) {
@@ -122,7 +122,7 @@ impl<'a> Rater<'a> {
         }
         let (read_ns, write_ns) = (worth.read_ns as f32, worth.write_ns as f32);
         let damped = recent.any(params.damp, now);
-        let scale = Box::new(Scale {
+        let scale = Box::new(RatingScale {
             read_ns,
             write_ns,
             sides,
@@ -153,10 +153,11 @@ impl<'a> Rater<'a> {
                 if raw.rates[kind] > 0.0 { raw.values[kind] / raw.rates[kind] } else { unit };
             let seen = counts.iter().enumerate().filter(|(_, n)| **n > 0);
             let seen = seen.map(|(b, n)| (buckets::middle(b), u64::from(*n)));
-            let shrink = Shrink::new(seen, unit, evidence / (noise * noise), doubt);
+            let shrink = ValueShrinkage::new(seen, unit, evidence / (noise * noise), doubt);
             let table = |factor: f64| {
-                let expected =
-                    |b| buckets::of((shrink.value(buckets::middle(b)) * factor) as f32) as u16;
+                let expected = |b| {
+                    buckets::bucket_of((shrink.value(buckets::middle(b)) * factor) as f32) as u16
+                };
                 (0..buckets::COUNT).map(expected).collect()
             };
             rater.scale.expected.push(table(1.0));
@@ -167,18 +168,22 @@ impl<'a> Rater<'a> {
     }
 
     /// As an earlier census taught, which a plan is made of in parts.
-    pub fn again(params: &'a Params, recent: &'a Recent, scale: Box<Scale>) -> Self {
+    pub fn with_scale(
+        params: &'a Params,
+        recent: &'a RecentMoves,
+        scale: Box<RatingScale>,
+    ) -> Self {
         Self { params, recent, scale }
     }
 
     /// What it was taught.
-    pub fn into_scale(self) -> Box<Scale> {
+    pub fn into_scale(self) -> Box<RatingScale> {
         self.scale
     }
 
-    fn look(&self, snap: &Snapshot) -> Raw {
+    fn look(&self, snap: &Snapshot) -> RawHistogram {
         let counts = vec![vec![0u32; buckets::COUNT]; 2 * KINDS];
-        let mut raw = Raw {
+        let mut raw = RawHistogram {
             counts,
             slow_value: 0.0,
             fast_value: 0.0,
@@ -203,12 +208,12 @@ impl<'a> Rater<'a> {
         raw
     }
 
-    fn count(&self, raw: &mut Raw, page: &PageStat, pages: u32) {
+    fn count(&self, raw: &mut RawHistogram, page: &PageStat, pages: u32) {
         let Some(slow) = self.side_of(page) else { return };
         let (reads, writes) = (page.reads.per_second(), page.writes.per_second());
         let value = reads * self.scale.read_ns + writes * self.scale.write_ns;
         let class = class(slow, reads, writes);
-        let count = &mut raw.counts[class][buckets::of(value)];
+        let count = &mut raw.counts[class][buckets::bucket_of(value)];
         *count = count.saturating_add(pages);
         let value = f64::from(value);
         raw.values[class % KINDS] += value;
@@ -263,15 +268,15 @@ impl<'a> Rater<'a> {
         (median / 0.954).clamp(0.5, 1.0)
     }
 
-    fn value(&self, unit: &Unit) -> f32 {
+    fn value(&self, unit: &MoveUnit) -> f32 {
         value(&unit.stat, self.scale.read_ns, self.scale.write_ns)
     }
 
-    fn class(&self, unit: &Unit, slow: bool) -> usize {
+    fn class(&self, unit: &MoveUnit, slow: bool) -> usize {
         class(slow, unit.stat.reads.per_second(), unit.stat.writes.per_second())
     }
 
-    fn side(&self, unit: &Unit) -> Option<bool> {
+    fn side(&self, unit: &MoveUnit) -> Option<bool> {
         self.side_of(&unit.stat)
     }
 
@@ -284,19 +289,19 @@ impl<'a> Rater<'a> {
     }
 
     /// Its side and its expected value.
-    pub fn rate(&self, area: &Area, unit: &Unit) -> Option<Rated> {
+    pub fn rate(&self, area: &Area, unit: &MoveUnit) -> Option<RatedUnit> {
         let slow = self.side(unit)?;
         let value = self.value(unit);
         let tables =
             if self.moved_lately(area, unit) { &self.scale.lately } else { &self.scale.expected };
-        Some(Rated {
+        Some(RatedUnit {
             slow,
-            bucket: expected(&tables[self.class(unit, slow)], buckets::of(value)),
+            bucket: expected(&tables[self.class(unit, slow)], buckets::bucket_of(value)),
             value,
         })
     }
 
-    fn moved_lately(&self, area: &Area, unit: &Unit) -> bool {
+    fn moved_lately(&self, area: &Area, unit: &MoveUnit) -> bool {
         self.scale.damped && self.moved(area, unit.index)
     }
 
@@ -307,7 +312,7 @@ impl<'a> Rater<'a> {
 
     /// All pages by expected value: chance is taken out of the counts, not of each page; only
     /// where something moved lately are pages looked at once more.
-    fn census(&self, snap: &Snapshot, raw: &Raw) -> Census {
+    fn census(&self, snap: &Snapshot, raw: &RawHistogram) -> HotnessHistogram {
         let [fast, slow] = [0, 1].map(|side| {
             let mut out = vec![0u32; buckets::COUNT];
             for class in side * KINDS..(side + 1) * KINDS {
@@ -320,8 +325,13 @@ impl<'a> Rater<'a> {
         });
         let pages: f64 = fast.iter().map(|n| f64::from(*n)).sum();
         let fast_mean = raw.fast_value / pages.max(1.0);
-        let mut census =
-            Census { fast, slow, slow_value: raw.slow_value, fast_mean, known: raw.known };
+        let mut census = HotnessHistogram {
+            fast,
+            slow,
+            slow_value: raw.slow_value,
+            fast_mean,
+            known: raw.known,
+        };
         if self.scale.damped {
             for area in &snap.areas {
                 for (index, page) in area.pages.iter().enumerate() {
@@ -329,7 +339,7 @@ impl<'a> Rater<'a> {
                         && !page.flags.has(PageFlags::HUGE_HEAD)
                         && self.moved(area, index)
                     {
-                        self.damp(&mut census, area, &Unit { index, pages: 1, stat: *page });
+                        self.damp(&mut census, area, &MoveUnit { index, pages: 1, stat: *page });
                     }
                 }
                 let huge = |p: &PageStat| p.flags.has(PageFlags::HUGE_HEAD);
@@ -343,11 +353,11 @@ impl<'a> Rater<'a> {
         census
     }
 
-    fn damp(&self, census: &mut Census, area: &Area, unit: &Unit) {
+    fn damp(&self, census: &mut HotnessHistogram, area: &Area, unit: &MoveUnit) {
         let Some(slow) = self.side(unit).filter(|_| self.moved_lately(area, unit)) else {
             return;
         };
-        let seen = buckets::of(self.value(unit));
+        let seen = buckets::bucket_of(self.value(unit));
         let side = if slow { &mut census.slow } else { &mut census.fast };
         let class = self.class(unit, slow);
         let [from, to] =
@@ -358,7 +368,7 @@ impl<'a> Rater<'a> {
 }
 
 /// Counts of base pages by value on both sides.
-pub(super) struct Census {
+pub(super) struct HotnessHistogram {
     fast: Vec<u32>,
     slow: Vec<u32>,
     /// Value of all accesses that the worse side serves, nanoseconds a second.
@@ -372,7 +382,7 @@ pub(super) struct Census {
 /// Which pages change sides: those at or above `promote_from` go up (of that bucket itself only
 /// `promote_rest`), those at or below `demote_to` go down (of it only `demote_rest`).
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Cut {
+pub(super) struct ExchangeThreshold {
     pub promote: u64,
     pub demote: u64,
     pub promote_from: usize,
@@ -387,7 +397,7 @@ pub(super) struct Cut {
     pub cost: f64,
 }
 
-impl Cut {
+impl ExchangeThreshold {
     /// Value from which a page counts as hot, nanoseconds a second.
     pub fn hot_from(&self) -> f64 {
         floor_of(self.promote_from)
@@ -396,7 +406,7 @@ impl Cut {
 
 /// What a swap must pay.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Terms {
+pub(super) struct SwapTerms {
     /// Base pages free on the better side.
     pub room: u64,
     /// Seconds that a gain is counted on for.
@@ -412,19 +422,19 @@ pub(super) struct Terms {
     pub repaid: f64,
 }
 
-impl Census {
+impl HotnessHistogram {
     /// What the hottest page of the worse side and the coldest of the better are expected to save,
     /// nanoseconds a second.
     pub fn extremes(&self) -> Option<(f64, f64)> {
-        let (mut up, mut down) = (Falling::new(&self.slow), Rising::new(&self.fast));
+        let (mut up, mut down) = (HottestFirst::new(&self.slow), ColdestFirst::new(&self.fast));
         Some((floor_of(up.peek()?), floor_of(down.peek()? + 1)))
     }
 
     /// Pairs the most valuable pages of the worse side with room, then with the least valuable
     /// pages of the better side, while each pair pays and cannot be chance.
-    pub fn cut(&self, rater: &Rater<'_>, terms: &Terms) -> Cut {
-        let mut cut = Cut::default();
-        let (mut up, mut down) = (Falling::new(&self.slow), Rising::new(&self.fast));
+    pub fn cut(&self, rater: &UnitRater<'_>, terms: &SwapTerms) -> ExchangeThreshold {
+        let mut cut = ExchangeThreshold::default();
+        let (mut up, mut down) = (HottestFirst::new(&self.slow), ColdestFirst::new(&self.fast));
         let repay = rater.params.repay * terms.repaid;
         let page = terms.page_cost;
         let mut room = terms.room;
@@ -473,9 +483,9 @@ impl Census {
 
     /// Lets more pages be victims than are needed, while any choice among them costs at most
     /// [`ALIKE`] of the gain and all of them are worth clearly less than what takes their places.
-    /// [`super::carry`] then takes those that lie together: they were used together and will be
+    /// [`super::migration_cursor`] then takes those that lie together: they were used together and will be
     /// again, while the very coldest of many alike are those that chance made look so.
-    fn widen(&self, cut: &mut Cut, margin: f64) {
+    fn widen(&self, cut: &mut ExchangeThreshold, margin: f64) {
         if cut.demote == 0 {
             return;
         }
@@ -505,13 +515,13 @@ impl Census {
 }
 
 /// Walks a histogram from its most valuable bucket down.
-struct Falling<'a> {
+struct HottestFirst<'a> {
     counts: &'a [u32],
     at: usize,
     taken_here: u64,
 }
 
-impl<'a> Falling<'a> {
+impl<'a> HottestFirst<'a> {
     fn new(counts: &'a [u32]) -> Self {
         Self { counts, at: counts.len() - 1, taken_here: 0 }
     }
@@ -536,13 +546,13 @@ impl<'a> Falling<'a> {
 }
 
 /// Walks a histogram from its least valuable bucket up.
-struct Rising<'a> {
+struct ColdestFirst<'a> {
     counts: &'a [u32],
     at: usize,
     taken_here: u64,
 }
 
-impl<'a> Rising<'a> {
+impl<'a> ColdestFirst<'a> {
     fn new(counts: &'a [u32]) -> Self {
         Self { counts, at: 0, taken_here: 0 }
     }

@@ -23,7 +23,7 @@
 //! estimated is a rate, misses a time watched (the exponential law's estimator of censored
 //! lifetimes), and from it the share that would be missed until the end.
 
-use crate::far::geometry::{GrainNo, Mask};
+use crate::far::geometry::{GrainNo, PageMask};
 use std::collections::{HashMap, VecDeque};
 use terrace_types::Seed;
 
@@ -45,7 +45,7 @@ const MEMORY: f64 = 32.0;
 
 /// Grains that are watched, and how they fared of late. A time is told by grains that came in.
 #[derive(Debug, Default)]
-struct Watch {
+struct WatchedPages {
     /// Watched grains that were missed, and the whole times that grains were watched.
     met: f64,
     times: f64,
@@ -56,7 +56,7 @@ struct Watch {
     order: VecDeque<(u64, GrainNo)>,
 }
 
-impl Watch {
+impl WatchedPages {
     fn passed(&mut self, grains: u64) {
         self.recent += grains * self.watched.len() as u64;
     }
@@ -102,10 +102,10 @@ impl Watch {
 
 /// How it stands.
 #[derive(Debug)]
-pub(super) struct Mates {
-    mates: Watch,
+pub(super) struct FaultAround {
+    mates: WatchedPages,
     /// What goes.
-    gone: Watch,
+    gone: WatchedPages,
     /// Grains that came in, or would have.
     passed: u64,
     misses: u64,
@@ -113,16 +113,16 @@ pub(super) struct Mates {
     chance: Seed,
 }
 
-impl Default for Mates {
+impl Default for FaultAround {
     fn default() -> Self {
         // At first it pays, until seen otherwise.
-        let mates = Watch { met: 1.0, times: 1.0, ..Watch::default() };
-        let gone = Watch { times: 1.0, ..Watch::default() };
+        let mates = WatchedPages { met: 1.0, times: 1.0, ..WatchedPages::default() };
+        let gone = WatchedPages { times: 1.0, ..WatchedPages::default() };
         Self { mates, gone, passed: 0, misses: 0, went: 0, chance: Seed::default() }
     }
 }
 
-impl Mates {
+impl FaultAround {
     /// So many grains came in that no lone miss asked for.
     pub fn passed(&mut self, grains: u64) {
         self.passed += grains;
@@ -138,7 +138,7 @@ impl Mates {
 
     /// Grains `mask` of a unit, whose first is grain `first`, went, from a memory that holds `room`
     /// grains.
-    pub fn went(&mut self, mask: Mask, first: GrainNo, room: u64) {
+    pub fn went(&mut self, mask: PageMask, first: GrainNo, room: u64) {
         self.went += 1;
         if mask == 0 || self.went % EACH_GONE != 0 || !self.gone.has_room() {
             return;
@@ -149,7 +149,7 @@ impl Mates {
 
     /// A lone miss whose mates are `mates`, the first at grain `first` of a unit, where memory
     /// holds `room` grains: those to fetch.
-    pub fn of(&mut self, mates: Mask, first: GrainNo, room: u64) -> Mask {
+    pub fn of(&mut self, mates: PageMask, first: GrainNo, room: u64) -> PageMask {
         self.passed(1 + u64::from(mates.count_ones()));
         self.mates.reckon(self.passed, room);
         self.gone.reckon(self.passed, room);
@@ -171,13 +171,13 @@ impl Mates {
     }
 
     /// Those of a unit that went and are watched: fetched as mates they would never be missed.
-    fn watched(&self, mates: Mask, first: GrainNo) -> Mask {
-        let grains = first..first + u64::from(Mask::BITS);
+    fn watched(&self, mates: PageMask, first: GrainNo) -> PageMask {
+        let grains = first..first + u64::from(PageMask::BITS);
         let within = self.gone.watched.keys().filter(|grain| grains.contains(grain));
         within.fold(0, |mask, grain| mask | 1 << (grain - first)) & mates
     }
 
-    fn one_of(&mut self, mask: Mask) -> Mask {
+    fn one_of(&mut self, mask: PageMask) -> PageMask {
         let (r, next) = self.chance.next();
         self.chance = next;
         let mut rest = mask;
@@ -195,7 +195,7 @@ mod tests {
     /// Lone misses with fifteen mates each in a memory of 65,536 grains, of pages of which a share
     /// is missed again, after up to so many misses; how many of them were given mates.
     fn fetched(
-        mates: &mut Mates,
+        mates: &mut FaultAround,
         misses: u64,
         missed_again: impl Fn(u64) -> bool,
         within: u64,
@@ -234,10 +234,10 @@ mod tests {
 
     #[test]
     fn mates_that_do_not_pay_are_given_up_long_before_memory_was_filled_by_them() {
-        let mut mates = Mates::default();
+        let mut mates = FaultAround::default();
         let count = fetched(&mut mates, 4096, |_| false, 1);
         assert!((100..400).contains(&count), "{count}");
-        let mut mates = Mates::default();
+        let mut mates = FaultAround::default();
         // Of ten two are missed: that is not three eighths.
         let count = fetched(&mut mates, 40_000, |n| n % 10 < 2, 4096);
         assert!(count < 2_000, "{count}");
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn mates_that_pay_are_kept_and_found_again() {
-        let mut mates = Mates::default();
+        let mut mates = FaultAround::default();
         let count = fetched(&mut mates, 4096, |n| n % 8 != 0, 1000);
         assert!(count > 3_800, "{count}");
         let none = fetched(&mut mates, 40_000, |_| false, 1);
@@ -256,7 +256,7 @@ mod tests {
     /// What goes is missed after as many misses as stated, mates that are left out after 20: the
     /// misses of 4096 that were given mates.
     fn beside(gone_after: u64) -> u64 {
-        let mut mates = Mates::default();
+        let mut mates = FaultAround::default();
         let mut later = VecDeque::new();
         let mut fetched = 0;
         for n in 0..4096 {

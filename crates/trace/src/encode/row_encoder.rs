@@ -26,12 +26,12 @@ struct Lane {
 
 /// Kept from call to call for its memory alone.
 #[derive(Debug)]
-pub struct Again {
+pub struct RowEncoder {
     lanes: [Lane; MOST],
     codes: [u8; MOST],
 }
 
-impl Again {
+impl RowEncoder {
     pub fn new() -> Self {
         Self { lanes: [Lane::default(); MOST], codes: [0; MOST] }
     }
