@@ -226,31 +226,39 @@ pub struct AttachArgs {
 #[derive(Debug, Args)]
 #[command(hide_possible_values = true)]
 pub struct SimArgs {
-    /// Preset name or machine file; or stack:NAME, xeon-max with these stacks as its HBM.
-    #[arg(long, value_parser = MACHINES, required_unless_present = "system")]
+    /// Preset name or machine file; or stack:NAME, xeon-max with these stacks as its HBM. With a
+    /// --sweep of a stack's key it is stack:hbm3, and --policy bound:all-fast, unless given.
+    #[arg(long, value_parser = MACHINES, required_unless_present_any = ["system", "sweep"])]
     pub machine: Option<String>,
-    /// Several hosts that share pools of memory, in place of --machine: a system file, or opal.
+    /// Several hosts that share pools of memory, in place of --machine: a system file, or opal,
+    /// cxl2-8, cxl3-32 or network-16.
     /// --policy then says where frames come from: local-first, alternate, round-robin,
     /// proportional, random, 1:2, 1:4, 1:8 or 1:16; without it, the file does.
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["machine", "sweep", "tracker", "report", "journal"]
+        conflicts_with_all = ["machine", "sweep", "tracker", "journal"]
     )]
     pub system: Option<String>,
-    /// With --system: so many hosts, in place of what the file says of its only group.
-    #[arg(long, value_name = "COUNT", requires = "system")]
-    pub hosts: Option<u32>,
-    /// With --system: so many pools, which divide the capacity of the file's only group.
-    #[arg(long, value_name = "COUNT", requires = "system")]
-    pub pools: Option<u32>,
+    /// With --system: so many hosts, in place of what the file says of its only group; several
+    /// counts, separated by commas, are tried in turn.
+    #[arg(long, value_name = "COUNT", requires = "system", value_delimiter = ',')]
+    pub hosts: Vec<u32>,
+    /// With --system: so many pools, which divide the capacity of the file's only group; several
+    /// counts are tried in turn.
+    #[arg(long, value_name = "COUNT", requires = "system", value_delimiter = ',')]
+    pub pools: Vec<u32>,
+    /// With --system: so much local memory for each host, such as 512MiB; several sizes are tried in
+    /// turn.
+    #[arg(long, value_name = "SIZE", requires = "system", value_delimiter = ',')]
+    pub local: Vec<String>,
     /// Policies, separated by commas; bound:NAME and hardware:memory-mode too, and far:file or
     /// far:compressed (a [[far]] of the machine file) for a store behind the best tier's memory, as
     /// with run --far.
     #[arg(
         long,
         value_delimiter = ',',
-        required_unless_present = "system",
+        required_unless_present_any = ["system", "sweep"],
         value_parser = SIMULATED_POLICIES
     )]
     pub policy: Vec<String>,

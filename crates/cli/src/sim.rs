@@ -12,6 +12,11 @@ use terrace_terrace::stack::{
 use terrace_terrace::topology::{load_machine, MachineSource};
 use terrace_terrace::types::Seed;
 
+/// What a sweep of a stack's key is of unless a machine is named.
+const SWEPT_STACK: &str = "stack:hbm3";
+/// Its policy: all memory in the stacks, so that the sweep shows the stacks alone.
+const SWEPT_STACK_POLICY: &str = "bound:all-fast";
+
 /// `terrace sim`.
 pub fn sim(args: &SimArgs) -> Ending {
     if let Some(system) = &args.system {
@@ -22,9 +27,19 @@ pub fn sim(args: &SimArgs) -> Ending {
             "several inputs: give one, or --system for several hosts",
         ));
     }
-    let machine = args.machine.as_deref().unwrap_or_default();
+    let sweeps_stack = args.sweep.as_deref().is_some_and(|text| sweep::parse(text).is_ok());
+    let machine = match args.machine.as_deref() {
+        Some(machine) => machine,
+        None if sweeps_stack => SWEPT_STACK,
+        None => {
+            return Err(CommandFailure::usage("--sweep needs --machine; see terrace sim --help"))
+        }
+    };
     if let Some(stack) = machine.strip_prefix(STACK_PREFIX) {
         return stacks(args, stack);
+    }
+    if args.policy.is_empty() {
+        return Err(CommandFailure::usage("--sweep needs --policy; see terrace sim --help"));
     }
     let machine =
         load_machine(&MachineSource::parse_machine(machine)).map_err(CommandFailure::usage)?;
@@ -79,9 +94,13 @@ fn stacks(args: &SimArgs, stack: &str) -> Ending {
         .map_err(CommandFailure::usage)?;
     let base =
         load_machine(&MachineSource::parse_machine(STACK_BASE)).map_err(CommandFailure::usage)?;
+    let policies = match &args.policy[..] {
+        [] => vec![SWEPT_STACK_POLICY.to_owned()],
+        given => given.to_vec(),
+    };
     let question = Question {
         machine: base.clone(),
-        policies: args.policy.clone(),
+        policies,
         input: stack_input(&input(args)),
         sweep: Vec::new(),
         seed: Seed(args.seed),

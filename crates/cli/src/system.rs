@@ -1,10 +1,13 @@
 //! `terrace sim --system`.
 
 use crate::args::SimArgs;
-use crate::output::{print, print_json, CommandFailure, Ending};
+use crate::output::{print, print_json, CommandFailure, Ending, StatusLine};
+use crate::replace::write;
+use std::time::Instant;
+use terrace_terrace::machine::parse_bytes;
 use terrace_terrace::pool::PoolError;
 use terrace_terrace::system::{simulate_inputs, SystemProblem, SystemQuestion};
-use terrace_terrace::types::Seed;
+use terrace_terrace::types::{Bytes, Seed};
 
 /// `terrace sim --system`: several hosts that share pools.
 pub fn simulate_hosts(args: &SimArgs, system: &str) -> Ending {
@@ -15,19 +18,43 @@ pub fn simulate_hosts(args: &SimArgs, system: &str) -> Ending {
             None => args.input.clone(),
         },
         policies: args.policy.clone(),
-        hosts: args.hosts,
-        pools: args.pools,
+        hosts: args.hosts.clone(),
+        pools: args.pools.clone(),
+        local: read_sizes(&args.local)?,
         seed: Seed(args.seed),
     };
-    let answer = simulate_inputs(&question).map_err(|e| match e {
+    let (started, mut live) = (Instant::now(), StatusLine::new(args.json));
+    let done = |finished: usize, all: usize| {
+        let left = started.elapsed().as_secs_f64() / finished as f64 * (all - finished) as f64;
+        if all > 1 {
+            live.show(&format!("{finished} of {all} systems, about {left:.0} s left"));
+        }
+    };
+    let answer = simulate_inputs(&question, done).map_err(|e| match e {
         SystemProblem::Pool(PoolError::Host { .. } | PoolError::ThreadLost) => {
             CommandFailure::failed(e)
         }
         _ => CommandFailure::usage(e),
     })?;
+    live.clear();
+    if let Some(path) = &args.report {
+        let html = answer.html().map_err(CommandFailure::failed)?;
+        write(path, html.as_bytes())
+            .map_err(|e| CommandFailure::failed(format!("report {}: {e}", path.display())))?;
+    }
     if args.json {
         print_json(&answer)
     } else {
         print(&answer.text())
     }
+}
+
+fn read_sizes(sizes: &[String]) -> Result<Vec<Bytes>, CommandFailure> {
+    let read = |text: &String| match parse_bytes(text).filter(|size| size.get() >= 4096) {
+        Some(size) => Ok(size),
+        None => {
+            Err(CommandFailure::usage(format!("--local {text}: no size; give one such as 512MiB")))
+        }
+    };
+    sizes.iter().map(read).collect()
 }

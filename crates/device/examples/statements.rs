@@ -309,9 +309,10 @@ fn faults_and_supply() -> Result<(), StackError> {
     row(
         "supply vias distributed over the die mitigate it (3.7)",
         &format!(
-            "16 dies, three rows: {:.1} to {:.1} mV",
+            "16 dies, three rows: {:.1} to {:.1} mV, {:.0}% less (a sold HBM2E: 62%)",
             sixteen.static_v() * 1e3,
-            rows.static_v() * 1e3
+            rows.static_v() * 1e3,
+            (1.0 - rows.static_v() / sixteen.static_v()) * 100.0
         ),
         rows.static_v() < sixteen.static_v(),
     );

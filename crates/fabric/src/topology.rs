@@ -155,6 +155,12 @@ impl FabricTopology {
         }
     }
 
+    /// What a queue serves; `None`: no limit.
+    #[must_use]
+    pub fn station_bandwidth(&self, station: usize) -> Option<BytesPerSec> {
+        (station < self.station_count()).then(|| self.station(station).bandwidth).flatten()
+    }
+
     pub(crate) fn station(&self, station: usize) -> StationFigures {
         if let Some(link) = self.links.get(station / 2) {
             let latency_ps = link.latency.get() * PS_PER_NS;

@@ -71,7 +71,21 @@ pub struct Channel {
     open_writes: Cache,
     demand: BusDemand,
     rivals: BusDemand,
+    /// Most that this machine may take of the bus.
+    limit: u64,
     block_shift: u32,
+}
+
+/// What one user of `whole` parts of a bus gets in the next quantum: `mine` is what it used in the
+/// last one, `wants` whether it was half of its share.
+fn divide(whole: u64, all: BusDemand, mine: u64, wants: bool) -> u64 {
+    let left = whole.saturating_sub(all.parts);
+    let rivals = all.notable - u64::from(mine >= NOTABLE);
+    let fair = whole / (rivals + 1);
+    let others = (all.wanting - u64::from(wants)).max(1);
+    // With one other it is all of what is left, and so for one or two cores always.
+    let most = if left > 0 { mine + left / others } else { whole.saturating_sub(all.parts - mine) };
+    most.max(fair)
 }
 
 impl Channel {
@@ -85,6 +99,7 @@ impl Channel {
             open_writes: open,
             demand: BusDemand::default(),
             rivals: BusDemand::default(),
+            limit: WHOLE,
             block_shift: block.max(crate::LINE).trailing_zeros() - crate::LINE.trailing_zeros(),
         })
     }
@@ -131,6 +146,12 @@ impl Channel {
         self.rivals = rivals;
     }
 
+    /// From now on this machine takes so many 1024ths of the bus at most, since what lies between
+    /// serves no more; by default all.
+    pub fn set_limit(&mut self, parts: u64) {
+        self.limit = parts.clamp(1, WHOLE);
+    }
+
     /// Divide the bus anew after a quantum of `length` picoseconds.
     ///
     /// What nobody used goes to those who would use it, in equal parts. Given to each of them
@@ -155,20 +176,14 @@ impl Channel {
             notable: self.queues.iter().filter(|q| part(q) >= NOTABLE).count() as u64,
             wanting: self.queues.iter().filter(|q| wants(q)).count() as u64,
         };
-        let BusDemand { parts: parts_sum, notable, wanting } = self.demand.plus(self.rivals);
-        let left = WHOLE.saturating_sub(parts_sum);
+        let all = self.demand.plus(self.rivals);
         for queue in &mut self.queues {
-            let mine = part(queue);
-            let rivals = notable - u64::from(mine >= NOTABLE);
-            let fair = WHOLE / (rivals + 1);
-            let others = (wanting - u64::from(wants(queue))).max(1);
-            // With one other it is all of what is left, and so for one or two cores always.
-            let most = if left > 0 {
-                mine + left / others
-            } else {
-                WHOLE.saturating_sub(parts_sum - mine)
-            };
-            queue.share = most.max(fair);
+            let (mine, wants) = (part(queue), wants(queue));
+            queue.share = divide(WHOLE, all, mine, wants);
+            if self.limit < WHOLE {
+                let limited = divide(self.limit, self.demand, mine, wants);
+                queue.share = queue.share.min(limited).max(1);
+            }
             queue.used = queue.later;
         }
     }
@@ -224,6 +239,26 @@ mod tests {
         machines[0].set_rivals(BusDemand::default());
         machines[0].end_quantum(11 * quantum, quantum);
         assert_eq!(machines[0].queues[0].share, WHOLE);
+    }
+
+    #[test]
+    fn a_limited_machine_takes_its_part_with_any_number_of_cores() {
+        for cores in [1, 2, 3, 8] {
+            let mut c = Channel::new(cores, 64).unwrap();
+            c.set_limit(256);
+            let (quantum, mut used) = (640_000, 0);
+            for q in 0..60 {
+                for core in 0..cores {
+                    while c.free_at(core) < (q + 1) * quantum {
+                        c.transfer(core, q * quantum, 640);
+                        used += u64::from(q >= 20) * 640;
+                    }
+                }
+                c.end_quantum((q + 1) * quantum, quantum);
+            }
+            let part = used as f64 / (40 * quantum) as f64;
+            assert!((0.23..0.28).contains(&part), "{cores} cores: {part}");
+        }
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct Vcpu {
 struct Route {
     link: LinkParams,
     channel: usize,
+    /// What a miss waits in queues between machine and node, picoseconds.
+    queued: u64,
     counts: NodeCounts,
 }
 
@@ -56,6 +58,15 @@ struct NodeCounts {
     writebacks: u64,
     read_bytes: u64,
     write_bytes: u64,
+}
+
+/// Bytes on a node's bus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BusBytes {
+    /// Read.
+    pub read: u64,
+    /// Written.
+    pub written: u64,
 }
 
 /// Bytes of a page that one node serves.
@@ -94,6 +105,7 @@ impl MemorySystem {
         let route = |(node, link): (usize, &LinkParams)| Route {
             link: *link,
             channel: params.channel_of(node),
+            queued: 0,
             counts: NodeCounts::default(),
         };
         let unit = |(index, links): (usize, &Vec<LinkParams>)| Vcpu {
@@ -161,6 +173,30 @@ impl MemorySystem {
     pub fn set_bus_rivals(&mut self, node: usize, rivals: BusDemand) {
         if let Some(channel) = self.uncore.channels.get_mut(node) {
             channel.set_rivals(rivals);
+        }
+    }
+
+    /// Bytes that all vCPUs read and wrote on a node's bus so far.
+    #[must_use]
+    pub fn bus_bytes(&self, node: usize) -> BusBytes {
+        let counts = self.units.iter().filter_map(|unit| unit.routes.get(node));
+        counts.fold(BusBytes::default(), |sum, route| BusBytes {
+            read: sum.read + route.counts.read_bytes,
+            written: sum.written + route.counts.write_bytes,
+        })
+    }
+
+    /// From now on this machine takes so many 1024ths of a node's bus at most.
+    pub fn set_bus_limit(&mut self, node: usize, parts: u64) {
+        if let Some(channel) = self.uncore.channels.get_mut(node) {
+            channel.set_limit(parts);
+        }
+    }
+
+    /// From now on each miss to a node waits so much longer, picoseconds: in queues on the way.
+    pub fn set_queue_delay(&mut self, node: usize, delay: u64) {
+        for route in self.units.iter_mut().filter_map(|unit| unit.routes.get_mut(node)) {
+            route.queued = delay;
         }
     }
 
@@ -396,7 +432,7 @@ impl Uncore {
             }
         };
         let (core, index) = (&mut unit.core, unit.index);
-        let Route { link, channel, counts } = unit.routes.get_mut(node)?;
+        let Route { link, channel, queued, counts } = unit.routes.get_mut(node)?;
         let channel = self.channels.get_mut(*channel)?;
         *(if a.write { &mut counts.write_misses } else { &mut counts.read_misses }) += 1;
         let bus_time = if channel.opens_block(line, false) { link.read_block } else { 0 };
@@ -408,7 +444,7 @@ impl Uncore {
             let ends = channel.transfer(index, core.time, bus_time);
             core.run_behind(ends, link.read_block);
         } else {
-            let latency = if a.write { link.write_latency } else { link.read_latency };
+            let latency = if a.write { link.write_latency } else { link.read_latency } + *queued;
             core.miss(a.virtual_, value, latency, |start| channel.transfer(index, start, bus_time));
         }
         Some(node)
@@ -462,7 +498,7 @@ impl Uncore {
     }
 
     fn bus_write(&mut self, unit: &mut Vcpu, node: usize, line: u64) {
-        let Route { link, channel, counts } = &mut unit.routes[node];
+        let Route { link, channel, counts, .. } = &mut unit.routes[node];
         let channel = &mut self.channels[*channel];
         if !channel.opens_block(line, true) {
             return;

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fs::File;
 use std::io::BufReader;
 use std::sync::Arc;
-use terrace_pool::{simulate_system, system_preset_text, HostPlan, SystemDescription};
+use terrace_pool::{simulate_system, system_preset_text, SystemDescription, SystemPlan};
 use terrace_sim::recording::RecordingSource;
 use terrace_sim::{Recording, SimInput, SimSetup};
 use terrace_types::Seed;
@@ -30,9 +30,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             SimInput::Recording { name: path.clone(), recording: Recording::new(Arc::new(open))? }
         }
     };
-    let hosts = HostPlan::of_system(&system, "opal", &[machine], &[input], Seed(1))?;
+    let plan = SystemPlan::new(&system, "opal", &[machine], &[input], Seed(1))?;
     println!("host      seconds    IPC  frames: local and pools");
-    for outcome in simulate_system(&hosts, 2)? {
+    for outcome in simulate_system(&plan, 2)?.hosts {
         let frames: Vec<u64> = outcome.pools.iter().map(|pool| pool.frames).collect();
         let (host, seconds) = (&outcome.host, outcome.run.seconds);
         println!("{host:<8} {seconds:>8.4} {:>6.3}  {frames:?}", outcome.ipc);

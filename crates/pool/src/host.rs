@@ -29,6 +29,8 @@ pub struct HostPlan {
     pub manager_round_trip: Nanos,
     /// Nodes of local memory; those of pools follow.
     pub local_nodes: usize,
+    /// Its part of a full link against the weights of others.
+    pub weight: u32,
     /// Seed of its policy.
     pub seed: Seed,
 }
@@ -80,6 +82,7 @@ impl HostPlan {
                 clock_mhz: group.clock_mhz,
                 manager_round_trip: Nanos(2 * system.manager.latency_ns),
                 local_nodes,
+                weight: group.weight,
                 seed: Seed(seed.0.wrapping_add(index as u64)),
             });
         }
@@ -112,6 +115,7 @@ impl HostPlan {
             taken: vec![0; pools + 1],
             limits: vec![0; pools],
             manager_ps: self.manager_round_trip.get() * PS,
+            manager_wait_ps: 0,
         })))
     }
 }
@@ -138,7 +142,6 @@ fn join_pools(
         let there = fabric.latency_ps(from, to).map_err(|e| e.to_string())?;
         let back = fabric.latency_ps(to, from).map_err(|e| e.to_string())?;
         let fabric_ns = (there + back).div_ceil(PS);
-        let limit = fabric.route_bandwidth(from, to).map_err(|e| e.to_string())?;
         let id = NodeId(first + index as u16);
         machine.nodes.push(Node {
             id,
@@ -152,7 +155,8 @@ fn join_pools(
             energy: Energy::default(),
         });
         let latency = |medium: Nanos| Some(configured(Nanos(medium.get() + fabric_ns)));
-        let bandwidth = |medium: BytesPerSec| Some(configured(limit.unwrap_or(medium).min(medium)));
+        // What links leave of it is found window by window.
+        let bandwidth = |medium: BytesPerSec| Some(configured(medium));
         machine.links.extend(local.iter().map(|initiator| Link {
             read_latency: latency(pool.read),
             write_latency: latency(pool.write),
@@ -177,6 +181,7 @@ struct FrameCounts {
     /// Frames of each shared pool that this host may have until the window ends.
     limits: Vec<u64>,
     manager_ps: u64,
+    manager_wait_ps: u64,
 }
 
 /// Which frames a host has, and which it gets next; shared by its world and by whoever runs it.
@@ -187,6 +192,11 @@ impl FrameAccount {
     /// Frames taken by pool, first of local memory.
     pub fn taken(&self) -> Vec<u64> {
         self.0.borrow().taken.clone()
+    }
+
+    /// A request waits so long for the manager from now on, picoseconds.
+    pub fn set_manager_wait(&self, wait_ps: u64) {
+        self.0.borrow_mut().manager_wait_ps = wait_ps;
     }
 
     /// The host may have so many frames of each shared pool from now on.
@@ -217,7 +227,7 @@ impl FrameChooser for FrameAccount {
         counts.taken[pool] += frames;
         // The host's own kernel has local memory; a frame of a pool is the manager's to give.
         if pool > 0 {
-            counts.manager_ps
+            counts.manager_ps + counts.manager_wait_ps
         } else {
             0
         }

@@ -1,27 +1,33 @@
 //! All hosts of a system side by side.
 //!
 //! Time passes in windows, one quantum of `terrace-sim` long. In a window each host runs by itself;
-//! when it ends the hosts learn how busy the others kept each pool, and how many frames are left.
+//! when it ends the hosts learn how busy the others kept each pool, how long messages wait in the
+//! fabric, in pools and at the manager, and how many frames are left.
 //! So what a host sees of another is one window old, and results are the same for any number of
 //! threads.
 
+use crate::contention::{HostQueues, HostWindow, QueueUse, SystemQueues};
 use crate::host::{FrameAccount, HostPlan};
+use crate::system::SystemDescription;
 use crate::PoolError;
 use serde::Serialize;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
+use terrace_fabric::loads::SAME_TRAFFIC;
+use terrace_machine::Machine;
 use terrace_model::channel::BusDemand;
+use terrace_model::engine::BusBytes;
 use terrace_sim::build::{FirstTouchPlacement, MachineMode};
 use terrace_sim::world::World;
-use terrace_sim::{conclude, SimError, SimRun};
-use terrace_types::{Bytes, Nanos};
+use terrace_sim::{conclude, SimError, SimInput, SimRun};
+use terrace_types::{Bytes, Nanos, Seed};
 
 const PAGE: u64 = 4096;
 /// Picoseconds in a nanosecond.
 const PS: u64 = 1000;
 
 /// What a host did with one pool, or with its local memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PoolTraffic {
     /// Frames that it got.
     pub frames: u64,
@@ -31,6 +37,44 @@ pub struct PoolTraffic {
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
+    /// Mean time that a miss waited in the queues of fabric and pool, nanoseconds.
+    pub mean_wait_ns: f64,
+}
+
+/// A system with what runs on it.
+#[derive(Debug, Clone)]
+pub struct SystemPlan {
+    /// The hosts, in the order of the system file.
+    pub hosts: Vec<HostPlan>,
+    queues: SystemQueues,
+}
+
+impl SystemPlan {
+    /// The hosts of `system`, as [`HostPlan::of_system`] has them, and its queues.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub fn new(
+        system: &SystemDescription,
+        file: &str,
+        machines: &[Machine],
+        inputs: &[SimInput],
+        seed: Seed,
+    ) -> Result<Self, PoolError> {
+        let hosts = HostPlan::of_system(system, file, machines, inputs, seed)?;
+        Ok(Self { hosts, queues: SystemQueues::new(system, file)? })
+    }
+}
+
+/// What became of a system.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SystemOutcome {
+    /// The hosts, in the order of the system file.
+    pub hosts: Vec<HostOutcome>,
+    /// Directions of links, and switches, that messages passed.
+    pub queues: Vec<QueueUse>,
+    /// Modelled time of each point of their use over time.
+    pub point: Nanos,
 }
 
 /// What became of a host.
@@ -56,6 +100,8 @@ struct WindowOrder {
     rivals: Vec<BusDemand>,
     /// By pool: frames that the host may have all in all.
     limits: Vec<u64>,
+    /// What it waits for, and what full links leave it.
+    queues: HostQueues,
 }
 
 /// What a host reports when a window ends.
@@ -64,14 +110,18 @@ struct WindowReport {
     host: usize,
     demands: Vec<BusDemand>,
     taken: Vec<u64>,
+    window: HostWindow,
     ended: bool,
 }
 
-/// Runs all hosts to their ends on `threads` threads; outcomes in the order of hosts.
+/// Runs all hosts to their ends on `threads` threads.
 ///
 /// # Errors
 /// [`PoolError::Host`], of the first host in order that failed, when all others have ended.
-pub fn simulate_system(hosts: &[HostPlan], threads: usize) -> Result<Vec<HostOutcome>, PoolError> {
+pub fn simulate_system(plan: &SystemPlan, threads: usize) -> Result<SystemOutcome, PoolError> {
+    let hosts = &plan.hosts[..];
+    let mut queues = plan.queues.clone();
+    let mut coordinated = Ok(());
     let workers = threads.clamp(1, hosts.len().max(1));
     let mut outcomes: Vec<Option<Result<HostOutcome, PoolError>>> = Vec::new();
     outcomes.resize_with(hosts.len(), || None);
@@ -87,7 +137,7 @@ pub fn simulate_system(hosts: &[HostPlan], threads: usize) -> Result<Vec<HostOut
             running.push(scope.spawn(move || drive_hosts(hosts, &mine, &orders, &report_to)));
         }
         drop(report_to);
-        coordinate(hosts, &orders_to, &reports);
+        coordinated = coordinate(hosts, &mut queues, &orders_to, &reports);
         // Without orders the threads conclude.
         drop(orders_to);
         for thread in running {
@@ -96,16 +146,21 @@ pub fn simulate_system(hosts: &[HostPlan], threads: usize) -> Result<Vec<HostOut
             }
         }
     });
-    outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(PoolError::ThreadLost))).collect()
+    coordinated?;
+    let outcomes =
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(PoolError::ThreadLost)));
+    let point = hosts.first().map_or(Nanos::ZERO, |host| queues.point(host.plan.quantum));
+    Ok(SystemOutcome { hosts: outcomes.collect::<Result<_, _>>()?, queues: queues.uses(), point })
 }
 
 /// Window after window, until all hosts have ended or a thread is lost.
 fn coordinate(
     hosts: &[HostPlan],
+    queues: &mut SystemQueues,
     orders_to: &[Sender<Arc<Vec<WindowOrder>>>],
     reports: &Receiver<Vec<WindowReport>>,
-) {
-    let Some(first) = hosts.first() else { return };
+) -> Result<(), PoolError> {
+    let Some(first) = hosts.first() else { return Ok(()) };
     let pools = first.local_nodes..first.plan.machine.nodes.len();
     let capacities: Vec<u64> = pools.map(|node| first.plan.usable(node) / PAGE).collect();
     let mut state: Vec<WindowReport> = (0..hosts.len())
@@ -113,27 +168,37 @@ fn coordinate(
             host,
             demands: vec![BusDemand::default(); capacities.len()],
             taken: vec![0; capacities.len() + 1],
+            window: HostWindow::default(),
             ended: false,
         })
         .collect();
     while state.iter().any(|report| !report.ended) {
-        let orders = Arc::new(give_orders(&state, &capacities));
+        let windows: Vec<HostWindow> =
+            state.iter_mut().map(|report| std::mem::take(&mut report.window)).collect();
+        let found = queues.pass(first.plan.quantum, &windows)?;
+        let orders = Arc::new(give_orders(&state, &capacities, found));
         if orders_to.iter().any(|to| to.send(orders.clone()).is_err()) {
-            return;
+            return Ok(());
         }
         for _ in orders_to {
-            let Ok(reported) = reports.recv() else { return };
+            let Ok(reported) = reports.recv() else { return Ok(()) };
             for report in reported {
                 let host = report.host;
                 state[host] = report;
             }
         }
     }
+    Ok(())
 }
 
 /// What each host is told. Frames that are left in a pool are divided among the hosts that run.
-fn give_orders(state: &[WindowReport], capacities: &[u64]) -> Vec<WindowOrder> {
-    let mut orders = vec![WindowOrder::default(); state.len()];
+fn give_orders(
+    state: &[WindowReport],
+    capacities: &[u64],
+    queues: Vec<HostQueues>,
+) -> Vec<WindowOrder> {
+    let order = |queues| WindowOrder { queues, ..WindowOrder::default() };
+    let mut orders: Vec<WindowOrder> = queues.into_iter().map(order).collect();
     let running = state.iter().filter(|report| !report.ended).count().max(1) as u64;
     for (pool, capacity) in capacities.iter().enumerate() {
         let all = state.iter().fold(BusDemand::default(), |sum, r| sum.plus(r.demands[pool]));
@@ -150,7 +215,19 @@ fn give_orders(state: &[WindowReport], capacities: &[u64]) -> Vec<WindowOrder> {
 }
 
 /// A host that runs, or why it does not.
-type HostState = Result<(World, FrameAccount), SimError>;
+type HostState = Result<RunningHost, SimError>;
+
+/// A host's world, and what was counted of it in earlier windows.
+struct RunningHost {
+    world: World,
+    account: FrameAccount,
+    /// Bytes by pool when the last window ended.
+    bytes: Vec<BusBytes>,
+    /// Frames of pools when the last window ended.
+    frames: u64,
+    /// By pool: waits of all misses times their bytes, picoseconds.
+    waited_ps: Vec<u128>,
+}
 
 /// Runs the hosts `mine`, a window an order, until there are no more orders.
 fn drive_hosts(
@@ -171,7 +248,7 @@ fn drive_hosts(
     }
     let conclude_one = |(host, state): (&usize, HostState)| {
         let plan = &hosts[*host];
-        let outcome = state.and_then(|(mut world, account)| sum_up(plan, &mut world, &account));
+        let outcome = state.and_then(|mut running| sum_up(plan, &mut running));
         (*host, outcome.map_err(|why| PoolError::Host { host: plan.name.clone(), why }))
     };
     mine.iter().zip(states).map(conclude_one).collect()
@@ -181,7 +258,14 @@ fn start_host(host: &HostPlan) -> HostState {
     let mut world = host.plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest)?;
     let account = host.frame_account();
     world.memory.choose_births(Box::new(account.clone()));
-    Ok((world, account))
+    let pools = host.plan.machine.nodes.len() - host.local_nodes;
+    Ok(RunningHost {
+        world,
+        account,
+        bytes: vec![BusBytes::default(); pools],
+        frames: 0,
+        waited_ps: vec![0; pools],
+    })
 }
 
 fn run_window(
@@ -191,41 +275,73 @@ fn run_window(
     order: &WindowOrder,
 ) -> WindowReport {
     let pools = order.limits.len();
-    let idle = || vec![BusDemand::default(); pools];
-    let Ok((world, account)) = state else {
-        return WindowReport {
-            host: index,
-            demands: idle(),
-            taken: vec![0; pools + 1],
-            ended: true,
-        };
+    let mut report = WindowReport {
+        host: index,
+        demands: vec![BusDemand::default(); pools],
+        taken: vec![0; pools + 1],
+        window: HostWindow::default(),
+        ended: true,
     };
-    if !world.ended() {
-        account.set_limits(&order.limits);
-        for (pool, rivals) in order.rivals.iter().enumerate() {
-            world.set_bus_rivals(host.local_nodes + pool, *rivals);
-        }
-        world.pass(host.plan.quantum);
+    let Ok(running) = state else { return report };
+    if !running.world.ended() {
+        running.obey(host, order);
+        running.world.pass(host.plan.quantum);
+        report.window = running.count_window(host, order);
     }
-    let demands = match world.ended() {
-        true => idle(),
-        false => (0..pools).map(|p| world.engine().bus_demand(host.local_nodes + p)).collect(),
-    };
-    let taken = account.taken();
-    let ended = world.ended() || world.memory.refused > 0 || world.lacks_memory();
+    let world = &running.world;
+    report.taken = running.account.taken();
+    report.ended = world.ended() || world.memory.refused > 0 || world.lacks_memory();
     let behind = world.engine().lockstep().start() < world.now().0 * PS;
-    if !ended && behind {
+    if !report.ended && behind {
         *state = Err(SimError::Wrong("the program came to a halt".to_owned()));
-        return WindowReport { host: index, demands: idle(), taken, ended: true };
+        report.ended = true;
+    } else if !world.ended() {
+        let demand = |pool| world.engine().bus_demand(host.local_nodes + pool);
+        report.demands = (0..pools).map(demand).collect();
     }
-    WindowReport { host: index, demands, taken, ended }
+    report
 }
 
-fn sum_up(
-    host: &HostPlan,
-    world: &mut World,
-    account: &FrameAccount,
-) -> Result<HostOutcome, SimError> {
+impl RunningHost {
+    /// Sets what the order says of the next window.
+    fn obey(&mut self, host: &HostPlan, order: &WindowOrder) {
+        self.account.set_limits(&order.limits);
+        self.account.set_manager_wait(order.queues.manager_wait_ps);
+        for (pool, rivals) in order.rivals.iter().enumerate() {
+            let node = host.local_nodes + pool;
+            let used = self.world.engine().bus_demand(node).parts;
+            self.world.set_bus_rivals(node, *rivals);
+            let wait_ps = order.queues.waits_ps.get(pool).copied().unwrap_or_default();
+            self.world.set_queue_delay(node, wait_ps);
+            // A limit is a share of the last window's bytes, of which the bus knows its own part.
+            let limit = order.queues.limits.get(pool).copied().flatten();
+            let parts = limit
+                .map_or(u64::MAX, |limit| used.max(1).saturating_mul(limit).div_ceil(SAME_TRAFFIC));
+            self.world.set_bus_limit(node, parts);
+        }
+    }
+
+    /// What the host did in the window that has just passed.
+    fn count_window(&mut self, host: &HostPlan, order: &WindowOrder) -> HostWindow {
+        let engine = self.world.engine();
+        let mut bytes = Vec::with_capacity(self.bytes.len());
+        for (pool, before) in self.bytes.iter_mut().enumerate() {
+            let now = engine.bus_bytes(host.local_nodes + pool);
+            let moved =
+                BusBytes { read: now.read - before.read, written: now.written - before.written };
+            let wait_ps = order.queues.waits_ps.get(pool).copied().unwrap_or_default();
+            self.waited_ps[pool] += u128::from(wait_ps) * u128::from(moved.read);
+            *before = now;
+            bytes.push(moved);
+        }
+        let frames: u64 = self.account.taken()[1..].iter().sum();
+        let got = frames - std::mem::replace(&mut self.frames, frames);
+        HostWindow { bytes, frames: got }
+    }
+}
+
+fn sum_up(host: &HostPlan, running: &mut RunningHost) -> Result<HostOutcome, SimError> {
+    let RunningHost { world, account, bytes, waited_ps, .. } = running;
     let name = policy_name(host);
     let (span, counters) = world.measured.result().unwrap_or((Nanos::ZERO, world.counters()));
     if world.memory.refused > 0 {
@@ -243,11 +359,16 @@ fn sum_up(
         0 => by_node[..local].iter().sum(),
         _ => by_node[local + pool - 1],
     };
+    let mean_wait_ns = |pool: usize| match pool {
+        0 => 0.0,
+        _ => waited_ps[pool - 1] as f64 / (bytes[pool - 1].read as f64).max(1.0) / PS as f64,
+    };
     let traffic = |(pool, frames): (usize, u64)| PoolTraffic {
         frames,
         accesses: sum(&misses, pool),
         read_bytes: sum(&counters.read_bytes, pool),
         write_bytes: sum(&counters.write_bytes, pool),
+        mean_wait_ns: mean_wait_ns(pool),
     };
     Ok(HostOutcome {
         host: host.name.clone(),

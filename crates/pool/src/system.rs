@@ -14,9 +14,19 @@ pub const MOST_MEMBERS: u32 = 64;
 const MOST_BANKS: u32 = 1 << 16;
 /// Bytes of a request to a bank: a cache line.
 const REQUEST_BYTES: u64 = 64;
+/// Bytes of a header unless a system file says otherwise: a slot of a CXL flit (CXL 2.0, section
+/// 4.2).
+const HEADER_BYTES: u64 = 16;
+/// Bytes of a header at most: a page.
+const MOST_HEADER_BYTES: u64 = 4096;
 /// Bytes of a system file at most.
 const LARGEST_FILE: usize = 1 << 20;
-const PRESETS: [(&str, &str); 1] = [("opal", include_str!("../presets/opal.toml"))];
+const PRESETS: [(&str, &str); 4] = [
+    ("opal", include_str!("../presets/opal.toml")),
+    ("cxl2-8", include_str!("../presets/cxl2-8.toml")),
+    ("cxl3-32", include_str!("../presets/cxl3-32.toml")),
+    ("network-16", include_str!("../presets/network-16.toml")),
+];
 
 /// The names of the presets.
 pub fn system_preset_names() -> impl Iterator<Item = &'static str> {
@@ -37,6 +47,9 @@ pub struct SystemDescription {
     pub name: String,
     /// Who gives out the frames of pools.
     pub manager: ManagerDescription,
+    /// Messages between hosts and pools.
+    #[serde(default)]
+    pub messages: MessageDescription,
     /// Groups of equal hosts.
     #[serde(rename = "host")]
     pub hosts: Vec<HostGroup>,
@@ -57,6 +70,8 @@ pub struct SystemDescription {
 pub struct ManagerDescription {
     /// From a host to it, and back, nanoseconds each.
     pub latency_ns: u64,
+    /// Requests for a frame that it serves in a microsecond, one after the other; none: no limit.
+    pub requests_per_us: Option<u64>,
 }
 
 /// Equal hosts.
@@ -73,6 +88,9 @@ pub struct HostGroup {
     pub clock_mhz: u32,
     /// Allocation policy.
     pub policy: String,
+    /// Each host's part of a full link against the weights of others: 1 unless given.
+    #[serde(default = "one")]
+    pub weight: u32,
 }
 
 /// Equal pools.
@@ -93,6 +111,8 @@ pub struct PoolGroup {
     pub read_ns: u64,
     /// A bank's time to write, nanoseconds.
     pub write_ns: u64,
+    /// Requests in the pool at a time; none: as many as come.
+    pub outstanding: Option<u32>,
 }
 
 /// A switch.
@@ -103,6 +123,22 @@ pub struct SwitchDescription {
     pub name: String,
     /// From port to port, nanoseconds.
     pub latency_ns: u64,
+    /// Of all its ports together, bytes a second; none: no limit but that of its links.
+    pub bandwidth_bytes_per_s: Option<u64>,
+}
+
+/// Messages between hosts and pools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MessageDescription {
+    /// Bytes of a request or reply beside the data.
+    pub header_bytes: u64,
+}
+
+impl Default for MessageDescription {
+    fn default() -> Self {
+        Self { header_bytes: HEADER_BYTES }
+    }
 }
 
 /// A link between switches, or one from each member of a group.
@@ -130,6 +166,8 @@ pub struct PoolDescription {
     pub read: Nanos,
     /// A bank's time to write.
     pub write: Nanos,
+    /// Banks.
+    pub banks: u32,
     /// All banks together, reading.
     pub read_bandwidth: BytesPerSec,
     /// All banks together, writing.
@@ -186,7 +224,19 @@ impl SystemDescription {
             let why = "is over a second; give less".to_owned();
             return Err(wrong("manager.latency_ns".to_owned(), why));
         }
+        if self.manager.requests_per_us == Some(0) {
+            let why = "is zero; give 1 or more, or leave it out".to_owned();
+            return Err(wrong("manager.requests_per_us".to_owned(), why));
+        }
+        if self.messages.header_bytes > MOST_HEADER_BYTES {
+            let why = format!("{}; give at most {MOST_HEADER_BYTES}", self.messages.header_bytes);
+            return Err(wrong("messages.header_bytes".to_owned(), why));
+        }
         for group in &self.hosts {
+            if group.weight == 0 {
+                let why = "is zero; give 1 or more".to_owned();
+                return Err(wrong(format!("host {:?}, weight", group.name), why));
+            }
             if group.clock_mhz == 0 {
                 let why = "is zero; give the clock of a core".to_owned();
                 return Err(wrong(format!("host {:?}, clock_mhz", group.name), why));
@@ -239,7 +289,10 @@ impl SystemDescription {
             endpoints.map(|name| VertexDescription { name, kind: VertexKind::Endpoint });
         let switches = self.switches.iter().map(|switch| VertexDescription {
             name: switch.name.clone(),
-            kind: VertexKind::Switch { latency: Nanos(switch.latency_ns), bandwidth: None },
+            kind: VertexKind::Switch {
+                latency: Nanos(switch.latency_ns),
+                bandwidth: switch.bandwidth_bytes_per_s.map(BytesPerSec),
+            },
         });
         let mut links = Vec::new();
         for link in &self.links {
@@ -276,11 +329,16 @@ fn check_pool(group: &PoolGroup) -> Result<PoolDescription, (&'static str, Strin
     if frames == 0 || group.banks == 0 || group.banks > MOST_BANKS {
         return Err(("banks", format!("{}; give 1 to {MOST_BANKS}", group.banks)));
     }
+    if group.outstanding == Some(0) {
+        return Err(("outstanding", "is zero; give 1 or more, or leave it out".to_owned()));
+    }
+    // Requests that are in the pool at a time, and of those as many as there are banks are served.
+    let served = group.banks.min(group.outstanding.unwrap_or(group.banks));
     let bandwidth = |key, ns: u64| {
         if ns == 0 || Nanos(ns) > terrace_fabric::topology::MAX_LATENCY {
             return Err((key, format!("{ns} ns; give 1 ns to a second")));
         }
-        Ok(BytesPerSec(REQUEST_BYTES * u64::from(group.banks) * 1_000_000_000 / ns))
+        Ok(BytesPerSec(REQUEST_BYTES * u64::from(served) * 1_000_000_000 / ns))
     };
     Ok(PoolDescription {
         name: String::new(),
@@ -288,9 +346,14 @@ fn check_pool(group: &PoolGroup) -> Result<PoolDescription, (&'static str, Strin
         frame,
         read: Nanos(group.read_ns),
         write: Nanos(group.write_ns),
+        banks: served,
         read_bandwidth: bandwidth("read_ns", group.read_ns)?,
         write_bandwidth: bandwidth("write_ns", group.write_ns)?,
     })
+}
+
+const fn one() -> u32 {
+    1
 }
 
 /// A host's base page.
@@ -324,8 +387,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_place() {
         for (old, new, expected) in [
-            ("banks = 16", "bank = 16", "system file x, line 23: unknown field `bank`"),
-            ("count = 1", "count = \"one\"", "line 14: invalid type"),
+            ("banks = 16", "bank = 16", "system file x, line 24: unknown field `bank`"),
+            ("count = 1", "count = \"one\"", "line 15: invalid type"),
             ("count = 1", "count = 0", "host.count: 0 hosts"),
             ("count = 1", "count = 65", "host.count: 65 hosts; give 1 to 64"),
             ("banks = 16", "banks = 0", "pool \"pool\", banks: 0"),
@@ -338,6 +401,10 @@ mod tests {
             ("[\"pool\", \"switch\"]", "[\"node\", \"switch\"]", "link node0 - switch closes"),
             ("[\"pool\", \"switch\"]", "[\"pool\", \"hub\"]", "ends at \"hub\""),
             ("clock_mhz = 2000", "clock_mhz = 0", "host \"node\", clock_mhz: is zero"),
+            ("clock_mhz = 2000", "clock_mhz = 1\nweight = 0", "host \"node\", weight: is zero"),
+            ("outstanding = 128", "outstanding = 0", "pool \"pool\", outstanding: is zero"),
+            ("requests_per_us = 64000", "requests_per_us = 0", "manager.requests_per_us: is zero"),
+            ("name = \"opal\"", "name = \"o\"\nmessages.header_bytes = 9999", "messages.header_b"),
         ] {
             let text = opal().replacen(old, new, 1);
             assert_ne!(text, opal(), "{old}");

@@ -20,13 +20,14 @@ fn workload(text: &str) -> SimInput {
     SimInput::Workload(WorkloadSpec { fast: Bytes(8 << 20), ..WorkloadSpec::parse(text).unwrap() })
 }
 
-fn plans(system: &SystemDescription, inputs: &[SimInput]) -> Vec<HostPlan> {
+fn run_all(system: &SystemDescription, inputs: &[SimInput], threads: usize) -> SystemOutcome {
     let machine = preset("disaggregated").unwrap();
-    HostPlan::of_system(system, "opal", &[machine], inputs, Seed(1)).unwrap()
+    let plan = SystemPlan::new(system, "opal", &[machine], inputs, Seed(1)).unwrap();
+    simulate_system(&plan, threads).unwrap()
 }
 
 fn run(system: &SystemDescription, inputs: &[SimInput], threads: usize) -> Vec<HostOutcome> {
-    simulate_system(&plans(system, inputs), threads).unwrap()
+    run_all(system, inputs, threads).hosts
 }
 
 fn frames(outcome: &HostOutcome) -> Vec<u64> {
@@ -106,6 +107,36 @@ fn hosts_that_want_the_same_pool_slow_each_other_down_and_more_pools_help() {
     assert_eq!(local(4).to_bits(), local(1).to_bits());
 }
 
+/// Four hosts behind a link of 1 GB/s take no more than it serves, by their weights.
+#[test]
+fn a_link_that_hosts_share_bounds_them_and_weights_divide_it() {
+    let mut system = opal(4, 1, "1:16");
+    system.links[1].bandwidth_bytes_per_s = Some(1_000_000_000);
+    let input = [workload("stream,accesses=200k,size=24MiB")];
+    let outcome = run_all(&system, &input, 2);
+    let slowest = outcome.hosts.iter().map(|host| host.run.seconds).fold(0.0, f64::max);
+    // A reply has 16 bytes beside the line; writes are acknowledged by 16.
+    let replies = |pool: &PoolTraffic| pool.read_bytes / 64 * 80 + pool.write_bytes / 64 * 16;
+    let bytes: u64 = outcome.hosts.iter().map(|host| replies(&host.pools[1])).sum();
+    let rate = bytes as f64 / slowest;
+    assert!((0.7e9..1.1e9).contains(&rate), "{rate} B/s");
+    assert!(outcome.hosts.iter().all(|host| host.pools[1].mean_wait_ns > 0.0));
+    // Of two groups, the one with four times the weight ends first.
+    let mut other = system.hosts[0].clone();
+    (other.name, other.count, other.weight) = ("heavy".to_owned(), 2, 4);
+    system.hosts[0].count = 2;
+    system.hosts.push(other);
+    let mut link = system.links[0].clone();
+    link.ends[0] = "heavy".to_owned();
+    system.links.push(link);
+    let machines = [preset("disaggregated").unwrap(), preset("disaggregated").unwrap()];
+    let plan = SystemPlan::new(&system, "opal", &machines, &input, Seed(1)).unwrap();
+    let seconds: Vec<f64> =
+        simulate_system(&plan, 2).unwrap().hosts.iter().map(|host| host.run.seconds).collect();
+    // Less than four times as long: the light ones have the link to themselves in the end.
+    assert!(seconds[2] < 0.85 * seconds[0], "{seconds:?}");
+}
+
 #[test]
 fn no_pool_gives_more_frames_than_it_has_and_the_rest_is_local() {
     let mut system = opal(3, 2, "1:16");
@@ -129,8 +160,8 @@ fn when_everything_is_full_the_host_is_named_and_the_others_end() {
     let mut system = opal(2, 1, "round-robin");
     system.pools[0].total_capacity = "4 KiB".to_owned();
     let inputs = [workload("skew,accesses=1k,size=1MiB"), workload("skew,accesses=1k")];
-    let hosts = HostPlan::of_system(&system, "opal", &[machine], &inputs, Seed(1)).unwrap();
-    let error = simulate_system(&hosts, 2).unwrap_err().to_string();
+    let plan = SystemPlan::new(&system, "opal", &[machine], &inputs, Seed(1)).unwrap();
+    let error = simulate_system(&plan, 2).unwrap_err().to_string();
     assert!(error.starts_with("host node1: ") && !error.contains('\n'), "{error}");
 }
 

@@ -2,6 +2,7 @@
 
 use crate::comparison::Comparison;
 use crate::far::FarRun;
+use crate::pools::SharedPools;
 use crate::probe::ProbeReport;
 use crate::recording::RecordingSummary;
 use crate::run;
@@ -26,6 +27,9 @@ pub enum ReportError {
     /// It is a study of stacked memory, but damaged.
     #[error("not the JSON of stacked memory ({0}); give what `terrace device hbm --json` printed")]
     StackedMemory(String),
+    /// It is a simulation of hosts that share pools, but damaged.
+    #[error("not the JSON of shared pools ({0}); give what `terrace sim --system --json` printed")]
+    SharedPools(String),
     /// It is the journal of a run with far memory, but damaged.
     #[error("not the journal of a run with far memory ({0}); give what `terrace run --far --journal` wrote")]
     Far(String),
@@ -47,6 +51,8 @@ pub enum Document {
     Probe(Box<ProbeReport>),
     /// Designs of stacked memory.
     StackedMemory(Box<StackedMemory>),
+    /// Hosts that share pools of memory.
+    SharedPools(Box<SharedPools>),
     /// Loads and stores of a program.
     Recording(Box<RecordingSummary>),
 }
@@ -65,6 +71,11 @@ pub fn read(bytes: &[u8]) -> Result<Document, ReportError> {
         return StackedMemory::from_json(bytes)
             .map(|s| Document::StackedMemory(Box::new(s)))
             .map_err(ReportError::StackedMemory);
+    }
+    if SharedPools::looks_like(bytes) {
+        return SharedPools::from_json(bytes)
+            .map(|s| Document::SharedPools(Box::new(s)))
+            .map_err(ReportError::SharedPools);
     }
     match journal::read(bytes) {
         Ok(reading) => Ok(Document::Run(Box::new(reading))),
@@ -110,6 +121,7 @@ impl Document {
             Self::Far(run) => run.html(),
             Self::Probe(probe) => probe.html(),
             Self::StackedMemory(stacks) => stacks.html(),
+            Self::SharedPools(pools) => pools.html(),
             Self::Recording(recording) => recording.html(),
         }
     }
@@ -123,6 +135,7 @@ impl Document {
             Self::Far(run) => run.text(),
             Self::Probe(probe) => probe.text(),
             Self::StackedMemory(stacks) => stacks.text(),
+            Self::SharedPools(pools) => pools.text(),
             Self::Recording(recording) => recording.text(),
         }
     }
@@ -136,6 +149,7 @@ impl Document {
             Self::Far(run) => run.json(),
             Self::Probe(probe) => probe.json(),
             Self::StackedMemory(stacks) => stacks.json(),
+            Self::SharedPools(pools) => pools.json(),
             Self::Recording(recording) => recording.json(),
         }
     }

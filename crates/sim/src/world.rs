@@ -311,6 +311,16 @@ impl World {
         self.engine.set_bus_rivals(node, rivals);
     }
 
+    /// From now on the machine takes so many 1024ths of a node's bus at most.
+    pub fn set_bus_limit(&mut self, node: usize, parts: u64) {
+        self.engine.set_bus_limit(node, parts);
+    }
+
+    /// From now on each miss to a node waits so much longer, picoseconds.
+    pub fn set_queue_delay(&mut self, node: usize, delay: u64) {
+        self.engine.set_queue_delay(node, delay);
+    }
+
     /// Cores.
     #[must_use]
     pub fn cores(&self) -> usize {

@@ -7,16 +7,19 @@ use std::io::Read;
 use std::time::Instant;
 use terrace_machine::Machine;
 use terrace_pool::{
-    simulate_system, system_preset_text, HostOutcome, HostPlan, PoolError, SystemDescription,
+    simulate_system, system_preset_names, system_preset_text, HostOutcome, PoolError, QueueUse,
+    SystemDescription, SystemPlan,
 };
 use terrace_sim::{SimInput, SimSetup};
 use terrace_topology::{load_machine, MachineSource, TopologyError};
-use terrace_types::Seed;
+use terrace_types::{Bytes, Seed};
 
 /// Bytes of a system file that are read at most: more than the largest that is accepted.
 const LARGEST_FILE: u64 = 2 << 20;
 /// Version of the answer's JSON.
 const VERSION: u32 = 1;
+/// Systems of one question at most.
+const MOST_SYSTEMS: usize = 10_000;
 
 /// What to simulate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,10 +30,12 @@ pub struct SystemQuestion {
     pub inputs: Vec<String>,
     /// Allocation policies, each for all hosts; empty: as the file says.
     pub policies: Vec<String>,
-    /// Hosts, in place of what the file says of its only group.
-    pub hosts: Option<u32>,
-    /// Pools, in place of what the file says of its only group.
-    pub pools: Option<u32>,
+    /// Counts of hosts to try, in place of what the file says of its only group; empty: as it says.
+    pub hosts: Vec<u32>,
+    /// Counts of pools to try, in place of what the file says of its only group; empty: as it says.
+    pub pools: Vec<u32>,
+    /// Sizes of each host's local memory to try; empty: as its machine has it.
+    pub local: Vec<Bytes>,
     /// Seed of all chance.
     pub seed: Seed,
 }
@@ -39,12 +44,22 @@ pub struct SystemQuestion {
 #[derive(Debug, thiserror::Error)]
 pub enum SystemProblem {
     /// The system file cannot be read.
-    #[error("system file {path}: {why}; give a system file or opal")]
+    #[error("system file {path}: {why}; give a system file or {known}")]
     File {
         /// The file.
         path: String,
         /// Why not.
         why: String,
+        /// The presets.
+        known: String,
+    },
+    /// More systems than can be tried.
+    #[error("{count} combinations of policies, hosts, pools and sizes; give at most {most}")]
+    Combinations {
+        /// How many were asked for.
+        count: usize,
+        /// How many there may be.
+        most: usize,
     },
     /// A count is to be replaced, and there is not one group that has it.
     #[error("--{option}: {system} has {groups} groups; write the counts into a system file")]
@@ -72,15 +87,17 @@ pub enum SystemProblem {
 pub struct SystemAnswer {
     /// Version of this form: 1.
     pub version: u32,
+    /// `shared_pools`.
+    pub kind: &'static str,
     /// Name of the system.
     pub system: String,
     /// What ran: one for all hosts, or one for each.
     pub inputs: Vec<String>,
-    /// Local memory and the pools, in the order of each host's `pools`.
+    /// Local memory and the pools of the last run, in the order of each host's `pools`.
     pub pools: Vec<String>,
     /// What the command took.
     pub wall_seconds: f64,
-    /// One entry a policy, in the order asked.
+    /// One entry a policy, count of hosts, of pools, and size of local memory, the last fastest.
     pub runs: Vec<SystemRun>,
 }
 
@@ -89,18 +106,30 @@ pub struct SystemAnswer {
 pub struct SystemRun {
     /// The policy of all hosts; `file`: as the system file says.
     pub allocation_policy: String,
+    /// Pools.
+    pub pool_count: usize,
+    /// Local memory of each host, bytes, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_bytes: Option<u64>,
     /// The hosts in order.
     pub hosts: Vec<HostOutcome>,
+    /// What passed each direction of each link, and each switch.
+    pub queues: Vec<QueueUse>,
+    /// Seconds of each point of their use over time.
+    pub point_seconds: f64,
 }
 
-/// Simulates; hosts on all cores of this computer.
+/// Simulates; hosts on all cores of this computer. `done` is told of each run that has ended, with
+/// how many there are.
 ///
 /// # Errors
 /// [`SystemProblem`].
-pub fn simulate_inputs(question: &SystemQuestion) -> Result<SystemAnswer, SystemProblem> {
+pub fn simulate_inputs(
+    question: &SystemQuestion,
+    mut done: impl FnMut(usize, usize),
+) -> Result<SystemAnswer, SystemProblem> {
     let started = Instant::now();
     let mut system = load_system(&question.system)?;
-    replace_counts(&mut system, question)?;
     let groups = system.hosts.iter();
     let machines: Result<Vec<Machine>, TopologyError> =
         groups.map(|group| load_machine(&MachineSource::parse_machine(&group.machine))).collect();
@@ -108,27 +137,31 @@ pub fn simulate_inputs(question: &SystemQuestion) -> Result<SystemAnswer, System
     let inputs: Result<Vec<SimInput>, PredictError> =
         question.inputs.iter().map(|text| read_input(text, machines.first())).collect();
     let inputs = inputs?;
+    let choices = list_choices(question)?;
     let file = &question.system;
-    let mut choices: Vec<Option<&String>> = question.policies.iter().map(Some).collect();
-    if choices.is_empty() {
-        choices.push(None);
-    }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut runs = Vec::with_capacity(choices.len());
-    for policy in choices {
-        if let Some(policy) = policy {
-            system.hosts.iter_mut().for_each(|group| group.policy.clone_from(policy));
-        }
+    for choice in &choices {
+        apply_choice(&mut system, choice)?;
         system.check(file)?;
-        let hosts = HostPlan::of_system(&system, file, &machines, &inputs, question.seed)?;
+        let machines: Vec<Machine> =
+            machines.iter().map(|machine| with_local(machine, choice.local)).collect();
+        let plan = SystemPlan::new(&system, file, &machines, &inputs, question.seed)?;
+        let outcome = simulate_system(&plan, threads)?;
         runs.push(SystemRun {
-            allocation_policy: policy.map_or("file".to_owned(), Clone::clone),
-            hosts: simulate_system(&hosts, threads)?,
+            allocation_policy: choice.policy.map_or("file".to_owned(), Clone::clone),
+            pool_count: system.list_pools(file)?.len(),
+            local_bytes: choice.local.map(Bytes::get),
+            hosts: outcome.hosts,
+            queues: outcome.queues,
+            point_seconds: outcome.point.get() as f64 / 1e9,
         });
+        done(runs.len(), choices.len());
     }
     let pools = system.list_pools(file)?.into_iter().map(|pool| pool.name);
     Ok(SystemAnswer {
         version: VERSION,
+        kind: "shared_pools",
         system: system.name.clone(),
         inputs: inputs.iter().map(ToString::to_string).collect(),
         pools: std::iter::once("local".to_owned()).chain(pools).collect(),
@@ -137,34 +170,93 @@ pub fn simulate_inputs(question: &SystemQuestion) -> Result<SystemAnswer, System
     })
 }
 
+/// What one run has in place of what the file says.
+#[derive(Debug, Clone, Copy)]
+struct SystemChoice<'a> {
+    policy: Option<&'a String>,
+    hosts: Option<u32>,
+    pools: Option<u32>,
+    local: Option<Bytes>,
+}
+
+fn list_choices(question: &SystemQuestion) -> Result<Vec<SystemChoice<'_>>, SystemProblem> {
+    fn each<T: Copy>(all: &[T]) -> Vec<Option<T>> {
+        if all.is_empty() {
+            vec![None]
+        } else {
+            all.iter().copied().map(Some).collect()
+        }
+    }
+    let policies: Vec<&String> = question.policies.iter().collect();
+    let (hosts, pools) = (each(&question.hosts), each(&question.pools));
+    let (policies, locals) = (each(&policies), each(&question.local));
+    let lengths = [policies.len(), hosts.len(), pools.len(), locals.len()];
+    let count = lengths.iter().fold(1_usize, |count, more| count.saturating_mul(*more));
+    if count > MOST_SYSTEMS {
+        return Err(SystemProblem::Combinations { count, most: MOST_SYSTEMS });
+    }
+    let mut choices = Vec::with_capacity(count);
+    for policy in policies {
+        for hosts in &hosts {
+            for pools in &pools {
+                for local in &locals {
+                    let (hosts, pools, local) = (*hosts, *pools, *local);
+                    choices.push(SystemChoice { policy, hosts, pools, local });
+                }
+            }
+        }
+    }
+    Ok(choices)
+}
+
+fn apply_choice(
+    system: &mut SystemDescription,
+    choice: &SystemChoice<'_>,
+) -> Result<(), SystemProblem> {
+    let (hosts, pools) = (system.hosts.len(), system.pools.len());
+    let name = system.name.clone();
+    let several = |option, groups| SystemProblem::Groups { option, system: name.clone(), groups };
+    if let Some(policy) = choice.policy {
+        system.hosts.iter_mut().for_each(|group| group.policy.clone_from(policy));
+    }
+    if let Some(count) = choice.hosts {
+        let [group] = &mut system.hosts[..] else { return Err(several("hosts", hosts)) };
+        group.count = count;
+    }
+    if let Some(count) = choice.pools {
+        let [group] = &mut system.pools[..] else { return Err(several("pools", pools)) };
+        group.count = count;
+    }
+    Ok(())
+}
+
+/// The machine with this much local memory, in equal parts on its nodes with CPUs.
+fn with_local(machine: &Machine, local: Option<Bytes>) -> Machine {
+    let mut machine = machine.clone();
+    let Some(local) = local else { return machine };
+    let nodes = machine.nodes.iter().filter(|node| !node.cpus.is_empty()).count().max(1) as u64;
+    for node in machine.nodes.iter_mut().filter(|node| !node.cpus.is_empty()) {
+        // Whole pages.
+        node.capacity = Bytes(local.get() / nodes / 4096 * 4096);
+        node.reserved = Bytes::ZERO;
+        node.in_use = Bytes::ZERO;
+    }
+    machine
+}
+
 /// Reads a preset or a system file.
 fn load_system(source: &str) -> Result<SystemDescription, SystemProblem> {
     if let Some(text) = system_preset_text(source) {
         return Ok(SystemDescription::from_toml(text, source)?);
     }
-    let problem = |why: String| SystemProblem::File { path: source.to_owned(), why };
+    let problem = |why: String| {
+        let known = system_preset_names().collect::<Vec<_>>().join(", ");
+        SystemProblem::File { path: source.to_owned(), why, known }
+    };
     let file = std::fs::File::open(source).map_err(|e| problem(e.to_string()))?;
     let mut text = String::new();
     file.take(LARGEST_FILE).read_to_string(&mut text).map_err(|e| problem(e.to_string()))?;
     Ok(SystemDescription::from_toml(&text, source)?)
-}
-
-fn replace_counts(
-    system: &mut SystemDescription,
-    question: &SystemQuestion,
-) -> Result<(), SystemProblem> {
-    let (hosts, pools) = (system.hosts.len(), system.pools.len());
-    let name = system.name.clone();
-    let several = |option, groups| SystemProblem::Groups { option, system: name.clone(), groups };
-    if let Some(count) = question.hosts {
-        let [group] = &mut system.hosts[..] else { return Err(several("hosts", hosts)) };
-        group.count = count;
-    }
-    if let Some(count) = question.pools {
-        let [group] = &mut system.pools[..] else { return Err(several("pools", pools)) };
-        group.count = count;
-    }
-    Ok(())
 }
 
 /// A recording, or a workload; its size follows the first group's machine unless it is given.
@@ -176,6 +268,16 @@ fn read_input(text: &str, machine: Option<&Machine>) -> Result<SimInput, Predict
 }
 
 impl SystemAnswer {
+    /// The answer as a page of HTML that needs nothing else.
+    ///
+    /// # Errors
+    /// An answer that cannot be read back, which is a fault of ours.
+    pub fn html(&self) -> Result<String, terrace_report::ReportError> {
+        let bad = |e: serde_json::Error| terrace_report::ReportError::SharedPools(e.to_string());
+        let json = serde_json::to_vec(self).map_err(bad)?;
+        Ok(terrace_report::read(&json)?.to_html())
+    }
+
     /// The answer as a table for people.
     #[must_use]
     pub fn text(&self) -> String {
@@ -184,31 +286,40 @@ impl SystemAnswer {
             text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
         };
         // Writing to a String cannot fail.
-        let (inputs, pools) = (printable(&self.inputs.join(", ")), self.pools.len() - 1);
-        let _ = writeln!(out, "{inputs}\non {}, {pools} pools, simulated", printable(&self.system));
+        let inputs = printable(&self.inputs.join(", "));
+        let _ = writeln!(out, "{inputs}\non {}, simulated", printable(&self.system));
         let _ = writeln!(
             out,
-            "{:<14}{:<12}{:>10}{:>8}{:>12}{:>12}{:>8}",
-            "policy", "host", "seconds", "IPC", "local", "pools", "remote"
+            "{:<13}{:<8}{:>6}{:>9}{:>7}{:>10}{:>10}{:>8}{:>8}",
+            "policy", "host", "pools", "seconds", "IPC", "local", "pooled", "remote", "wait"
         );
-        for host in self.runs.iter().flat_map(|run| &run.hosts) {
-            let shared = host.pools.get(1..).unwrap_or_default();
-            let local = host.pools.first().map_or(0, |pool| pool.accesses);
-            let remote: u64 = shared.iter().map(|pool| pool.accesses).sum();
-            let _ = writeln!(
-                out,
-                "{:<14}{:<12}{:>10.4}{:>8.3}{:>12}{:>12}{:>7.1}%",
-                printable(&host.run.policy),
-                printable(&host.host),
-                host.run.seconds,
-                host.ipc,
-                host.pools.first().map_or(0, |pool| pool.frames),
-                shared.iter().map(|pool| pool.frames).sum::<u64>(),
-                100.0 * remote as f64 / (local + remote).max(1) as f64,
-            );
+        for run in &self.runs {
+            for host in &run.hosts {
+                let _ = writeln!(out, "{}", host_line(host, run.pool_count, &printable));
+            }
         }
         let _ = writeln!(out, "seconds: modelled time; IPC: instructions a cycle and busy core;");
-        let _ = writeln!(out, "local, pools: frames there; remote: share of last-level misses.");
+        let _ = writeln!(out, "local, pooled: frames there; remote: share of last-level misses;");
+        let _ = writeln!(out, "wait: of a miss to a pool, in queues, mean, ns.");
         out
     }
+}
+
+fn host_line(host: &HostOutcome, pools: usize, printable: &impl Fn(&str) -> String) -> String {
+    let shared = host.pools.get(1..).unwrap_or_default();
+    let local = host.pools.first().map_or(0, |pool| pool.accesses);
+    let remote: u64 = shared.iter().map(|pool| pool.accesses).sum();
+    let read: u64 = shared.iter().map(|pool| pool.read_bytes).sum();
+    let waited: f64 = shared.iter().map(|pool| pool.mean_wait_ns * pool.read_bytes as f64).sum();
+    format!(
+        "{:<13}{:<8}{pools:>6}{:>9.4}{:>7.3}{:>10}{:>10}{:>7.1}%{:>8.0}",
+        printable(&host.run.policy),
+        printable(&host.host),
+        host.run.seconds,
+        host.ipc,
+        host.pools.first().map_or(0, |pool| pool.frames),
+        shared.iter().map(|pool| pool.frames).sum::<u64>(),
+        100.0 * remote as f64 / (local + remote).max(1) as f64,
+        waited / (read as f64).max(1.0),
+    )
 }

@@ -250,7 +250,8 @@ impl StackDesign {
             geometry: StackGeometry {
                 dies: 8.0,
                 die_gbit: 8.0,
-                // HBM2's package outline, 7.75 by 11.87 mm (JESD235A).
+                // HBM2's outline, 7.75 by 11.87 mm (Samsung, Hot Chips 2026, slide on the footprint
+                // of the PHY, as reported by jasonschips.ai).
                 die_width_mm: 7.75,
                 die_depth_mm: 11.87,
                 die_um: 50.0,
@@ -295,9 +296,9 @@ impl StackDesign {
                 keep_out_um: 3.0,
                 structure: TsvStructure::PointToPoint,
                 tsv_per_pin: 1.0,
-                // Samsung: over 5,000 vias a die of HBM2; less 128 data vias for each of eight
-                // channels and as many for commands, spares and test, the rest is supply (ours).
-                supply_tsvs: 3000.0,
+                // HBM2's bump map: 1762 for ground, 1754 for three supplies (ascii.jp, May 2019); a
+                // via a bump is ours. With data and commands this is "over 5,000" (Samsung, 2016).
+                supply_tsvs: 3516.0,
                 // The paper, section 2: all bumps are in the middle.
                 supply_rows: 1.0,
                 thermal_tsvs: 0.0,

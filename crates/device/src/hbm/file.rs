@@ -62,7 +62,12 @@ pub fn read(text: &str, name: &str) -> Result<StackDesign, StackError> {
             *at(&mut design) = Some(number);
         }
     }
-    check(&design)?;
+    check(&design).map_err(|error| match error {
+        StackError::Impossible { what, remedy, .. } => {
+            StackError::Impossible { design: name.to_owned(), what, remedy }
+        }
+        other => other,
+    })?;
     Ok(design)
 }
 

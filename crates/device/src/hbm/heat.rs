@@ -481,8 +481,8 @@ mod tests {
     #[test]
     fn a_stack_conducts_about_as_was_measured() {
         // D. Chalise and D. Cahill, "Anisotropic thermal conductivity of high bandwidth memory",
-        // arXiv 2303.06785: 2 W/(m K) through the bump layer, 7 through the whole; the latter
-        // from thinner gaps than the paper's 30 um.
+        // arXiv 2303.06785 (withdrawn by its authors; nothing else is published): 2 W/(m K) through
+        // the bump layer, 7 through the whole; the latter from thinner gaps than the paper's 30 um.
         let design = StackDesign::reference("x");
         assert!((1.5..2.5).contains(&bond_w_per_mk(&design)), "{}", bond_w_per_mk(&design));
         assert!((4.0..8.0).contains(&stack_w_per_mk(&design)), "{}", stack_w_per_mk(&design));

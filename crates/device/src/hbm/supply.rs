@@ -91,7 +91,7 @@ mod tests {
         let design = StackDesign::reference("x");
         let power = StackPower { base_w: 0.0, dies_w: vec![1.2; 8] };
         let loss = loss(&design, &power, 20.0);
-        let segment = 2.0 * tsv::via(&design, 20.0).resistance_ohm / 1500.0;
+        let segment = 2.0 * tsv::via(&design, 20.0).resistance_ohm / (design.tsv.supply_tsvs / 2.0);
         assert!((loss.vertical_v / (segment * 36.0) - 1.0).abs() < 1e-12, "1 A a die: 8 + .. + 1");
         assert!((loss.allowed_v - 0.060).abs() < 1e-12);
     }

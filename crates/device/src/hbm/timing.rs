@@ -19,8 +19,8 @@ pub fn bank_timing(generation: Generation) -> BankTiming {
         // HBM1 has tCCD_L of one burst in DRAMsim3, later ones two.
         ccd_l_bursts: if generation == Generation::Hbm1 { 1.0 } else { 2.0 },
         rrd_ns: 4.0,
-        // A pseudo-channel may begin four activates in 16 ns (JESD235A), the whole channel of a
-        // part without them in 30 ns (DRAMsim3).
+        // A pseudo-channel may begin four activates in 16 ns (gem5, `HBM_2000_4H_1x64`), the whole
+        // channel of a part without them in 30 ns (DRAMsim3; gem5, `HBM_1000_4H_1x128`).
         faw_ns: match generation {
             Generation::Hbm1 | Generation::Ddr4Stacked => 30.0,
             _ => 16.0,
@@ -31,8 +31,9 @@ pub fn bank_timing(generation: Generation) -> BankTiming {
     }
 }
 
-/// Refresh rules: an all-bank refresh takes 260, 350, 450 ns for 4, 8, 16 Gbit a channel
-/// (DRAMsim3, Ramulator 2), a single-bank refresh 160 ns (Ramulator 2).
+/// Refresh rules: an all-bank refresh takes 260, 350, 450 ns for 4, 8, 16 Gbit a channel, a
+/// single-bank refresh 160 ns (Ramulator 2, `HBM2.cpp` and `HBM3.cpp`; for 8 Gbit DRAMsim3 and gem5
+/// have 260 and 220 ns). Stacked DDR4 has DDR4's 350 ns for 8 Gbit (DRAMsim3, `DDR4_8Gb_x8`).
 #[must_use]
 pub fn refresh_rules(generation: Generation) -> RefreshRules {
     RefreshRules {
@@ -50,9 +51,10 @@ pub fn refresh_rules(generation: Generation) -> RefreshRules {
         rfc_bank_ns: 160.0,
         // The paper, section 3.4.
         threshold_c: 85.0,
-        // JESD235 and DDR4 ask for twice the rate from 85 to 95 C; beyond, ours: once more.
+        // DDR3 and DDR4 ask for twice the rate from 85 to 95 C (data sheets: 7.8 and 3.9 us); that
+        // HBM does so too, and doubles again beyond, is ours.
         doubling_k: 10.0,
-        // Junctions of DRAM processes: 95 C in published patents on HBM, 105 C as devices' limit.
+        // SK hynix's HBM2E works at 105 C ("A 16-GB 640-GB/s HBM2E DRAM", JSSC 56(1), 2021).
         maximum_c: 105.0,
     }
 }
@@ -68,9 +70,10 @@ pub fn supply(generation: Generation) -> StackSupply {
         Generation::Hbm1 | Generation::Hbm2 | Generation::Hbm2e | Generation::Ddr4Stacked => {
             (1.2, 1.2)
         }
-        // JESD238: 1.1 V core, 0.4 V interface.
+        // JESD238 as JEDEC announced it (January 2022): 1.1 V core, 0.4 V interface.
         Generation::Hbm3 | Generation::Hbm3e => (1.1, 0.4),
-        // JESD270-4: 1.05 V core, interface from 0.7 to 0.9 V.
+        // JESD270-4 as JEDEC announced it (April 2025): core 1.0 or 1.05 V, interface 0.7, 0.75,
+        // 0.8 or 0.9 V. The higher core and the second interface are ours.
         Generation::Hbm4 => (1.05, 0.75),
     };
     let (idd0, idd2n, idd3n, idd4r, idd4w, idd5ab) = (65.0, 40.0, 55.0, 390.0, 500.0, 250.0);

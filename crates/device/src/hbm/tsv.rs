@@ -23,7 +23,8 @@ const DIE_LOAD_F: f64 = 60e-15;
 const PASSIVATION_M: f64 = 1e-6;
 /// Share of bits that raise a via from 0 to 1, for random data.
 const RISING_SHARE: f64 = 0.25;
-/// Signals of a channel beside its data, for each data bit: 212 signals for 128 bits (JESD235A).
+/// Signals of a channel beside its data, for each data bit: 212 signals for 128 bits of HBM2
+/// (Intel, HBM2 Interface FPGA IP User Guide 683189, table 21, signals of a channel added up).
 const OTHER_SIGNALS_PER_BIT: f64 = 84.0 / 128.0;
 
 /// Figures of one via and its bump.
@@ -188,6 +189,14 @@ mod tests {
             assert!(rate < last, "{dies} dies: {rate}");
             last = rate;
         }
+    }
+
+    /// "Over 5,000" (Samsung, 2016); the bump map of HBM2 has 1904 signals and 3516 supplies
+    /// (ascii.jp, May 2019).
+    #[test]
+    fn a_die_of_hbm2_has_about_as_many_vias_as_are_published() {
+        let vias = count(&presets::preset("hbm2").unwrap());
+        assert!(vias > 5000.0 && (vias / 5420.0 - 1.0).abs() < 0.1, "{vias}");
     }
 
     #[test]

@@ -35,7 +35,7 @@ const CAPACITY: DesignAxis =
 const DIES: DesignAxis = DesignAxis { name: "dies", value: |e| e["dies"].as_f64() };
 const HOTTEST: DesignAxis = DesignAxis { name: "C", value: hottest_c };
 const COST: DesignAxis =
-    DesignAxis { name: "planar dies", value: |e| e["cost"]["relative_cost"].as_f64() };
+    DesignAxis { name: "dies", value: |e| e["cost"]["relative_cost"].as_f64() };
 const HEIGHT: DesignAxis = DesignAxis { name: "um", value: |e| e["height_um"].as_f64() };
 const GIB: f64 = 1_073_741_824.0;
 
@@ -112,7 +112,7 @@ impl StackedMemory {
             ("What a mix of reads and writes sustains, by capacity", &CAPACITY, &BANDWIDTH),
             ("Hottest die, by dies", &DIES, &HOTTEST),
             ("Height, by dies", &DIES, &HEIGHT),
-            ("Relative cost, by capacity", &CAPACITY, &COST),
+            ("Cost in planar dies, by capacity", &CAPACITY, &COST),
         ];
         for (title, across, up) in plots {
             plot(body, title, &designs, &groups, across, up);

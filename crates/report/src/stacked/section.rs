@@ -2,13 +2,14 @@
 
 use crate::markup::{brief, escape, put};
 
-/// Height of the drawing's scale, in its own units.
+/// Pixels of the tallest stack or limit.
 const HEIGHT: f64 = 420.0;
-const WIDTH: f64 = 960.0;
-const LEFT: f64 = 70.0;
+/// Pixels that a stack and its labels are wide: two beside each other on a telephone.
+const WIDTH: f64 = 158.0;
+/// Pixels of a stack without labels.
+const STACK: f64 = 64.0;
+/// Pixels above the tallest.
 const TOP: f64 = 16.0;
-/// Room for the names.
-const BOTTOM: f64 = 52.0;
 /// Least distance of two labels.
 const LABEL: f64 = 14.0;
 
@@ -32,48 +33,31 @@ pub(super) fn cross_sections(body: &mut String, stacks: &[Stack]) {
     let heat: Vec<f64> = stacks.iter().flat_map(|s| &s.layers).filter_map(|l| l.2).collect();
     let coldest = heat.iter().copied().fold(f64::INFINITY, f64::min);
     let hottest = heat.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let full = HEIGHT + TOP + BOTTOM;
-    put!(
-        body,
-        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {full}\" role=\"img\" \
-         aria-label=\"Cross-sections\">\n"
-    );
+    let full = HEIGHT + TOP;
     let y_of = |um: f64| TOP + HEIGHT * (1.0 - um / tallest);
-    for um in crate::chart::ticks(tallest, 6) {
-        let y = y_of(um);
+    body.push_str("<div class=\"stacks\">\n");
+    for stack in stacks {
         put!(
             body,
-            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
-             <text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{um} um</text>\n",
-            LEFT - 8.0,
-            y + 4.0
+            "<figure><svg width=\"{WIDTH}\" height=\"{full}\" role=\"img\" \
+             aria-label=\"Cross-section of {}\">\n",
+            brief(&stack.name, 60)
         );
-    }
-    let each = (WIDTH - LEFT) / stacks.len() as f64;
-    let wide = (each * 0.4).min(240.0);
-    for (index, stack) in stacks.iter().enumerate() {
-        let x = LEFT + each * index as f64 + 14.0;
-        layers(body, stack, x, wide, &y_of, (coldest, hottest));
+        layers(body, stack, &y_of, (coldest, hottest));
+        let mut words = brief(&stack.name, 60);
+        put!(&mut words, "<br>{:.0} um", stack.height_um());
         if let Some(limit) = stack.limit_um {
-            let y = y_of(limit);
             put!(
                 body,
-                "<line class=\"level\" x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\">\
-                 <title>the package's limit, {limit:.0} um</title></line>\n",
-                x + wide
+                "<path class=\"level\" d=\"M0 {:.1}H{STACK}\"><title>the package's limit, \
+                 {limit:.0} um</title></path>\n",
+                y_of(limit)
             );
+            put!(&mut words, " of {limit:.0}");
         }
-        let words: Vec<&str> = stack.name.split(' ').collect();
-        for (line, word) in words.iter().take(3).enumerate() {
-            put!(
-                body,
-                "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>\n",
-                HEIGHT + TOP + 16.0 + 15.0 * line as f64,
-                brief(word, (each / 7.5) as usize)
-            );
-        }
+        put!(body, "</svg><figcaption>{words}</figcaption></figure>\n");
     }
-    body.push_str("</svg>\n");
+    body.push_str("</div>\n");
     put!(
         body,
         "<p class=\"small under\">Dies from {coldest:.1} C (blue) to {hottest:.1} C (orange), the \
@@ -85,8 +69,6 @@ pub(super) fn cross_sections(body: &mut String, stacks: &[Stack]) {
 fn layers(
     body: &mut String,
     stack: &Stack,
-    x: f64,
-    wide: f64,
     y_of: &impl Fn(f64) -> f64,
     (coldest, hottest): (f64, f64),
 ) {
@@ -113,8 +95,8 @@ fn layers(
         };
         put!(
             body,
-            "<rect x=\"{x:.1}\" y=\"{y:.2}\" width=\"{wide:.1}\" height=\"{:.2}\" \
-             style=\"fill:{fill}\"><title>{}, {um} um {}</title></rect>\n",
+            "<rect y=\"{y:.2}\" width=\"{STACK}\" height=\"{:.2}\" style=\"fill:{fill}\">\
+             <title>{}, {um} um {}</title></rect>\n",
             (below - y).max(0.3),
             escape(kind),
             escape(&label)
@@ -123,8 +105,8 @@ fn layers(
         if !label.is_empty() && last_label - middle >= LABEL {
             put!(
                 body,
-                "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\n",
-                x + wide + 6.0,
+                "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>\n",
+                STACK + 6.0,
                 middle + 4.0,
                 escape(&label)
             );

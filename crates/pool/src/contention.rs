@@ -1,0 +1,295 @@
+//! What hosts take from each other, window by window: queues of the fabric, of pools' banks and of
+//! the manager, all in closed form, so that a window costs the same however many messages it has.
+
+use crate::system::{PoolDescription, SystemDescription};
+use crate::PoolError;
+use serde::Serialize;
+use terrace_fabric::analysis::mean_wait_md1;
+use terrace_fabric::{FabricLoads, PairTraffic, VertexId};
+use terrace_model::engine::BusBytes;
+use terrace_types::Nanos;
+
+/// Bytes of a request's data.
+const LINE: u64 = 64;
+/// Picoseconds in a nanosecond.
+const PS: u64 = 1000;
+/// Utilisation beyond which closed forms are not followed, as of [`FabricLoads`].
+const MOST_UTILISATION: f64 = 0.95;
+/// Points of time for which the use of links is kept at most; neighbours are joined beyond.
+const MOST_POINTS: usize = 128;
+
+/// What one host did in a window.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HostWindow {
+    /// Bytes by pool.
+    pub bytes: Vec<BusBytes>,
+    /// Frames that it got of pools.
+    pub frames: u64,
+}
+
+/// What one host finds in the next window.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HostQueues {
+    /// What a miss waits on the way to each pool and in it, picoseconds.
+    pub waits_ps: Vec<u64>,
+    /// How many 1024ths of its bytes in this window it may move from and to each pool.
+    pub limits: Vec<Option<u64>>,
+    /// What a request for a frame waits for the manager, picoseconds.
+    pub manager_wait_ps: u64,
+}
+
+/// Use of one direction of a link, or of a switch.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct QueueUse {
+    /// Its ends, or its name.
+    pub queue: String,
+    /// Messages that passed.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What it serves, bytes a second; none: no limit.
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// Bytes in each of equal spans of time.
+    pub bytes_over_time: Vec<u64>,
+}
+
+/// All queues of a system.
+#[derive(Debug, Clone)]
+pub(crate) struct SystemQueues {
+    loads: FabricLoads,
+    hosts: Vec<(VertexId, u32)>,
+    pools: Vec<(VertexId, PoolDescription)>,
+    header_bytes: u64,
+    requests_per_us: Option<u64>,
+    /// From a request to its reply without waits, by host and pool, picoseconds.
+    bare_ps: Vec<Vec<u64>>,
+    /// Waits that hosts were told last.
+    waits_ps: Vec<Vec<u64>>,
+    over_time: Vec<Vec<u64>>,
+    windows: u64,
+    windows_a_point: u64,
+    before: Vec<u64>,
+}
+
+impl SystemQueues {
+    /// The queues of `system`, all empty.
+    ///
+    /// # Errors
+    /// [`PoolError`]: as [`SystemDescription::check`].
+    pub fn new(system: &SystemDescription, file: &str) -> Result<Self, PoolError> {
+        let fabric = system.fabric(file)?;
+        let vertex = |name: &str| fabric.find(name).unwrap_or(VertexId(0));
+        let hosts: Vec<_> =
+            system.list_hosts().map(|(name, group)| (vertex(&name), group.weight)).collect();
+        let pools: Vec<_> =
+            system.list_pools(file)?.into_iter().map(|pool| (vertex(&pool.name), pool)).collect();
+        let wrong = |why| PoolError::Fabric { file: file.to_owned(), why };
+        let mut bare_ps = Vec::new();
+        for (host, _) in &hosts {
+            let mut row = Vec::new();
+            for (at, pool) in &pools {
+                let there = fabric.latency_ps(*host, *at).map_err(wrong)?;
+                let back = fabric.latency_ps(*at, *host).map_err(wrong)?;
+                row.push(there + back + pool.read.get() * PS);
+            }
+            bare_ps.push(row);
+        }
+        let queues = fabric.station_count();
+        Ok(Self {
+            loads: FabricLoads::new(fabric),
+            waits_ps: vec![vec![0; pools.len()]; hosts.len()],
+            hosts,
+            pools,
+            header_bytes: system.messages.header_bytes,
+            requests_per_us: system.manager.requests_per_us,
+            bare_ps,
+            over_time: vec![Vec::new(); queues],
+            windows: 0,
+            windows_a_point: 1,
+            before: vec![0; queues],
+        })
+    }
+
+    /// A window has passed in which hosts did this; what each of them finds in the next one.
+    ///
+    /// # Errors
+    /// [`PoolError::Fabric`].
+    pub fn pass(
+        &mut self,
+        window: Nanos,
+        hosts: &[HostWindow],
+    ) -> Result<Vec<HostQueues>, PoolError> {
+        let window_ps = window.get() * PS;
+        let traffic = self.traffic(hosts);
+        let outlooks = self
+            .loads
+            .pass(window_ps, &traffic)
+            .map_err(|why| PoolError::Fabric { file: "of the system".to_owned(), why })?;
+        let banks: Vec<u64> =
+            (0..self.pools.len()).map(|pool| self.bank_wait_ps(pool, window_ps, hosts)).collect();
+        let manager_wait_ps = self.manager_wait_ps(window_ps, hosts);
+        self.keep_use();
+        let count = self.pools.len();
+        let told = hosts.iter().enumerate().map(|(host, _)| {
+            let mine = &outlooks[host * count..(host + 1) * count];
+            let found = mine.iter().zip(&banks).map(|(outlook, bank)| outlook.wait_ps + bank);
+            for (wait, found) in self.waits_ps[host].iter_mut().zip(found) {
+                // Half of the way, since hosts that wait longer ask for less: the whole way
+                // overshoots, and waits and traffic then alternate from window to window.
+                *wait = (*wait + found) / 2;
+            }
+            HostQueues {
+                waits_ps: self.waits_ps[host].clone(),
+                limits: mine.iter().map(|outlook| outlook.limit).collect(),
+                manager_wait_ps,
+            }
+        });
+        Ok(told.collect())
+    }
+
+    /// Each direction of each link, and each switch, that messages passed.
+    pub fn uses(&self) -> Vec<QueueUse> {
+        let totals = self.loads.totals().iter().enumerate();
+        let used = totals.filter(|(_, total)| total.messages > 0);
+        let describe = |(queue, total): (usize, &terrace_fabric::QueueLoad)| QueueUse {
+            queue: self.loads.topology().station_name(queue),
+            messages: total.messages,
+            bytes: total.bytes,
+            bandwidth_bytes_per_s: self.loads.topology().station_bandwidth(queue).map(|b| b.get()),
+            bytes_over_time: self.over_time[queue].clone(),
+        };
+        used.map(describe).collect()
+    }
+
+    /// How long each point of [`QueueUse::bytes_over_time`] is.
+    pub fn point(&self, window: Nanos) -> Nanos {
+        Nanos(window.get() * self.windows_a_point)
+    }
+
+    fn traffic(&self, hosts: &[HostWindow]) -> Vec<PairTraffic> {
+        let mut pairs = Vec::with_capacity(self.hosts.len() * self.pools.len());
+        for (index, ((from, weight), host)) in self.hosts.iter().zip(hosts).enumerate() {
+            for (pool, (to, _)) in self.pools.iter().enumerate() {
+                let BusBytes { read, written } = host.bytes.get(pool).copied().unwrap_or_default();
+                let (reads, writes) = (read / LINE, written / LINE);
+                let headers = self.header_bytes * (reads + writes);
+                pairs.push(PairTraffic {
+                    from: *from,
+                    to: *to,
+                    weight: *weight,
+                    messages: reads + writes,
+                    request_bytes: headers + written,
+                    reply_bytes: headers + read,
+                    round_trip_ps: self.bare_ps[index][pool] + self.waits_ps[index][pool],
+                });
+            }
+        }
+        pairs
+    }
+
+    /// What a request waits for its bank: an M/G/1 queue for each bank, but no longer than the other
+    /// requests take that are under way.
+    fn bank_wait_ps(&self, pool: usize, window_ps: u64, hosts: &[HostWindow]) -> u64 {
+        let of = &self.pools[pool].1;
+        let (mut reads, mut writes, mut under_way_ps) = (0, 0, 0_u128);
+        for (index, host) in hosts.iter().enumerate() {
+            let bytes = host.bytes.get(pool).copied().unwrap_or_default();
+            reads += bytes.read / LINE;
+            writes += bytes.written / LINE;
+            let round_trip = self.bare_ps[index][pool] + self.waits_ps[index][pool];
+            under_way_ps +=
+                u128::from((bytes.read + bytes.written) / LINE) * u128::from(round_trip);
+        }
+        let (read_ps, write_ps) = ((of.read.get() * PS) as f64, (of.write.get() * PS) as f64);
+        let places = f64::from(of.banks) * window_ps as f64;
+        let busy = reads as f64 * read_ps + writes as f64 * write_ps;
+        let squares = reads as f64 * read_ps.powi(2) + writes as f64 * write_ps.powi(2);
+        let utilisation = (busy / places).min(MOST_UTILISATION);
+        let open = squares / places / (2.0 * (1.0 - utilisation));
+        let others = (under_way_ps as f64 / window_ps as f64 - 1.0).max(0.0) / f64::from(of.banks);
+        open.min(others * busy / ((reads + writes) as f64).max(1.0)) as u64
+    }
+
+    fn manager_wait_ps(&self, window_ps: u64, hosts: &[HostWindow]) -> u64 {
+        let Some(rate) = self.requests_per_us else { return 0 };
+        let frames: u64 = hosts.iter().map(|host| host.frames).sum();
+        let service_ps = 1_000_000.0 / rate as f64;
+        let utilisation = (frames as f64 * service_ps / window_ps as f64).min(MOST_UTILISATION);
+        mean_wait_md1(utilisation, service_ps).unwrap_or_default() as u64
+    }
+
+    fn keep_use(&mut self) {
+        if self.windows % self.windows_a_point == 0 {
+            if self.windows / self.windows_a_point == MOST_POINTS as u64 {
+                for points in &mut self.over_time {
+                    *points = points.chunks(2).map(|pair| pair.iter().sum()).collect();
+                }
+                self.windows_a_point *= 2;
+            }
+            self.over_time.iter_mut().for_each(|points| points.push(0));
+        }
+        self.windows += 1;
+        let totals = self.loads.totals().iter().map(|total| total.bytes);
+        for ((points, before), now) in self.over_time.iter_mut().zip(&mut self.before).zip(totals) {
+            if let Some(last) = points.last_mut() {
+                *last += now - *before;
+            }
+            *before = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::system_preset_text;
+
+    fn opal(hosts: u32, pools: u32) -> SystemDescription {
+        let text = system_preset_text("opal").unwrap();
+        let mut system = SystemDescription::from_toml(text, "opal").unwrap();
+        (system.hosts[0].count, system.pools[0].count) = (hosts, pools);
+        system
+    }
+
+    fn window(lines: u64) -> HostWindow {
+        HostWindow { bytes: vec![BusBytes { read: 64 * lines, written: 0 }], frames: 0 }
+    }
+
+    const WINDOW: Nanos = Nanos(10_000);
+
+    #[test]
+    fn banks_wait_as_their_closed_form_says_and_not_for_nobody() {
+        let mut queues = SystemQueues::new(&opal(4, 1), "opal").unwrap();
+        // 400 reads of 300 ns in 16 banks for 10 us: 0.75. Each of a hundred has 340 ns.
+        let hosts = vec![window(100); 4];
+        let first = queues.pass(WINDOW, &hosts).unwrap()[0].waits_ps[0];
+        // 13.6 are under way, 12.6 others in 16 banks: 236 ns, less than the 450 of the open queue.
+        assert!((116_000..120_000).contains(&first), "{first}: half of the way");
+        let alone = vec![window(29), window(0), window(0), window(0)];
+        let mut queues = SystemQueues::new(&opal(4, 1), "opal").unwrap();
+        assert_eq!(queues.pass(WINDOW, &alone).unwrap()[0].waits_ps, [0]);
+        assert!(queues.uses().iter().any(|u| u.queue == "pool0 > switch" && u.bytes == 29 * 80));
+    }
+
+    #[test]
+    fn a_slow_manager_is_waited_for() {
+        let mut system = opal(1, 1);
+        system.manager.requests_per_us = Some(1);
+        let mut queues = SystemQueues::new(&system, "opal").unwrap();
+        let hosts = [HostWindow { frames: 5, ..window(0) }];
+        // Half used, a service of 1 us: M/D/1 waits half a service.
+        assert_eq!(queues.pass(WINDOW, &hosts).unwrap()[0].manager_wait_ps, 500_000);
+    }
+
+    #[test]
+    fn use_over_time_is_bounded_and_loses_no_byte() {
+        let mut queues = SystemQueues::new(&opal(1, 1), "opal").unwrap();
+        for _ in 0..1000 {
+            queues.pass(WINDOW, &[window(3)]).unwrap();
+        }
+        for queue in queues.uses() {
+            assert!((64..=MOST_POINTS).contains(&queue.bytes_over_time.len()));
+            assert_eq!(queue.bytes_over_time.iter().sum::<u64>(), queue.bytes, "{}", queue.queue);
+        }
+    }
+}
