@@ -233,7 +233,8 @@ pub struct SimArgs {
     /// Several hosts that share pools of memory, in place of --machine: a system file, or opal,
     /// cxl2-8, cxl3-32 or network-16.
     /// --policy then says where frames come from: local-first, alternate, round-robin,
-    /// proportional, random, 1:2, 1:4, 1:8 or 1:16; without it, the file does.
+    /// proportional, random, 1:2, 1:4, 1:8, 1:16, bandwidth, least-loaded or latency; without it,
+    /// the file does.
     #[arg(
         long,
         value_name = "FILE",
@@ -248,8 +249,8 @@ pub struct SimArgs {
     /// counts are tried in turn.
     #[arg(long, value_name = "COUNT", requires = "system", value_delimiter = ',')]
     pub pools: Vec<u32>,
-    /// With --system: so much local memory for each host, such as 512MiB; several sizes are tried in
-    /// turn.
+    /// With --system: so much local memory for each host, such as 512MiB; several sizes are tried
+    /// in turn.
     #[arg(long, value_name = "SIZE", requires = "system", value_delimiter = ',')]
     pub local: Vec<String>,
     /// Policies, separated by commas; bound:NAME and hardware:memory-mode too, and far:file or

@@ -3,9 +3,10 @@
 //!
 //! [`crate::FabricQueues`] follows each message; this takes counts of messages in a window. Waiting
 //! times are those of an M/G/1 queue (Pollaczek and Khinchine) at each queue on the way, but no
-//! message waits for more others than are under way, which Little's law tells. Where pairs want more than a queue serves, they get max-min fair shares by weight (D. Bertsekas and R.
-//! Gallager, "Data Networks", 1992, section 6.5.2). Sums are of whole numbers, so that results do
-//! not depend on the order of pairs.
+//! message waits for more others than are under way, which Little's law tells. Where pairs want
+//! more than a queue serves, they get max-min fair shares by weight (D. Bertsekas and R. Gallager,
+//! "Data Networks", 1992, section 6.5.2). Sums are of whole numbers, so that results do not depend
+//! on the order of pairs.
 
 use crate::topology::{FabricTopology, VertexId};
 use crate::FabricError;
@@ -340,8 +341,8 @@ mod tests {
         assert_eq!(loads.pass(WINDOW, &[alone]).unwrap()[0].wait_ps, 0);
     }
 
-    /// Two greedy pairs and a modest one at a full link: it gets what it wants, they divide the rest
-    /// by weight, and all of them use what there is.
+    /// Two greedy pairs and a modest one at a full link: it gets what it wants, they divide the
+    /// rest by weight, and all of them use what there is.
     #[test]
     fn a_full_link_is_shared_by_weight_and_released() {
         let mut loads = FabricLoads::new(star(3));

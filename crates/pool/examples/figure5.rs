@@ -19,8 +19,8 @@ const POLICIES: [&str; 4] = ["local-first", "alternate", "round-robin", "proport
 const COUNTS: [u32; 3] = [1, 2, 4];
 /// The paper's programs that are at hand as recordings.
 const RECORDINGS: [&str; 4] = ["xsbench", "lulesh", "pennant", "npb-is"];
-/// Workloads that do not fit the caches of 16 MiB, as the paper's programs with their 500 MB do not:
-/// independent random reads, sweeps, dependent reads, and a conjugate gradient as MiniFE's.
+/// Workloads that do not fit the caches of 16 MiB, as the paper's programs with their 500 MB do
+/// not: independent random reads, sweeps, dependent reads, and a conjugate gradient as MiniFE's.
 const WORKLOADS: [&str; 4] = [
     "skew,accesses=4M,size=256MiB,threads=8",
     "stream,accesses=4M,size=256MiB,threads=8",

@@ -19,6 +19,12 @@ pub enum AllocationPolicy {
     Proportional,
     /// Any pool, local memory among them, with equal chance (Opal's code, policy 4).
     Random,
+    /// Each place as often as its bandwidth is of all (ours: streams then use all places at once).
+    Bandwidth,
+    /// Local memory until it is full, then the shared pool whose requests wait least (ours).
+    LeastLoaded,
+    /// Each place in inverse proportion to its latency now, waits included (ours).
+    Latency,
     /// So many frames of shared pools for one of local memory (Opal's code, policies 5 to 8: 2, 4,
     /// 8, 16), pools in turn.
     OneTo(u32),
@@ -26,7 +32,7 @@ pub enum AllocationPolicy {
 
 impl AllocationPolicy {
     /// All, by the names that system files and `--policy` take.
-    pub const NAMED: [(&'static str, Self); 9] = [
+    pub const NAMED: [(&'static str, Self); 12] = [
         ("local-first", Self::LocalFirst),
         ("alternate", Self::Alternate),
         ("round-robin", Self::RoundRobin),
@@ -36,6 +42,9 @@ impl AllocationPolicy {
         ("1:4", Self::OneTo(4)),
         ("1:8", Self::OneTo(8)),
         ("1:16", Self::OneTo(16)),
+        ("bandwidth", Self::Bandwidth),
+        ("least-loaded", Self::LeastLoaded),
+        ("latency", Self::Latency),
     ];
 
     /// The policy of this name.
@@ -51,6 +60,15 @@ impl AllocationPolicy {
     }
 }
 
+/// What a policy is told of local memory, or of a shared pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlaceFigures {
+    /// Bytes a second, reading.
+    pub bandwidth: u64,
+    /// Of a read without waits, picoseconds.
+    pub latency_ps: u64,
+}
+
 /// A policy at work for one host: where its frames come from, request by request.
 #[derive(Debug, Clone)]
 pub struct AllocationSequence {
@@ -61,26 +79,49 @@ pub struct AllocationSequence {
     requests: u64,
     shared_requests: u64,
     chance: u64,
+    /// Local memory, then shared pools.
+    places: Vec<PlaceFigures>,
+    /// What a request waits now, by shared pool, picoseconds.
+    waits_ps: Vec<u64>,
+    /// By place: how far it is behind its weight.
+    credits: Vec<i128>,
 }
 
 impl AllocationSequence {
-    /// Before the first request. `local` and `shared` are the capacities of local memory and of all
-    /// shared pools together.
+    /// Before the first request. `places` are local memory and the shared pools; `local` and
+    /// `shared` the capacities of local memory and of all shared pools together.
     #[must_use]
     pub fn new(
         policy: AllocationPolicy,
-        shared_pools: usize,
+        places: Vec<PlaceFigures>,
         local: Bytes,
         shared: Bytes,
         seed: Seed,
     ) -> Self {
+        let shared_pools = places.len().saturating_sub(1);
         let shared_for_one = match policy {
             AllocationPolicy::Proportional => shared.get() / local.get().max(1),
             AllocationPolicy::OneTo(count) => u64::from(count),
             _ => 1,
         };
-        let chance = seed.0;
-        Self { policy, shared_pools, shared_for_one, requests: 0, shared_requests: 0, chance }
+        Self {
+            policy,
+            shared_pools,
+            shared_for_one,
+            requests: 0,
+            shared_requests: 0,
+            chance: seed.0,
+            waits_ps: vec![0; shared_pools],
+            credits: vec![0; places.len()],
+            places,
+        }
+    }
+
+    /// What requests wait from now on, by shared pool, picoseconds.
+    pub fn set_waits(&mut self, waits_ps: &[u64]) {
+        self.waits_ps.clear();
+        self.waits_ps.extend_from_slice(waits_ps);
+        self.waits_ps.resize(self.shared_pools, 0);
     }
 
     /// All pools in the order in which they are tried for the next frame.
@@ -90,8 +131,15 @@ impl AllocationSequence {
         let mut order = vec![first];
         // The rest is tried where that one is full: local memory, then shared pools.
         order.extend((0..=self.shared_pools).filter(|pool| *pool != first));
-        if self.policy == AllocationPolicy::LocalFirst {
-            self.shuffle(1, &mut order);
+        match self.policy {
+            AllocationPolicy::LocalFirst => self.shuffle(1, &mut order),
+            AllocationPolicy::LeastLoaded => {
+                // Pools that wait alike take turns.
+                let turn = (self.requests as usize) % self.shared_pools.max(1);
+                order[1..].rotate_left(turn);
+                order[1..].sort_by_key(|pool| self.waits_ps[*pool - 1]);
+            }
+            _ => {}
         }
         order
     }
@@ -99,7 +147,14 @@ impl AllocationSequence {
     fn choose_first(&mut self) -> usize {
         let pools = self.shared_pools as u64 + 1;
         match self.policy {
-            AllocationPolicy::LocalFirst => 0,
+            AllocationPolicy::LocalFirst | AllocationPolicy::LeastLoaded => 0,
+            AllocationPolicy::Bandwidth => {
+                self.choose_by_weight(|place, _| i128::from(place.bandwidth))
+            }
+            AllocationPolicy::Latency => self.choose_by_weight(|place, wait_ps| {
+                // A second over the latency.
+                1_000_000_000_000 / i128::from(place.latency_ps + wait_ps).max(1)
+            }),
             AllocationPolicy::RoundRobin => (self.requests % pools) as usize,
             AllocationPolicy::Random => (self.draw() % pools) as usize,
             AllocationPolicy::Alternate
@@ -112,6 +167,23 @@ impl AllocationSequence {
                 1 + ((self.shared_requests - 1) % self.shared_pools as u64) as usize
             }
         }
+    }
+
+    /// The place that is furthest behind its weight; over time each is chosen in proportion to it
+    /// (smooth weighted round robin).
+    fn choose_by_weight(&mut self, weight: impl Fn(&PlaceFigures, u64) -> i128) -> usize {
+        let (mut all, mut best) = (0, 0);
+        for (index, place) in self.places.iter().enumerate() {
+            let wait_ps = index.checked_sub(1).map_or(0, |pool| self.waits_ps[pool]);
+            let weight = weight(place, wait_ps);
+            all += weight;
+            self.credits[index] += weight;
+            if self.credits[index] > self.credits[best] {
+                best = index;
+            }
+        }
+        self.credits[best] -= all;
+        best
     }
 
     /// Shuffles `order` from index `from` on (Fisher and Yates).
@@ -137,10 +209,17 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
+    /// Local memory six times as fast as a pool, at a quarter of its latency.
+    fn places(pools: usize) -> Vec<PlaceFigures> {
+        let local = PlaceFigures { bandwidth: 6_000, latency_ps: 100_000 };
+        let pool = PlaceFigures { bandwidth: 1_000, latency_ps: 400_000 };
+        std::iter::once(local).chain(std::iter::repeat_n(pool, pools)).collect()
+    }
+
     fn firsts(policy: &str, pools: usize, count: usize) -> Vec<usize> {
         let policy = AllocationPolicy::from_name(policy).unwrap();
         let (local, shared) = (Bytes(2 * GIB), Bytes(16 * GIB));
-        let mut sequence = AllocationSequence::new(policy, pools, local, shared, Seed(1));
+        let mut sequence = AllocationSequence::new(policy, places(pools), local, shared, Seed(1));
         (0..count).map(|_| sequence.next_order()[0]).collect()
     }
 
@@ -172,7 +251,7 @@ mod tests {
     fn every_order_has_every_pool_once_and_chance_is_even() {
         for (name, policy) in AllocationPolicy::NAMED {
             let mut sequence =
-                AllocationSequence::new(policy, 3, Bytes(GIB), Bytes(4 * GIB), Seed(7));
+                AllocationSequence::new(policy, places(3), Bytes(GIB), Bytes(4 * GIB), Seed(7));
             let mut seconds = [0; 4];
             for _ in 0..3000 {
                 let mut order = sequence.next_order();
@@ -189,6 +268,34 @@ mod tests {
             let count = random.iter().filter(|p| **p == pool).count();
             assert!((1900..2100).contains(&count), "seed 1, pool {pool}: {count}");
         }
+    }
+
+    #[test]
+    fn weights_are_kept_at_every_moment() {
+        let count = |policy, pool| firsts(policy, 2, 800).iter().filter(|p| **p == pool).count();
+        assert_eq!([0, 1, 2].map(|pool| count("bandwidth", pool)), [600, 100, 100]);
+        // One over the latency: 4 to 1 to 1.
+        assert!((530..537).contains(&count("latency", 0)), "{}", count("latency", 0));
+        let early = firsts("bandwidth", 2, 8);
+        assert_eq!(early.iter().filter(|p| **p == 0).count(), 6, "{early:?}");
+    }
+
+    #[test]
+    fn waits_turn_frames_away() {
+        let new = |policy| {
+            let (local, shared) = (Bytes(2 * GIB), Bytes(16 * GIB));
+            AllocationSequence::new(policy, places(2), local, shared, Seed(1))
+        };
+        let mut sequence = new(AllocationPolicy::LeastLoaded);
+        let seconds = |s: &mut AllocationSequence| [(); 4].map(|()| s.next_order()[1]);
+        assert_eq!(seconds(&mut sequence), [2, 1, 2, 1], "in turn");
+        sequence.set_waits(&[500_000, 100_000]);
+        assert_eq!(seconds(&mut sequence), [2; 4]);
+        let mut sequence = new(AllocationPolicy::Latency);
+        sequence.set_waits(&[3_600_000, 0]);
+        let taken: Vec<usize> = (0..510).map(|_| sequence.next_order()[0]).collect();
+        let count = |pool| taken.iter().filter(|p| **p == pool).count();
+        assert!(count(1) < 15 && count(2) > 90, "{} and {}", count(1), count(2));
     }
 
     #[test]

@@ -187,8 +187,8 @@ impl SystemQueues {
         pairs
     }
 
-    /// What a request waits for its bank: an M/G/1 queue for each bank, but no longer than the other
-    /// requests take that are under way.
+    /// What a request waits for its bank: an M/G/1 queue for each bank, but no longer than the
+    /// other requests take that are under way.
     fn bank_wait_ps(&self, pool: usize, window_ps: u64, hosts: &[HostWindow]) -> u64 {
         let of = &self.pools[pool].1;
         let (mut reads, mut writes, mut under_way_ps) = (0, 0, 0_u128);

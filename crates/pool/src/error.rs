@@ -17,10 +17,12 @@ pub enum PoolError {
         why: String,
     },
     /// A value that cannot be.
-    #[error("system file {file}: {key}: {why}")]
+    #[error("system file {file}{}: {key}: {why}", at_line(*line))]
     Value {
         /// The file.
         file: String,
+        /// The line, from 1, where it is known.
+        line: Option<usize>,
         /// The key, with the name of what it belongs to.
         key: String,
         /// What is wrong, and what would do.
@@ -53,4 +55,9 @@ pub enum PoolError {
     /// A thread of the simulation ended before its hosts did.
     #[error("a thread of the simulation ended early, a fault of the simulator; report the input")]
     ThreadLost,
+}
+
+/// `, line 3`, or nothing where the line is not known.
+fn at_line(line: Option<usize>) -> String {
+    line.map_or(String::new(), |line| format!(", line {line}"))
 }

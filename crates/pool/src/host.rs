@@ -1,6 +1,6 @@
 //! A host: its machine with the pools as nodes of memory, and the account of its frames.
 
-use crate::allocation::{AllocationPolicy, AllocationSequence};
+use crate::allocation::{AllocationPolicy, AllocationSequence, PlaceFigures};
 use crate::system::{PoolDescription, SystemDescription};
 use crate::PoolError;
 use std::cell::RefCell;
@@ -51,7 +51,12 @@ impl HostPlan {
     ) -> Result<Vec<Self>, PoolError> {
         let (pools, fabric) = (system.list_pools(file)?, system.fabric(file)?);
         let hosts: Vec<_> = system.list_hosts().collect();
-        let wrong = |key: String, why: String| PoolError::Value { file: file.to_owned(), key, why };
+        let wrong = |key: String, why: String| PoolError::Value {
+            file: file.to_owned(),
+            line: None,
+            key,
+            why,
+        };
         if inputs.len() != 1 && inputs.len() != hosts.len() {
             let why =
                 format!("{} inputs; give one, or one for each of {}", inputs.len(), hosts.len());
@@ -100,6 +105,24 @@ impl HostPlan {
         threads.clamp(1, cpus.max(1))
     }
 
+    /// Local memory, all its nodes together, then each pool, as the first node with CPUs sees them.
+    fn place_figures(&self) -> Vec<PlaceFigures> {
+        let machine = &self.plan.machine;
+        let Some(initiator) = machine.nodes.first().map(|node| node.id) else { return Vec::new() };
+        let of = |node: &Node| {
+            let link = machine.link(initiator, node.id);
+            PlaceFigures {
+                bandwidth: link.and_then(|l| l.read_bandwidth).map_or(1, |f| f.value.get()),
+                latency_ps: link.and_then(|l| l.read_latency).map_or(1, |f| f.value.get() * PS),
+            }
+        };
+        let local = machine.nodes[..self.local_nodes].iter().map(of).reduce(|a, b| PlaceFigures {
+            bandwidth: a.bandwidth + b.bandwidth,
+            latency_ps: a.latency_ps.min(b.latency_ps),
+        });
+        local.into_iter().chain(machine.nodes[self.local_nodes..].iter().map(of)).collect()
+    }
+
     pub(crate) fn frame_account(&self) -> FrameAccount {
         let usable = |range: std::ops::Range<usize>| -> u64 {
             range.map(|node| self.plan.usable(node)).sum()
@@ -107,8 +130,9 @@ impl HostPlan {
         let nodes = self.plan.machine.nodes.len();
         let (local, shared) = (usable(0..self.local_nodes), usable(self.local_nodes..nodes));
         let pools = nodes - self.local_nodes;
+        let places = self.place_figures();
         let sequence =
-            AllocationSequence::new(self.policy, pools, Bytes(local), Bytes(shared), self.seed);
+            AllocationSequence::new(self.policy, places, Bytes(local), Bytes(shared), self.seed);
         FrameAccount(Rc::new(RefCell::new(FrameCounts {
             sequence,
             local_nodes: self.local_nodes,
@@ -192,6 +216,11 @@ impl FrameAccount {
     /// Frames taken by pool, first of local memory.
     pub fn taken(&self) -> Vec<u64> {
         self.0.borrow().taken.clone()
+    }
+
+    /// Misses wait so long on the way to each pool and in it from now on, picoseconds.
+    pub fn set_waits(&self, waits_ps: &[u64]) {
+        self.0.borrow_mut().sequence.set_waits(waits_ps);
     }
 
     /// A request waits so long for the manager from now on, picoseconds.

@@ -18,7 +18,7 @@ pub mod host;
 pub mod run;
 pub mod system;
 
-pub use allocation::{AllocationPolicy, AllocationSequence};
+pub use allocation::{AllocationPolicy, AllocationSequence, PlaceFigures};
 pub use contention::QueueUse;
 pub use error::PoolError;
 pub use host::HostPlan;

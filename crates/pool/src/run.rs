@@ -307,6 +307,7 @@ impl RunningHost {
     fn obey(&mut self, host: &HostPlan, order: &WindowOrder) {
         self.account.set_limits(&order.limits);
         self.account.set_manager_wait(order.queues.manager_wait_ps);
+        self.account.set_waits(&order.queues.waits_ps);
         for (pool, rivals) in order.rivals.iter().enumerate() {
             let node = host.local_nodes + pool;
             let used = self.world.engine().bus_demand(node).parts;

@@ -182,7 +182,8 @@ impl SystemDescription {
     pub fn from_toml(text: &str, file: &str) -> Result<Self, PoolError> {
         if text.len() > LARGEST_FILE {
             let why = format!("{} bytes; give at most {LARGEST_FILE}", text.len());
-            return Err(PoolError::Value { file: file.to_owned(), key: "size".to_owned(), why });
+            let (file, key) = (file.to_owned(), "size".to_owned());
+            return Err(PoolError::Value { file, line: None, key, why });
         }
         let system: Self = toml::from_str(text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start.min(text.len()));
@@ -190,7 +191,12 @@ impl SystemDescription {
             let why = error.message().lines().collect::<Vec<_>>().join("; ");
             PoolError::Syntax { file: file.to_owned(), line, why }
         })?;
-        system.check(file)?;
+        system.check(file).map_err(|error| match error {
+            PoolError::Value { file, line: None, key, why } => {
+                PoolError::Value { line: find_line(text, &key), file, key, why }
+            }
+            other => other,
+        })?;
         Ok(system)
     }
 
@@ -199,7 +205,12 @@ impl SystemDescription {
     /// # Errors
     /// As [`Self::from_toml`].
     pub fn check(&self, file: &str) -> Result<(), PoolError> {
-        let wrong = |key: String, why: String| PoolError::Value { file: file.to_owned(), key, why };
+        let wrong = |key: String, why: String| PoolError::Value {
+            file: file.to_owned(),
+            line: None,
+            key,
+            why,
+        };
         let mut names = HashSet::new();
         let switches = self.switches.iter().map(|switch| &switch.name);
         let groups = self.hosts.iter().map(|h| &h.name).chain(self.pools.iter().map(|p| &p.name));
@@ -262,6 +273,7 @@ impl SystemDescription {
         for group in &self.pools {
             let one = check_pool(group).map_err(|(key, why)| PoolError::Value {
                 file: file.to_owned(),
+                line: None,
                 key: format!("pool {:?}, {key}", group.name),
                 why,
             })?;
@@ -307,6 +319,42 @@ impl SystemDescription {
         FabricTopology::new(endpoints.chain(switches).collect(), links)
             .map_err(|why| PoolError::Fabric { file: file.to_owned(), why })
     }
+}
+
+/// The line, from 1, that says what is called `TABLE.KEY` or `TABLE "NAME", KEY` in errors.
+fn find_line(text: &str, called: &str) -> Option<usize> {
+    let (table, name, key) = match called.split_once(", ") {
+        Some((group, key)) => {
+            let (table, name) = group.split_once(' ')?;
+            (table, Some(name.trim_matches('"')), key)
+        }
+        None => {
+            let (table, key) = called.split_once('.')?;
+            (table, None, key)
+        }
+    };
+    let value = |line: &str| {
+        let (key, value) = line.split_once('=')?;
+        Some((key.trim().to_owned(), value.trim().to_owned()))
+    };
+    // Of a table: whether it is the group that is meant, and where the key is.
+    let (mut inside, mut named, mut at) = (false, name.is_none(), None);
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.starts_with('[') {
+            if named && at.is_some() {
+                break;
+            }
+            inside = line.trim_matches(['[', ']']) == table;
+            (named, at) = (name.is_none(), None);
+        } else if let Some((found, value)) = value(line).filter(|_| inside) {
+            named |= found == "name" && name.is_some_and(|n| value.trim_matches('"') == n);
+            if found == key {
+                at = Some(index + 1);
+            }
+        }
+    }
+    at.filter(|_| named)
 }
 
 /// One pool of a group, without its own name; otherwise the key that is wrong, and why.
@@ -389,9 +437,9 @@ mod tests {
         for (old, new, expected) in [
             ("banks = 16", "bank = 16", "system file x, line 24: unknown field `bank`"),
             ("count = 1", "count = \"one\"", "line 15: invalid type"),
-            ("count = 1", "count = 0", "host.count: 0 hosts"),
+            ("count = 1", "count = 0", "system file x, line 15: host.count: 0 hosts"),
             ("count = 1", "count = 65", "host.count: 65 hosts; give 1 to 64"),
-            ("banks = 16", "banks = 0", "pool \"pool\", banks: 0"),
+            ("banks = 16", "banks = 0", "line 24: pool \"pool\", banks: 0"),
             ("read_ns = 300", "read_ns = 0", "pool \"pool\", read_ns: 0 ns"),
             ("\"16 GiB\"", "\"much\"", "total_capacity: \"much\" is no size"),
             ("\"16 GiB\"", "\"5 KiB\"", "total_capacity: 5 KiB is no whole number of frames"),
@@ -400,7 +448,7 @@ mod tests {
             ("name = \"switch\"", "name = \"pool\"", "name \"pool\": is used twice"),
             ("[\"pool\", \"switch\"]", "[\"node\", \"switch\"]", "link node0 - switch closes"),
             ("[\"pool\", \"switch\"]", "[\"pool\", \"hub\"]", "ends at \"hub\""),
-            ("clock_mhz = 2000", "clock_mhz = 0", "host \"node\", clock_mhz: is zero"),
+            ("clock_mhz = 2000", "clock_mhz = 0", "line 16: host \"node\", clock_mhz: is zero"),
             ("clock_mhz = 2000", "clock_mhz = 1\nweight = 0", "host \"node\", weight: is zero"),
             ("outstanding = 128", "outstanding = 0", "pool \"pool\", outstanding: is zero"),
             ("requests_per_us = 64000", "requests_per_us = 0", "manager.requests_per_us: is zero"),

@@ -1,5 +1,5 @@
-//! Hosts that share pools of memory: what `terrace sim --system --json` prints, with a picture of the
-//! system under load.
+//! Hosts that share pools of memory: what `terrace sim --system --json` prints, with a picture of
+//! the system under load.
 
 use crate::chart::{legend, marks, Chart, Series};
 use crate::markup::{brief, bytes, count, escape, page, put, seconds};
@@ -356,13 +356,16 @@ mod tests {
         let pool = json!({"frames": 5, "accesses": 7, "read_bytes": 448, "write_bytes": 0,
                           "mean_wait_ns": 12.0});
         json!({
-            "version": 1, "kind": "shared_pools", "system": "x", "inputs": ["a"], "pools": ["local"],
+            "version": 1, "kind": "shared_pools", "system": "x", "inputs": ["a"],
+            "pools": ["local"],
             "runs": [{
                 "pool_count": 1, "local_bytes": 1 << 29, "point_seconds": 1e-5,
                 "hosts": [{"host": host, "policy": "alternate", "seconds": 0.5, "ipc": 0.25,
                            "pools": [pool.clone(), pool]}],
-                "queues": [queue(format!("{host} > switch"), 100), queue("switch > pool0".into(), 90),
-                           queue("pool0 > switch".into(), 300), queue(format!("switch > {host}"), 9)],
+                "queues": [queue(format!("{host} > switch"), 100),
+                           queue("switch > pool0".into(), 90),
+                           queue("pool0 > switch".into(), 300),
+                           queue(format!("switch > {host}"), 9)],
             }],
         })
     }
