@@ -82,7 +82,7 @@ const LAW: &[(&str, &[&str])] = &[
         "fuzz",
         &[
             "types", "machine", "topology", "engine", "trace", "report", "workload", "alloc",
-            "gpu", "device", "vertex", "sampling",
+            "gpu", "device", "vertex", "sampling", "pool",
         ],
     ),
 ];
