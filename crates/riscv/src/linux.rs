@@ -146,6 +146,14 @@ pub enum ProcessEnd {
     Deadlock,
     /// The instructions granted are used up.
     Budget,
+    /// A word that the base does not have, where [`Process::pause_at_unknown`] asked for it. The
+    /// caller executes it, advances the program counter and calls [`Process::run`] again.
+    UnknownInstruction {
+        /// Thread, from 0.
+        thread: u32,
+        /// The instruction at its program counter.
+        word: u32,
+    },
 }
 
 /// What a thread does.
@@ -155,6 +163,8 @@ enum Activity {
     /// Waits at a futex, perhaps until a time of the given clock.
     Waiting {
         address: u64,
+        /// What the word held when the wait began.
+        expected: u32,
         mask: u32,
         deadline_ns: Option<u64>,
     },
@@ -184,6 +194,9 @@ pub struct Process<H> {
     /// Segments and stack, which an observer is shown first.
     initial: Vec<ProcessEvent>,
     end: Option<ProcessEnd>,
+    pauses_at_unknown: bool,
+    /// The thread whose turn was interrupted, and at which of its instructions the turn ends.
+    interrupted: Option<(usize, u64)>,
 }
 
 impl<H: Host> Process<H> {
@@ -234,7 +247,43 @@ impl<H: Host> Process<H> {
             mapping_top: top - STACK_BYTES - (1 << 20),
             initial,
             end: None,
+            pauses_at_unknown: false,
+            interrupted: None,
         })
+    }
+
+    /// Lets [`Process::run`] return at an instruction that the base does not have, instead of
+    /// ending the process.
+    pub fn pause_at_unknown(&mut self) {
+        self.pauses_at_unknown = true;
+    }
+
+    /// A thread's hart, for whoever executes an instruction in the base's place.
+    #[must_use]
+    pub fn hart_mut(&mut self, thread: u32) -> Option<&mut Hart> {
+        self.threads.get_mut(thread as usize).map(|thread| &mut thread.hart)
+    }
+
+    /// The memory, for accesses from outside the process.
+    #[must_use]
+    pub fn memory_mut(&mut self) -> &mut GuestMemory {
+        &mut self.memory
+    }
+
+    /// Wakes the threads that wait at a futex whose word has changed since, as an access from
+    /// outside the process changes it. Linux allows such a wake-up without cause.
+    pub fn wake_changed(&mut self) -> bool {
+        let mut any = false;
+        for thread in &mut self.threads {
+            if let Activity::Waiting { address, expected, .. } = thread.activity {
+                if self.memory.load::<4>(address) != Ok(expected.to_le_bytes()) {
+                    thread.activity = Activity::Running;
+                    thread.hart.x[10] = 0;
+                    any = true;
+                }
+            }
+        }
+        any
     }
 
     /// What the process reaches the host through.
@@ -265,25 +314,36 @@ impl<H: Host> Process<H> {
                 observer.event(0, event);
             }
         }
+        let (mut first, mut turn_end) = match self.interrupted.take() {
+            Some((thread, end)) => (thread, Some(end)),
+            None => (0, None),
+        };
         loop {
             let mut progress = false;
-            for index in 0..self.threads.len() {
+            for index in std::mem::take(&mut first)..self.threads.len() {
                 if self.threads[index].activity != Activity::Running {
                     continue;
                 }
                 progress = true;
                 observer.enter(index as u32);
+                let instret = self.threads[index].hart.instret;
                 if let Some(by) = self.threads[index].woken_by.take() {
-                    observer.event(self.threads[index].hart.instret, ProcessEvent::Resume { by });
+                    observer.event(instret, ProcessEvent::Resume { by });
                 }
-                let left = end_at.saturating_sub(self.instructions()).min(TURN);
-                self.take_turn(index, observer, left);
+                let end = turn_end.take().unwrap_or(instret + TURN);
+                let turn = end.saturating_sub(instret).min(TURN);
+                let left = end_at.saturating_sub(self.instructions()).min(turn);
+                let unknown = self.take_turn(index, observer, left);
                 if let Some(end) = self.end {
                     return end;
                 }
-            }
-            if self.instructions() >= end_at {
-                return ProcessEnd::Budget;
+                let stopped = match unknown {
+                    Some(word) => ProcessEnd::UnknownInstruction { thread: index as u32, word },
+                    None if self.instructions() >= end_at => ProcessEnd::Budget,
+                    None => continue,
+                };
+                self.interrupted = Some((index, end));
+                return stopped;
             }
             if !progress && !self.wake_first_timeout() {
                 return ProcessEnd::Deadlock;
@@ -291,13 +351,19 @@ impl<H: Host> Process<H> {
         }
     }
 
-    fn take_turn<O: ProcessObserver>(&mut self, index: usize, observer: &mut O, turn: u64) {
+    /// Runs a thread; the word of an unknown instruction that it pauses at.
+    fn take_turn<O: ProcessObserver>(
+        &mut self,
+        index: usize,
+        observer: &mut O,
+        turn: u64,
+    ) -> Option<u32> {
         let end = self.threads[index].hart.instret + turn;
         while self.end.is_none() && self.threads[index].activity == Activity::Running {
             let hart = &mut self.threads[index].hart;
             let left = end.saturating_sub(hart.instret);
             let signal = match hart.run(&mut self.memory, &mut self.code, observer, left) {
-                Trap::Budget => return,
+                Trap::Budget => return None,
                 Trap::EnvironmentCall => {
                     hart.pc += 4;
                     hart.instret += 1;
@@ -305,7 +371,10 @@ impl<H: Host> Process<H> {
                     continue;
                 }
                 trap @ Trap::Breakpoint => (5, trap),
-                trap @ Trap::Illegal => (4, trap),
+                trap @ Trap::Illegal => match self.memory.fetch(hart.pc) {
+                    Ok(word) if self.pauses_at_unknown => return Some(word),
+                    _ => (4, trap),
+                },
                 trap @ Trap::Memory(_) => (11, trap),
                 trap @ Trap::Misaligned(_) => (7, trap),
             };
@@ -313,6 +382,7 @@ impl<H: Host> Process<H> {
             let (signal, trap) = (signal.0, Some(signal.1));
             self.end = Some(ProcessEnd::Signal { signal, thread, pc, trap });
         }
+        None
     }
 
     /// Where all threads wait, the one whose time is up first goes on after that time.

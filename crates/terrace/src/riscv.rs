@@ -106,6 +106,9 @@ impl RiscvRun {
             ProcessEnd::Deadlock => {
                 (1, Some("all threads wait for each other; none can go on".to_owned()))
             }
+            ProcessEnd::UnknownInstruction { thread, word } => {
+                (132, Some(format!("thread {thread}: illegal instruction {word:#010x}")))
+            }
             ProcessEnd::Budget => (1, Some("the instructions granted are used up".to_owned())),
         }
     }

@@ -27,7 +27,7 @@ pub enum Dialect {
 
 /// Where an instruction has its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operands {
+pub(crate) enum Operands {
     /// `rd, imm(rs1)`; the address is extended by the register paired with `rs1`.
     Load,
     /// The same, with an extended register as destination.
@@ -53,7 +53,7 @@ enum Operands {
 pub struct ExtendedInstruction {
     /// Mnemonic.
     pub name: &'static str,
-    operands: Operands,
+    pub(crate) operands: Operands,
     /// Bits 7 to 11.
     pub rd: u8,
     /// Bits 15 to 19.
@@ -131,18 +131,27 @@ impl ExtendedInstruction {
         Some(Self { name, operands, rd, rs1, rs2, immediate })
     }
 
-    /// Whether the address is extended by a register that the specification forbids for it, e0 to
-    /// e9; executing it raises an exception.
+    /// The extended register that extends the address; `None` of an instruction that makes no
+    /// access.
     #[must_use]
-    pub fn uses_reserved_register(&self) -> bool {
-        let extended = match self.operands {
+    pub fn addressing_register(&self) -> Option<u8> {
+        match self.operands {
             Operands::Load | Operands::LoadExtended | Operands::Store | Operands::StoreExtended => {
-                self.rs1
+                Some(self.rs1)
             }
-            Operands::Raw | Operands::RawExtended => self.rs2,
-            _ => return false,
-        };
-        extended < 10
+            Operands::Raw | Operands::RawExtended => Some(self.rs2),
+            _ => None,
+        }
+    }
+
+    /// Whether it loads; of an instruction that makes an access, the others store.
+    #[must_use]
+    pub fn is_load(&self) -> bool {
+        match self.operands {
+            Operands::Load | Operands::LoadExtended => true,
+            Operands::Raw | Operands::RawExtended => self.name.starts_with("erl"),
+            _ => false,
+        }
     }
 }
 
@@ -218,17 +227,6 @@ mod tests {
         ] {
             let found = [Dialect::V2018, Dialect::V2_0, Dialect::Rev].map(|d| name(d, word));
             assert_eq!(found, names, "{word:#x}");
-        }
-    }
-
-    #[test]
-    fn addresses_through_the_first_ten_registers_are_reserved() {
-        // eld a0,0(ra); eld a0,0(a0); erld a5,a6,e10; eaddi a5,e1,0
-        for (word, reserved) in
-            [(0xb577, true), (0x53577, false), (0xaaa8_37b3, false), (0xe7fb, false)]
-        {
-            let i = ExtendedInstruction::decode(Dialect::V2018, word).unwrap();
-            assert_eq!(i.uses_reserved_register(), reserved, "{i}");
         }
     }
 }

@@ -1,7 +1,13 @@
-//! xBGAS, the RISC-V extension whose extended registers say on which node an address lies: its
-//! instructions in three published encodings, decoded and printed.
+//! xBGAS, the RISC-V extension whose extended registers say on which node an address lies.
+//!
+//! [`decode`] reads and prints its instructions in three published encodings; [`execute`] says
+//! what each does; [`lookaside`] maps object ids to processing elements; [`element`] runs the
+//! processing elements of a program and answers their remote accesses.
 #![forbid(unsafe_code)]
 
 pub mod decode;
+pub mod element;
+pub mod execute;
+pub mod lookaside;
 
 pub use decode::{Dialect, ExtendedInstruction};

@@ -319,7 +319,9 @@ impl<H: Host> Process<H> {
                     at if command == 9 => Some(self.time_at(at)?),
                     at => Some(self.time_at(at)?.saturating_add(self.host.now_ns(1))),
                 };
-                self.threads[index].activity = Activity::Waiting { address, mask, deadline_ns };
+                let expected = now;
+                self.threads[index].activity =
+                    Activity::Waiting { address, expected, mask, deadline_ns };
                 Ok(0)
             }
             command @ (1 | 10) => {

@@ -1,0 +1,325 @@
+//! The run-time library, built by Debian's cross compiler, on processing elements.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::process::Command;
+use std::rc::Rc;
+use std::sync::OnceLock;
+use terrace_riscv::linux::{Errno, GuestFileStatus, Host, Process};
+use terrace_riscv::memory::READ;
+use terrace_xbgas::element::{
+    ElementFault, ElementMachine, ElementSchedule, ElementStatistics, ElementsEnd,
+    ELEMENTS_VARIABLE, ELEMENT_VARIABLE,
+};
+use terrace_xbgas::execute::ExtendedTrap;
+use terrace_xbgas::lookaside::{LookasideSize, ObjectPlace, ObjectTable};
+use terrace_xbgas::Dialect;
+
+const COMPILER: &str = "riscv64-linux-gnu-gcc";
+
+/// Keeps what an element writes; has no files, and a clock that stands still.
+#[derive(Debug, Default)]
+struct ElementOutput(Rc<RefCell<Vec<u8>>>);
+
+impl Host for ElementOutput {
+    fn read(&mut self, _: i32, _: &mut [u8]) -> Result<usize, Errno> {
+        Ok(0)
+    }
+    fn write(&mut self, _: i32, bytes: &[u8]) -> Result<usize, Errno> {
+        self.0.borrow_mut().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn open(&mut self, _: &[u8], _: u32, _: u32) -> Result<i32, Errno> {
+        Err(Errno(2))
+    }
+    fn close(&mut self, _: i32) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn seek(&mut self, _: i32, _: i64, _: u32) -> Result<u64, Errno> {
+        Err(Errno(29))
+    }
+    fn status(&mut self, _: i32) -> Result<GuestFileStatus, Errno> {
+        Ok(GuestFileStatus { mode: 0o10_600, ..GuestFileStatus::default() })
+    }
+    fn now_ns(&mut self, _: u32) -> u64 {
+        0
+    }
+    fn sleep_ns(&mut self, _: u64) {}
+    fn fill_random(&mut self, bytes: &mut [u8]) {
+        bytes.fill(7);
+    }
+}
+
+/// `single.c` for 2018, compiled once; `None` without a compiler.
+fn single() -> Option<&'static [u8]> {
+    static FILE: OnceLock<Option<Vec<u8>>> = OnceLock::new();
+    FILE.get_or_init(|| compile("single.c", 2018)).as_deref()
+}
+
+/// `conform.c` for 2018, compiled once; `None` without a compiler.
+fn conform() -> Option<&'static [u8]> {
+    static FILE: OnceLock<Option<Vec<u8>>> = OnceLock::new();
+    FILE.get_or_init(|| compile("conform.c", 2018)).as_deref()
+}
+
+/// Compiles a program with the library; `None` without a compiler.
+fn compile(name: &str, dialect: u32) -> Option<Vec<u8>> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let runtime = here.join("runtime");
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{dialect}"));
+    let run = Command::new(COMPILER)
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-no-pie"])
+        .arg(format!("-DXBGAS_DIALECT={dialect}"))
+        .arg("-I")
+        .arg(&runtime)
+        .arg(here.join("tests/programs").join(name))
+        .args(["xbrtime.c", "transfer.c"].map(|file| runtime.join(file)))
+        .arg("-o")
+        .arg(&output)
+        .output();
+    let Ok(run) = run else {
+        println!("skipped: {COMPILER} is not installed");
+        return None;
+    };
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    Some(std::fs::read(&output).unwrap())
+}
+
+struct ElementsRun {
+    end: ElementsEnd,
+    printed: Vec<String>,
+    statistics: Vec<ElementStatistics>,
+}
+
+fn run_with(
+    file: &[u8],
+    words: &[&str],
+    elements: u32,
+    dialect: Dialect,
+    schedule: ElementSchedule,
+    objects: ObjectTable,
+) -> ElementsRun {
+    let mut outputs = Vec::new();
+    let processes = (0..elements)
+        .map(|element| {
+            let host = ElementOutput::default();
+            outputs.push(host.0.clone());
+            let arguments: Vec<Vec<u8>> =
+                ["program"].iter().chain(words).map(|word| word.as_bytes().to_vec()).collect();
+            let environment = [(ELEMENT_VARIABLE, element), (ELEMENTS_VARIABLE, elements)]
+                .map(|(name, value)| format!("{name}={value}").into_bytes());
+            Process::new(file, &arguments, &environment, 64 << 20, host).unwrap()
+        })
+        .collect();
+    let size = LookasideSize::default();
+    let mut machine = ElementMachine::new(processes, objects, dialect, schedule, size);
+    let end = machine.run(2_000_000_000);
+    let printed = outputs.iter().map(|o| String::from_utf8(o.take()).unwrap()).collect();
+    ElementsRun { end, printed, statistics: machine.statistics() }
+}
+
+fn run(file: &[u8], words: &[&str], elements: u32) -> ElementsRun {
+    let objects = ObjectTable::of_elements(elements);
+    let schedule = ElementSchedule::from_seed(1);
+    run_with(file, words, elements, Dialect::V2018, schedule, objects)
+}
+
+fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state >> 16
+}
+
+const BYTES: usize = 16384;
+
+/// The operations of `conform.c` on plain arrays, one for each element.
+struct PlainElements {
+    src: Vec<Vec<u8>>,
+    dest: Vec<Vec<u8>>,
+}
+
+impl PlainElements {
+    fn move_one(&mut self, width: usize, from: (usize, usize), to: (usize, usize)) {
+        let value = self.src[from.0][from.1 * width..][..width].to_vec();
+        self.dest[to.0][to.1 * width..][..width].copy_from_slice(&value);
+    }
+
+    fn value(&self, element: usize, width: usize, at: usize) -> u64 {
+        let mut bytes = [0; 8];
+        bytes[..width].copy_from_slice(&self.src[element][at * width..][..width]);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// One round; the kind of operation.
+    fn operate(&mut self, common: &mut u64) -> u64 {
+        let n = self.src.len();
+        let kind = next(common) % 11;
+        let width = 1 << (next(common) % 4);
+        let count = (next(common) % 40) as usize;
+        let stride = 1 + (next(common) % 4) as usize;
+        let shift = (next(common) % n as u64) as usize;
+        let root = (next(common) % n as u64) as usize;
+        let mut parts = Vec::new();
+        let mut at = 0;
+        for _ in 0..n {
+            let part = (next(common) % 20) as usize;
+            parts.push((at, part));
+            at += part + (next(common) % 3) as usize;
+        }
+        for pe in 0..n {
+            let other = (pe + shift) % n;
+            let (offset, part) = parts[pe];
+            let strided = (0..count).map(|i| i * stride);
+            match kind {
+                0 | 2 => strided.for_each(|i| self.move_one(width, (pe, i), (other, i))),
+                1 | 3 => strided.for_each(|i| self.move_one(width, (other, i), (pe, i))),
+                4 => strided.for_each(|i| self.move_one(width, (root, i), (pe, i))),
+                5 => (0..part).for_each(|i| self.move_one(width, (pe, i), (root, offset + i))),
+                6 => (0..part).for_each(|i| self.move_one(width, (root, offset + i), (pe, i))),
+                7 => (0..n * count).for_each(|i| {
+                    self.move_one(width, (i / count, pe * count + i % count), (pe, i));
+                }),
+                _ if pe == root => strided.for_each(|i| {
+                    let values = (0..n).map(|element| self.value(element, width, i));
+                    let value = match kind {
+                        8 => values.fold(0, u64::wrapping_add),
+                        9 => values.max().unwrap(),
+                        _ => values.fold(0, |a, b| a ^ b),
+                    };
+                    self.dest[root][i * width..][..width]
+                        .copy_from_slice(&value.to_le_bytes()[..width]);
+                }),
+                _ => {}
+            }
+        }
+        kind
+    }
+}
+
+fn expected(seed: u64, rounds: usize, elements: usize) -> Vec<String> {
+    let fill = |element: usize| {
+        let mut own = seed ^ (element as u64 + 1) << 32;
+        (0..BYTES).map(|_| next(&mut own) as u8).collect()
+    };
+    let mut plain = PlainElements {
+        src: (0..elements).map(fill).collect(),
+        dest: vec![vec![0; BYTES]; elements],
+    };
+    let mut printed = vec![String::new(); elements];
+    let mut common = seed;
+    for round in 0..rounds {
+        let kind = plain.operate(&mut common);
+        for (text, dest) in printed.iter_mut().zip(&plain.dest) {
+            let hash = dest.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+            });
+            *text += &format!("{round} {kind} {hash:016x}\n");
+        }
+        std::mem::swap(&mut plain.src, &mut plain.dest);
+    }
+    printed
+}
+
+#[test]
+fn random_operations_agree_with_plain_arrays() {
+    let Some(first) = conform() else { return };
+    // The revision differs from 2.0 in no instruction that the library uses.
+    let second = compile("conform.c", 20).unwrap();
+    for (file, dialect) in
+        [(first, Dialect::V2018), (&second[..], Dialect::V2_0), (&second[..], Dialect::Rev)]
+    {
+        for (elements, seed, quantum) in
+            [(1, 11_u64, 10_000), (2, 12, 37), (4, 13, 300), (8, 14, 5), (16, 15, 10_000)]
+        {
+            let schedule = ElementSchedule { quantum, seed };
+            let objects = ObjectTable::of_elements(elements);
+            let words = [seed.to_string(), "30".to_owned()];
+            let words = [words[0].as_str(), words[1].as_str()];
+            let run = run_with(file, &words, elements, dialect, schedule, objects);
+            assert_eq!(run.end, ElementsEnd::Exit(0), "seed {seed}: {:?}", run.printed);
+            let plain = expected(seed, 30, elements as usize);
+            for (element, (printed, plain)) in run.printed.iter().zip(&plain).enumerate() {
+                assert_eq!(printed, plain, "element {element} of {elements}, seed {seed}");
+            }
+            let remote: u64 = run.statistics.iter().map(|s| s.remote_loads).sum();
+            assert_eq!(remote > 0, elements > 1);
+        }
+    }
+}
+
+#[test]
+fn single_functions_do_what_their_header_says() {
+    let Some(file) = single() else { return };
+    for elements in [1, 2, 4, 8] {
+        let hello = run(file, &["hello"], elements);
+        assert_eq!(hello.end, ElementsEnd::Exit(0));
+        for (element, printed) in hello.printed.iter().enumerate() {
+            assert_eq!(*printed, format!("hello from {element} of {elements}\n"));
+        }
+        let figure = run(file, &["figure"], elements);
+        let sum: u32 = (0..elements).map(|element| 100 + element).sum();
+        assert_eq!(figure.printed, vec![format!("{sum}\n"); elements as usize]);
+        // Element 0 reaches itself, too, and that is no remote access.
+        assert_eq!(figure.statistics[0].remote_loads, u64::from(elements) - 1);
+    }
+    let symmetric = run(file, &["symmetric"], 2);
+    let expected = "0x1000000000 0x1000001000 0x1000003000\n1 0 1 1\n1 1 0 0\n";
+    assert_eq!(symmetric.printed, [expected, expected]);
+    let accesses = run(file, &["accesses"], 1);
+    assert_eq!(accesses.printed, ["-2 254 -2 65534 -2\nffffffffffff1235\n77\n"]);
+}
+
+#[test]
+fn an_element_that_fails_ends_all() {
+    let Some(file) = single() else { return };
+    let fault = |name: &str| match run(file, &[name], 4).end {
+        ElementsEnd::Fault { element: 1, thread: 0, pc, fault } if pc != 0 => fault,
+        other => panic!("{name}: {other:?}"),
+    };
+    let reserved = ExtendedTrap::ReservedRegister { name: "eld", register: 9 };
+    assert_eq!(fault("reserved"), ElementFault::Extended(reserved));
+    assert_eq!(fault("object"), ElementFault::UnknownObject(99));
+    assert_eq!(fault("nobody"), ElementFault::UnknownObject(u64::MAX));
+    assert!(matches!(fault("bulk"), ElementFault::Illegal(_)));
+    for (name, address) in [("unmapped", 0x40), ("truncated", 0x10_1000_0000)] {
+        match fault(name) {
+            ElementFault::Refused { element: 0, fault } => assert_eq!(fault.address, address),
+            other => panic!("{other:?}"),
+        }
+    }
+    let end = run(file, &["exits"], 4).end;
+    let expected = ElementsEnd::Stranded { waiting: vec![0, 2, 3], exited: Some((1, 3)) };
+    assert_eq!(end, expected);
+    let end = run(file, &["aborts"], 4).end;
+    assert!(matches!(end, ElementsEnd::Signal { element: 1, signal: 6, .. }), "{end:?}");
+}
+
+#[test]
+fn permissions_and_dialects_are_checked() {
+    let Some(file) = single() else { return };
+    let schedule = ElementSchedule::from_seed(1);
+    let mut objects = ObjectTable::of_elements(2);
+    objects.set(2, ObjectPlace { element: 1, permissions: READ });
+    let end = run_with(file, &["figure"], 2, Dialect::V2018, schedule, objects).end;
+    let forbidden = ElementFault::Forbidden { object: 2, stored: true };
+    assert!(matches!(end, ElementsEnd::Fault { fault, .. } if fault == forbidden), "{end:?}");
+    // In another dialect eaddie is a store, through a register that cannot extend an address.
+    let objects = ObjectTable::of_elements(2);
+    let end = run_with(file, &["figure"], 2, Dialect::V2_0, schedule, objects).end;
+    assert!(matches!(end, ElementsEnd::Fault { .. }), "{end:?}");
+}
+
+#[test]
+fn a_schedule_repeats_and_results_do_not_depend_on_it() {
+    let Some(file) = conform() else { return };
+    let run = |quantum, seed| {
+        let objects = ObjectTable::of_elements(4);
+        let schedule = ElementSchedule { quantum, seed };
+        run_with(file, &["99", "10"], 4, Dialect::V2018, schedule, objects)
+    };
+    let (first, again, other) = (run(100, 5), run(100, 5), run(1, 6));
+    assert_eq!(first.statistics, again.statistics);
+    assert_eq!(first.printed, other.printed);
+    assert_ne!(first.statistics, other.statistics);
+}
