@@ -82,7 +82,7 @@ fn compile(name: &str, dialect: u32) -> Option<Vec<u8>> {
         return None;
     };
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    Some(std::fs::read(&output).unwrap())
+    Some(std::fs::read(&output).expect("the compiler wrote it"))
 }
 
 struct ElementsRun {
@@ -108,13 +108,13 @@ fn run_with(
                 ["program"].iter().chain(words).map(|word| word.as_bytes().to_vec()).collect();
             let environment = [(ELEMENT_VARIABLE, element), (ELEMENTS_VARIABLE, elements)]
                 .map(|(name, value)| format!("{name}={value}").into_bytes());
-            Process::new(file, &arguments, &environment, 64 << 20, host).unwrap()
+            Process::new(file, &arguments, &environment, 64 << 20, host).expect("a program")
         })
         .collect();
     let size = LookasideSize::default();
     let mut machine = ElementMachine::new(processes, objects, dialect, schedule, size);
     let end = machine.run(2_000_000_000);
-    let printed = outputs.iter().map(|o| String::from_utf8(o.take()).unwrap()).collect();
+    let printed = outputs.iter().map(|o| String::from_utf8(o.take()).expect("text")).collect();
     ElementsRun { end, printed, statistics: machine.statistics() }
 }
 
@@ -167,9 +167,8 @@ impl PlainElements {
             parts.push((at, part));
             at += part + (next(common) % 3) as usize;
         }
-        for pe in 0..n {
+        for (pe, &(offset, part)) in parts.iter().enumerate() {
             let other = (pe + shift) % n;
-            let (offset, part) = parts[pe];
             let strided = (0..count).map(|i| i * stride);
             match kind {
                 0 | 2 => strided.for_each(|i| self.move_one(width, (pe, i), (other, i))),
@@ -184,7 +183,7 @@ impl PlainElements {
                     let values = (0..n).map(|element| self.value(element, width, i));
                     let value = match kind {
                         8 => values.fold(0, u64::wrapping_add),
-                        9 => values.max().unwrap(),
+                        9 => values.fold(0, u64::max),
                         _ => values.fold(0, |a, b| a ^ b),
                     };
                     self.dest[root][i * width..][..width]
