@@ -30,6 +30,12 @@ pub enum Command {
     /// Say what works on this machine, what does not, and what would help.
     #[command(after_help = "Example: terrace doctor --json")]
     Doctor(DoctorArgs),
+    /// Show who uses which memory, again and again.
+    #[command(after_help = "Example: terrace top -p solver")]
+    Top(crate::top::TopArgs),
+    /// Show which memory a process uses, once.
+    #[command(after_help = "Example: terrace show solver --json")]
+    Show(crate::top::ShowArgs),
     /// Copy what sysfs says of this machine into one file, for a bug report.
     #[command(
         after_help = "Example: terrace gather -o machine.tar && terrace tiers --machine machine.tar"

@@ -16,6 +16,7 @@ mod riscv;
 mod see;
 mod sim;
 mod system;
+mod top;
 mod trace;
 
 use args::{Cli, Command, LabCommand, TraceCommand};
@@ -32,6 +33,8 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Tiers(a) => see::tiers(&a),
         Command::Doctor(a) => see::doctor(&a),
+        Command::Top(a) => top::top(&a),
+        Command::Show(a) => top::show(&a),
         Command::Gather(a) => see::gather(&a),
         Command::Probe(a) => probe::probe(&a),
         Command::Degrade(a) => probe::degrade(&a),

@@ -12,12 +12,14 @@ pub mod large;
 mod ports;
 mod quick_scan;
 pub mod sample_length;
+mod sample_map;
 mod watch;
 mod write_schedule;
 pub mod written;
 
 pub use config::{Config, EngineParts};
 pub use engine::{Engine, StepReport, StopReason};
+pub use sample_map::{SampleMap, SamplePeriods, SampledAccess};
 pub use terrace_policy::heat::{PageSamples, PageWrites, Prescan, RangeObservation, TouchEvenness};
 
 pub use ports::{

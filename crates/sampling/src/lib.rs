@@ -17,6 +17,7 @@
 mod attribute;
 mod bytes;
 mod encode;
+mod events;
 mod file;
 mod latency;
 mod record;
@@ -25,6 +26,10 @@ mod trust;
 
 pub use attribute::{sample_type, EventAttributes, SamplePrecision};
 pub use encode::{encode_lost, encode_sample, RING_SAMPLE_TYPE};
+pub use events::{
+    sampling_events, CpuModel, CpuVendor, SampleDevice, SamplingEvent, LOAD_LATENCY_LEADER,
+    PAGE_FAULTS,
+};
 pub use file::{PerfDataError, PerfDataFile, RecordCounts, RecordedEvent};
 pub use latency::{LatencyByLevel, LevelLatency};
 pub use record::{

@@ -47,6 +47,9 @@ impl World {
     pub(crate) fn run_events(&mut self, core: usize, thread: usize, end: u64) {
         self.memory.cpu = core;
         self.outlooks[core].look(&self.engine.units[core].counters);
+        if let Some(sampler) = &mut self.sampler {
+            sampler.turn_to(core, thread);
+        }
         match (self.sampler.is_some(), self.outlooks[core].far) {
             (false, false) => self.run_events_as::<false, false>(core, thread, end),
             (false, true) => self.run_events_as::<false, true>(core, thread, end),
@@ -168,7 +171,7 @@ impl CoreLane<'_> {
             instructions += event.instructions();
             time += event.instructions() * self.pace;
             if SAMPLED {
-                time += self.sampled(source, event);
+                time += self.sampled(source, event, time);
             }
             if !(instructions <= clear && self.mmu.settled(event.address(), event.store())) {
                 let came;
@@ -209,9 +212,11 @@ impl CoreLane<'_> {
 
     /// The time that it takes to sample a store, if it is one.
     #[inline(always)]
-    fn sampled(&mut self, source: &impl Accesses, event: WordAccess) -> u64 {
+    fn sampled(&mut self, source: &impl Accesses, event: WordAccess, now: u64) -> u64 {
         match &mut self.sampler {
-            Some(sampler) if event.store() => sampler.store(source.placed(event.address()) >> 12),
+            Some(sampler) if event.store() => {
+                sampler.store(source.placed(event.address()) >> 12, now)
+            }
             _ => 0,
         }
     }
@@ -324,7 +329,8 @@ impl CoreLane<'_> {
             }
             if SAMPLED && !store {
                 if let Some(sampler) = &mut self.sampler {
-                    self.unit.core.time += sampler.missed_load(access.virtual_ >> 12);
+                    let now = self.unit.core.time;
+                    self.unit.core.time += sampler.missed_load(access.virtual_ >> 12, now);
                 }
             }
         }

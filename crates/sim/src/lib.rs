@@ -33,6 +33,7 @@ pub mod pool;
 pub mod ports;
 pub mod recording;
 pub mod run;
+mod sampled;
 pub mod sampler;
 pub mod tlb;
 pub mod world;
@@ -40,8 +41,10 @@ pub mod world;
 pub use build::{FirstTouchPlacement, MachineMode, SimInput, SimSetup};
 pub use error::SimError;
 pub use far::FarCount;
+pub use ports::PebsSettings;
 pub use recording::Recording;
 pub use run::{
     all, conclude, simulate, simulate_custom, CacheCount, NodeEnergy, RunOptions, SimRun,
     TrackerKind, BEHIND, BOUNDS,
 };
+pub use sampled::{sample_program, SampledProgram};

@@ -8,8 +8,8 @@ use crate::far::FarCount;
 use crate::memory::Misses;
 use crate::ports::costs::DecisionCost;
 use crate::ports::{
-    costs, own_cpu, DamonScan, PageTableScan, PebsScan, Shared, SimClock, SimJournal, SimMover,
-    SimTarget, SoftDirtyScan,
+    costs, own_cpu, DamonScan, PageTableScan, PebsScan, PebsSettings, Shared, SimClock, SimJournal,
+    SimMover, SimTarget, SoftDirtyScan,
 };
 use crate::world::World;
 use serde::Serialize;
@@ -72,6 +72,13 @@ pub struct SimRun {
     pub migrated_bytes: Option<u64>,
     /// CPU seconds of tracking and deciding.
     pub overhead_seconds: Option<f64>,
+    /// Seconds that the program's cores spent storing samples and in interrupts that took them,
+    /// where accesses were sampled (equation 1 of the counter paper, without moving).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampling_seconds: Option<f64>,
+    /// Samples, where accesses were sampled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub samples: Option<u64>,
     /// Energy of all memory, where the machine file tells all of it.
     pub energy_joules: Option<f64>,
     /// Energy by node, as far as the machine file tells.
@@ -131,15 +138,18 @@ pub enum TrackerKind {
     #[default]
     PageTable,
     /// Samples by the processor.
-    Pebs,
+    Pebs(PebsSettings),
     /// Regions, each judged by a page of it.
     Damon,
 }
 
 impl TrackerKind {
     /// All, by the names that `--tracker` takes.
-    pub const NAMED: [(&'static str, Self); 3] =
-        [("page-table", Self::PageTable), ("pebs", Self::Pebs), ("damon", Self::Damon)];
+    pub const NAMED: [(&'static str, Self); 3] = [
+        ("page-table", Self::PageTable),
+        ("pebs", Self::Pebs(PebsSettings::DEFAULT)),
+        ("damon", Self::Damon),
+    ];
 }
 
 impl Default for RunOptions {
@@ -402,7 +412,10 @@ fn managed(
             Box::new(PageTableScan::new(world.clone())),
             Box::new(SoftDirtyScan::new(world.clone(), options.cpu_share)),
         ],
-        TrackerKind::Pebs => vec![Box::new(PebsScan::new(world.clone(), options.cpu_share))],
+        TrackerKind::Pebs(settings) => {
+            let (world, share) = (world.clone(), options.cpu_share);
+            vec![Box::new(PebsScan::new(world, &plan.ids, share, settings))]
+        }
         TrackerKind::Damon => vec![Box::new(DamonScan::new(world.clone(), options.seed))],
     };
     let journal = SimJournal::default();
@@ -423,7 +436,7 @@ fn managed(
         seed: options.seed,
         ..Config::default()
     };
-    if options.tracker == TrackerKind::Pebs {
+    if matches!(options.tracker, TrackerKind::Pebs(_)) {
         config.heat.memory = SAMPLES_KEPT;
     }
     let mut engine = Engine::new(parts, config);
@@ -478,6 +491,7 @@ fn result(
         None => (moves.moved.promoted + moves.moved.demoted) * PAGE,
     };
     let energy = energy(plan, &counters, span);
+    let sampled = Some(world.sampling).filter(|sampling| sampling.records > 0);
     Ok(SimRun {
         policy: policy.to_owned(),
         seconds: span.as_secs_f64(),
@@ -486,6 +500,8 @@ fn result(
         demoted_pages: Some(moves.moved.demoted),
         migrated_bytes: Some(migrated),
         overhead_seconds: Some(moves.overhead.as_secs_f64()),
+        sampling_seconds: sampled.map(|s| s.time as f64 / 1e12),
+        samples: sampled.map(|s| s.records),
         energy_joules: total_energy(plan, &energy),
         energy,
         caches: caches(plan, &counters),

@@ -2,10 +2,10 @@
 //! written to a buffer.
 //!
 //! Two events: loads that the last level did not serve (`MEM_LOAD_RETIRED.L3_MISS`) and all stores
-//! (`MEM_INST_RETIRED.ALL_STORES`), the pair that MEMTIS (Lee et al., SOSP 2023) samples. A record
-//! costs the core that made it some time; each time the core's own buffer is full an interrupt
-//! takes what is in it to where the manager reads it; when there is no room left there, records are
-//! lost until somebody drains it.
+//! (`MEM_INST_RETIRED.ALL_STORES`), the pair that MEMTIS (Lee et al., SOSP 2023) samples. Each core
+//! counts for itself and has a buffer of its own. A record costs the core that made it some time;
+//! when a core's buffer is filled up to its threshold an interrupt takes what is in it to where the
+//! daemon reads it; when there is no room left there, records are lost until somebody drains it.
 
 /// One sampled access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,26 +14,48 @@ pub struct Sample {
     pub vpn: u64,
     /// A store.
     pub store: bool,
+    /// Core that made it.
+    pub core: u32,
+    /// Thread that made it.
+    pub thread: u32,
 }
 
-/// The sampling of all cores: they share one count, so that the total rate is what the period says.
+/// What a core has counted.
+#[derive(Debug, Clone, Copy)]
+struct CoreSampling {
+    /// Loads and stores until the next sample.
+    until: (u64, u64),
+    /// Records in the core's buffer.
+    buffered: usize,
+}
+
+/// The sampling of all cores.
 #[derive(Debug)]
 pub struct AccessSampler {
     periods: (u64, u64),
-    until: (u64, u64),
+    /// The core that runs now: what it counts, and who runs on it.
+    current: CoreSampling,
+    core: u32,
+    thread: u32,
+    /// What other cores have counted.
+    cores: Vec<CoreSampling>,
     samples: Vec<Sample>,
     figures: SamplingParams,
-    /// Records in the processor's buffer.
-    buffered: usize,
     lost: u64,
+    totals: SamplingTotals,
+    /// Core and time of the first interrupts, picoseconds.
+    interrupted: Vec<(u32, u64)>,
 }
+
+/// Interrupts whose time is kept.
+const MOST_INTERRUPTS: usize = 1 << 20;
 
 /// What sampling is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SamplingParams {
     /// Records between two interrupts.
     pub buffer: usize,
-    /// Records that wait for the manager at most.
+    /// Records that wait for the daemon at most.
     pub room: usize,
     /// Time of a record, picoseconds.
     pub record: u64,
@@ -41,18 +63,55 @@ pub struct SamplingParams {
     pub interrupt: u64,
 }
 
+/// What sampling came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SamplingTotals {
+    /// Records written.
+    pub records: u64,
+    /// Interrupts that emptied a buffer.
+    pub interrupts: u64,
+    /// Time that both took of the program's cores, picoseconds.
+    pub time: u64,
+}
+
 impl AccessSampler {
-    /// One load that misses in `loads`, one store in `stores`.
+    /// One load that misses in `loads`, one store in `stores`, on each of `cores`.
     #[must_use]
-    pub fn new(loads: u64, stores: u64, figures: SamplingParams) -> Self {
+    pub fn new(loads: u64, stores: u64, figures: SamplingParams, cores: usize) -> Self {
         let periods = (loads.max(1), stores.max(1));
-        Self { periods, until: periods, samples: Vec::new(), figures, buffered: 0, lost: 0 }
+        let fresh = CoreSampling { until: periods, buffered: 0 };
+        Self {
+            periods,
+            current: fresh,
+            core: 0,
+            thread: 0,
+            cores: vec![fresh; cores.max(1)],
+            samples: Vec::new(),
+            figures,
+            lost: 0,
+            totals: SamplingTotals::default(),
+            interrupted: Vec::new(),
+        }
     }
 
-    /// Another period for loads from the next record on.
+    /// From now on `thread` runs on `core`, and nothing else does.
+    #[inline]
+    pub fn turn_to(&mut self, core: usize, thread: usize) {
+        self.thread = thread as u32;
+        let before = self.core as usize;
+        if core != before && core < self.cores.len() {
+            self.cores[before] = self.current;
+            self.current = self.cores[core];
+            self.core = core as u32;
+        }
+    }
+
+    /// Another period for loads from each core's next record on.
     pub fn set_load_period(&mut self, loads: u64) {
         self.periods.0 = loads.max(1);
-        self.until.0 = self.until.0.min(self.periods.0);
+        for core in self.cores.iter_mut().chain([&mut self.current]) {
+            core.until.0 = core.until.0.min(self.periods.0);
+        }
     }
 
     /// What has been written since the last time, and how many were lost.
@@ -60,41 +119,61 @@ impl AccessSampler {
         (std::mem::take(&mut self.samples), std::mem::take(&mut self.lost))
     }
 
-    /// A store; the time that sampling it took, picoseconds.
-    #[inline(always)]
-    pub fn store(&mut self, vpn: u64) -> u64 {
-        self.until.1 -= 1;
-        if self.until.1 > 0 {
-            return 0;
-        }
-        self.until.1 = self.periods.1;
-        self.write(Sample { vpn, store: true })
+    /// Records, interrupts and their time so far.
+    #[must_use]
+    pub const fn totals(&self) -> SamplingTotals {
+        self.totals
     }
 
-    /// A load that missed the last level; the time that sampling it took, picoseconds.
-    #[inline]
-    pub fn missed_load(&mut self, vpn: u64) -> u64 {
-        self.until.0 -= 1;
-        if self.until.0 > 0 {
+    /// Core and time, picoseconds, of the first million interrupts.
+    #[must_use]
+    pub fn interrupted(&self) -> &[(u32, u64)] {
+        &self.interrupted
+    }
+
+    /// A store at `now`; the time that sampling it took, both picoseconds.
+    #[inline(always)]
+    pub fn store(&mut self, vpn: u64, now: u64) -> u64 {
+        self.current.until.1 -= 1;
+        if self.current.until.1 > 0 {
             return 0;
         }
-        self.until.0 = self.periods.0;
-        self.write(Sample { vpn, store: false })
+        self.current.until.1 = self.periods.1;
+        self.write(vpn, true, now)
+    }
+
+    /// A load that missed the last level at `now`; the time that sampling it took, both picoseconds.
+    #[inline]
+    pub fn missed_load(&mut self, vpn: u64, now: u64) -> u64 {
+        self.current.until.0 -= 1;
+        if self.current.until.0 > 0 {
+            return 0;
+        }
+        self.current.until.0 = self.periods.0;
+        self.write(vpn, false, now)
     }
 
     #[inline(never)]
-    fn write(&mut self, sample: Sample) -> u64 {
+    fn write(&mut self, vpn: u64, store: bool, now: u64) -> u64 {
+        let sample = Sample { vpn, store, core: self.core, thread: self.thread };
         if self.samples.len() < self.figures.room {
             self.samples.push(sample);
         } else {
             self.lost += 1;
         }
-        self.buffered += 1;
-        if self.buffered < self.figures.buffer {
-            return self.figures.record;
+        self.totals.records += 1;
+        self.current.buffered += 1;
+        let mut took = self.figures.record;
+        if self.current.buffered >= self.figures.buffer {
+            self.current.buffered = 0;
+            self.totals.interrupts += 1;
+            took += self.figures.interrupt;
+            if self.interrupted.len() < MOST_INTERRUPTS {
+                self.interrupted.push((self.core, now));
+            }
         }
-        self.buffered = 0;
-        self.figures.record + self.figures.interrupt
+        self.totals.time += took;
+        took
     }
 }
 
@@ -102,21 +181,41 @@ impl AccessSampler {
 mod tests {
     use super::*;
 
+    const FIGURES: SamplingParams =
+        SamplingParams { buffer: 2, room: 4, record: 250, interrupt: 1000 };
+
     #[test]
     fn one_in_a_period_is_kept_until_the_buffer_is_full() {
-        let mut s = AccessSampler::new(
-            3,
-            5,
-            SamplingParams { buffer: 2, room: 4, record: 250, interrupt: 1000 },
-        );
-        let took: u64 = (0..9).map(|i| s.missed_load(i)).sum();
+        let mut s = AccessSampler::new(3, 5, FIGURES, 1);
+        let took: u64 = (0..9).map(|i| s.missed_load(i, 0)).sum();
         assert_eq!(took, 3 * 250 + 1000);
-        assert_eq!((0..10).map(|i| s.store(100 + i)).sum::<u64>(), 2 * 250 + 1000);
+        assert_eq!((0..10).map(|i| s.store(100 + i, 0)).sum::<u64>(), 2 * 250 + 1000);
         let (samples, lost) = s.drain();
         let pages: Vec<(u64, bool)> = samples.iter().map(|s| (s.vpn, s.store)).collect();
         assert_eq!((pages, lost), (vec![(2, false), (5, false), (8, false), (104, true)], 1));
         assert_eq!(s.drain(), (Vec::new(), 0));
         s.set_load_period(1);
-        assert_eq!(s.missed_load(7), 250 + 1000);
+        assert_eq!(s.missed_load(7, 9), 250 + 1000);
+        let totals = SamplingTotals { records: 6, interrupts: 3, time: 6 * 250 + 3000 };
+        assert_eq!(s.totals(), totals);
+    }
+
+    #[test]
+    fn each_core_counts_for_itself_and_samples_say_who_made_them() {
+        let mut s = AccessSampler::new(2, 1, FIGURES, 2);
+        for i in 0..3 {
+            s.turn_to(0, 5);
+            s.missed_load(i, 0);
+            s.turn_to(1, 6 + i as usize);
+            s.missed_load(100 + i, 0);
+        }
+        s.turn_to(0, 5);
+        s.store(7, 3);
+        let (samples, _) = s.drain();
+        let told: Vec<(u64, u32, u32)> =
+            samples.iter().map(|s| (s.vpn, s.core, s.thread)).collect();
+        assert_eq!(told, [(1, 0, 5), (101, 1, 7), (7, 0, 5)]);
+        // Core 0 has two records, core 1 one.
+        assert_eq!((s.totals().interrupts, s.interrupted()), (1, &[(0, 3)][..]));
     }
 }

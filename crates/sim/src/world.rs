@@ -16,7 +16,7 @@ use crate::mmu::Mmu;
 use crate::pool::FramePool;
 use crate::ports::costs::DecisionCost;
 use crate::ports::EngineInput;
-use crate::sampler::AccessSampler;
+use crate::sampler::{AccessSampler, SamplingTotals};
 use std::collections::VecDeque;
 use terrace_model::channel::BusDemand;
 use terrace_model::{Counters, MemorySystem, PS};
@@ -120,6 +120,8 @@ pub struct World {
     pub stop_after: u64,
     /// Hardware sampling of accesses, where somebody asked for it.
     pub sampler: Option<AccessSampler>,
+    /// What sampling came to when it was last turned off.
+    pub sampling: SamplingTotals,
     /// What the engine was shown since it was last charged for what it does with that.
     pub(crate) work: EngineInput,
     /// What deciding takes.
@@ -197,6 +199,7 @@ impl World {
             stopped: false,
             stop_after: u64::MAX,
             sampler: None,
+            sampling: SamplingTotals::default(),
             work: EngineInput::default(),
             working: false,
             deciding: DecisionCost::by_policy(""),

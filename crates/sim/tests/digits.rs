@@ -86,7 +86,9 @@ fn line(run: &SimRun) -> String {
 }
 
 fn runs(text: &mut String, title: &str, plan: &SimSetup, tracker: TrackerKind, policies: &[&str]) {
-    writeln!(text, "{title}, {tracker:?}").unwrap();
+    let name = format!("{tracker:?}");
+    let name = name.split('(').next().unwrap();
+    writeln!(text, "{title}, {name}").unwrap();
     for policy in policies {
         let run = simulate(plan, policy, RunOptions { tracker, ..RunOptions::default() }).unwrap();
         writeln!(text, "{}", line(&run)).unwrap();
@@ -155,7 +157,7 @@ fn results_stay_as_they_are() {
         let plan = SimSetup::new(&machine(name, fast, sets), workload).unwrap();
         runs(&mut text, &format!("{workload} on {name}"), &plan, page_table, policies);
     }
-    for tracker in [TrackerKind::Pebs, TrackerKind::Damon] {
+    for tracker in [TrackerKind::NAMED[1].1, TrackerKind::Damon] {
         let plan = SimSetup::new(
             &machine("ddr-cxl", 8, 1024),
             "skew,accesses=2M,size=16MiB,hot_size=2MiB",

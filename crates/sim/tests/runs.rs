@@ -4,7 +4,8 @@
 
 use terrace_machine::{preset, Machine};
 use terrace_sim::{
-    all, simulate, simulate_custom, RunOptions, SimError, SimRun, SimSetup, TrackerKind,
+    all, simulate, simulate_custom, PebsSettings, RunOptions, SimError, SimRun, SimSetup,
+    TrackerKind,
 };
 use terrace_types::{Bytes, Seed};
 
@@ -109,9 +110,9 @@ fn a_policy_from_outside_runs_as_those_inside_do() {
 fn every_tracker_leads_to_gain() {
     let first = run(SKEW, "first-touch");
     for (policy, tracker) in [
-        ("histogram", TrackerKind::Pebs),
-        ("terrace", TrackerKind::Pebs),
-        ("hyplacer", TrackerKind::Pebs),
+        ("histogram", TrackerKind::Pebs(PebsSettings::DEFAULT)),
+        ("terrace", TrackerKind::Pebs(PebsSettings::DEFAULT)),
+        ("hyplacer", TrackerKind::Pebs(PebsSettings::DEFAULT)),
         ("terrace", TrackerKind::Damon),
     ] {
         let options = RunOptions { tracker, ..RunOptions::default() };

@@ -29,6 +29,7 @@ mod region;
 mod rights;
 mod root;
 mod runner;
+mod sampling;
 mod seccomp;
 mod shm;
 mod storefile;
@@ -39,6 +40,7 @@ mod time;
 mod uffd;
 mod uncore;
 mod uring;
+mod usage;
 
 pub mod maps;
 pub mod task;
@@ -76,6 +78,7 @@ pub use region::{allowed_nodes, MemPolicy, Region, ThreadMemory};
 pub use rights::gained_rights;
 pub use root::{Root, TEXT_LIMIT};
 pub use runner::{CommandExit, Runner, StartError};
+pub use sampling::{perf_paranoia, SampleEvent, SampleRing, SampledTask};
 pub use shm::{remove_shared, FileWindow, LockFound, RobustLock, SharedFile};
 pub use storefile::{own_descriptors, wait_readable, SignalsBlocked, StoreFile, WakeDescriptor};
 pub use tally::{is_running, SharedTable};
@@ -86,6 +89,7 @@ pub use time::{now, own_cpu, sleep, thread_cpu, BoostPeriod, CpuMeter, PriorityB
 pub use uffd::{Fault, Uffd, UffdFeatures};
 pub use uncore::{controllers, Controller, WriteCounter, WrittenTo};
 pub use uring::{Ring, Transfer, TransferBuffer, TransferPiece};
+pub use usage::{node_memory, numa_maps, parse_numa_maps, NodeMapping, NodeMemory};
 
 use terrace_types::Bytes;
 

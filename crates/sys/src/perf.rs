@@ -81,26 +81,26 @@ impl Tracepoint {
 /// `struct perf_event_attr` up to version 5 of its size.
 #[repr(C)]
 #[derive(Default)]
-struct Attr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup: u32,
-    bp_type: u32,
-    config1: u64,
-    config2: u64,
-    branch: u64,
-    regs_user: u64,
-    stack_user: u32,
-    clockid: i32,
-    regs_intr: u64,
-    aux_watermark: u32,
-    max_stack: u16,
-    reserved: u16,
+pub(crate) struct PerfAttr {
+    pub kind: u32,
+    pub size: u32,
+    pub config: u64,
+    pub sample_period: u64,
+    pub sample_type: u64,
+    pub read_format: u64,
+    pub flags: u64,
+    pub wakeup: u32,
+    pub bp_type: u32,
+    pub config1: u64,
+    pub config2: u64,
+    pub branch: u64,
+    pub regs_user: u64,
+    pub stack_user: u32,
+    pub clockid: i32,
+    pub regs_intr: u64,
+    pub aux_watermark: u32,
+    pub max_stack: u16,
+    pub reserved: u16,
 }
 
 const TYPE_TRACEPOINT: u32 = 2;
@@ -114,6 +114,35 @@ const DATA_TAIL: usize = 1032;
 
 const FORMAT_TIMES: u64 = 1 | 2;
 
+/// Opens an event of `task` (-1: of all) on `cpu` (-1: on any), in the group of `leader` if there
+/// is one.
+pub(crate) fn open_event(
+    mut attr: PerfAttr,
+    task: i32,
+    cpu: i32,
+    leader: Option<&OwnedFd>,
+    target: &dyn Fn() -> String,
+    remedy: &'static str,
+) -> Result<OwnedFd, SysError> {
+    attr.size = std::mem::size_of::<PerfAttr>() as u32;
+    // SAFETY: `attr` has the size it states and outlives the call; the rest are numbers.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::from_mut(&mut attr),
+            libc::c_long::from(task),
+            libc::c_long::from(cpu),
+            leader.map_or(-1_i64, |fd| i64::from(fd.as_raw_fd())),
+            FLAG_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(SysError::last("perf_event_open", target(), remedy));
+    }
+    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
 /// A counter of all that happens on `cpu`'s socket: event `config` of the device of type `kind`.
 /// Reading gives its count and for how long it was enabled and ran.
 pub(crate) fn open_counter(
@@ -122,73 +151,31 @@ pub(crate) fn open_counter(
     cpu: u32,
     target: String,
 ) -> Result<OwnedFd, SysError> {
-    let mut attr = Attr {
-        kind,
-        size: std::mem::size_of::<Attr>() as u32,
-        config,
-        read_format: FORMAT_TIMES,
-        ..Attr::default()
-    };
-    // SAFETY: `attr` has the size it states and outlives the call; the rest are numbers.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            std::ptr::from_mut(&mut attr),
-            -1_i64,
-            libc::c_long::from(cpu as i32),
-            -1_i64,
-            FLAG_CLOEXEC,
-        )
-    };
-    if fd < 0 {
-        return Err(SysError::last("perf_event_open", target, "run as root, or grant CAP_PERFMON"));
-    }
-    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    let attr = PerfAttr { kind, config, read_format: FORMAT_TIMES, ..PerfAttr::default() };
+    let remedy = "run as root, or grant CAP_PERFMON";
+    open_event(attr, -1, cpu as i32, None, &|| target.clone(), remedy)
 }
 
-/// Records of one tracepoint made by one task.
+/// An event's ring, mapped.
 #[derive(Debug)]
-pub struct PerfRing {
-    _fd: OwnedFd,
+pub(crate) struct MappedRing {
+    fd: OwnedFd,
     base: *mut u8,
     page: usize,
     data: usize,
-    lost: u64,
 }
 
-impl PerfRing {
-    /// Opens a ring of `pages` (rounded up to a power of two) for records that `task` makes.
-    ///
-    /// # Errors
-    /// [`SysError::NotPermitted`] without CAP_PERFMON, [`SysError::Gone`] for no such task.
-    pub fn open(point: &Tracepoint, task: Pid, pages: usize) -> Result<Self, SysError> {
-        let remedy = "run as root, or grant CAP_PERFMON, or sysctl kernel.perf_event_paranoid=-1";
-        let target = || format!("tracepoint {} of task {task}", point.id);
-        let mut attr = Attr {
-            kind: TYPE_TRACEPOINT,
-            size: std::mem::size_of::<Attr>() as u32,
-            config: point.id,
-            sample_period: 1,
-            sample_type: SAMPLE_RAW,
-            ..Attr::default()
-        };
-        // SAFETY: `attr` has the size it states and outlives the call; the rest are numbers.
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                std::ptr::from_mut(&mut attr),
-                task.0,
-                -1_i32,
-                -1_i32,
-                FLAG_CLOEXEC,
-            )
-        };
-        if fd < 0 {
-            return Err(SysError::last("perf_event_open", target(), remedy));
-        }
-        // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+// SAFETY: the mapping belongs to the value alone, and its words that the kernel shares are read and
+// written as atomics.
+unsafe impl Send for MappedRing {}
+
+impl MappedRing {
+    /// Maps the ring of `fd`, of `pages` (rounded up to a power of two).
+    pub(crate) fn new(
+        fd: OwnedFd,
+        pages: usize,
+        target: &dyn Fn() -> String,
+    ) -> Result<Self, SysError> {
         let page = crate::page_size().get() as usize;
         let data = pages.max(1).next_power_of_two() * page;
         // SAFETY: a fresh mapping of the descriptor at an address of the kernel's choice.
@@ -206,7 +193,76 @@ impl PerfRing {
             let remedy = "raise kernel.perf_event_mlock_kb or run as root";
             return Err(SysError::last("mmap", target(), remedy));
         }
-        Ok(Self { _fd: fd, base: base.cast(), page, data, lost: 0 })
+        Ok(Self { fd, base: base.cast(), page, data })
+    }
+
+    pub(crate) const fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Bytes mapped.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.page + self.data
+    }
+
+    /// Appends the bytes of all waiting records to `out` and frees their room.
+    pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
+        // SAFETY: both words lie in the mapped control page, are 8-byte aligned, and are shared
+        // with the kernel, which is why they are atomics; the mapping lives as long as `self`.
+        let (head_at, tail_at) = unsafe {
+            (
+                &*self.base.add(DATA_HEAD).cast::<AtomicU64>(),
+                &*self.base.add(DATA_TAIL).cast::<AtomicU64>(),
+            )
+        };
+        let head = head_at.load(Ordering::Acquire);
+        let tail = tail_at.load(Ordering::Relaxed);
+        // Never more than the ring holds, whatever the words say.
+        let bytes = (head.wrapping_sub(tail)).min(self.data as u64) as usize;
+        let from = tail as usize & (self.data - 1);
+        let first = bytes.min(self.data - from);
+        for (at, count) in [(from, first), (0, bytes - first)] {
+            // SAFETY: `at + count` is at most `data`, so the bytes lie in the mapped data area; the
+            // kernel does not write between tail and head until the tail is moved below.
+            out.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(self.base.add(self.page + at), count)
+            });
+        }
+        tail_at.store(head, Ordering::Release);
+    }
+}
+
+impl Drop for MappedRing {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping that `new` made; no reference into it outlives `self`.
+        unsafe { libc::munmap(self.base.cast(), self.page + self.data) };
+    }
+}
+
+/// Records of one tracepoint made by one task.
+#[derive(Debug)]
+pub struct PerfRing {
+    ring: MappedRing,
+    lost: u64,
+}
+
+impl PerfRing {
+    /// Opens a ring of `pages` (rounded up to a power of two) for records that `task` makes.
+    ///
+    /// # Errors
+    /// [`SysError::NotPermitted`] without CAP_PERFMON, [`SysError::Gone`] for no such task.
+    pub fn open(point: &Tracepoint, task: Pid, pages: usize) -> Result<Self, SysError> {
+        let remedy = "run as root, or grant CAP_PERFMON, or sysctl kernel.perf_event_paranoid=-1";
+        let target = || format!("tracepoint {} of task {task}", point.id);
+        let attr = PerfAttr {
+            kind: TYPE_TRACEPOINT,
+            config: point.id,
+            sample_period: 1,
+            sample_type: SAMPLE_RAW,
+            ..PerfAttr::default()
+        };
+        let fd = open_event(attr, task.0, -1, None, &target, remedy)?;
+        Ok(Self { ring: MappedRing::new(fd, pages, &target)?, lost: 0 })
     }
 
     /// Records lost so far because the ring was full.
@@ -218,63 +274,30 @@ impl PerfRing {
     /// Bytes the ring holds.
     #[must_use]
     pub const fn bytes(&self) -> usize {
-        self.page + self.data
+        self.ring.bytes()
     }
 
     /// Hands every waiting record to `each` and frees its room.
     pub fn drain(&mut self, mut each: impl FnMut(&[u8])) {
-        // SAFETY: both words lie in the mapped control page, are 8-byte aligned, and are shared
-        // with the kernel, which is why they are atomics; the mapping lives as long as `self`.
-        let (head_at, tail_at) = unsafe {
-            (
-                &*self.base.add(DATA_HEAD).cast::<AtomicU64>(),
-                &*self.base.add(DATA_TAIL).cast::<AtomicU64>(),
-            )
-        };
-        let head = head_at.load(Ordering::Acquire);
-        let mut tail = tail_at.load(Ordering::Relaxed);
-        let mut record = Vec::new();
-        while tail < head {
-            let mut header = [0_u8; 8];
-            self.copy(tail, &mut header);
+        let mut bytes = Vec::new();
+        self.ring.take(&mut bytes);
+        let mut rest = &bytes[..];
+        while let Some(header) = rest.first_chunk::<8>() {
             let kind = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
-            let size = u64::from(u16::from_ne_bytes([header[6], header[7]]));
-            if size < 8 || tail + size > head {
-                tail = head;
-                break;
-            }
-            record.clear();
-            record.resize(size as usize - 8, 0);
-            self.copy(tail + 8, &mut record);
+            let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
+            let Some(record) = rest.get(8..size) else { break };
             match kind {
                 RECORD_SAMPLE => {
-                    let length = Tracepoint::value(&record, (0, 4)).unwrap_or(0) as usize;
+                    let length = Tracepoint::value(record, (0, 4)).unwrap_or(0) as usize;
                     if let Some(raw) = record.get(4..4 + length) {
                         each(raw);
                     }
                 }
-                RECORD_LOST => self.lost += Tracepoint::value(&record, (8, 8)).unwrap_or(0),
+                RECORD_LOST => self.lost += Tracepoint::value(record, (8, 8)).unwrap_or(0),
                 _ => {}
             }
-            tail += size;
+            rest = &rest[size..];
         }
-        tail_at.store(tail, Ordering::Release);
-    }
-
-    fn copy(&self, at: u64, to: &mut [u8]) {
-        for (index, byte) in to.iter_mut().enumerate() {
-            let place = (at as usize + index) & (self.data - 1);
-            // SAFETY: `place` is below `data`, so the byte lies in the mapped data area; the
-            // kernel does not write between tail and head, which bound the callers' reads.
-            *byte = unsafe { self.base.add(self.page + place).read() };
-        }
-    }
-}
-
-impl Drop for PerfRing {
-    fn drop(&mut self) {
-        // SAFETY: exactly the mapping that `open` made; no reference into it outlives `self`.
-        unsafe { libc::munmap(self.base.cast(), self.page + self.data) };
     }
 }
 
@@ -299,7 +322,7 @@ mod tests {
         record[24] = 7;
         assert_eq!(Tracepoint::value(&record, (24, 8)), Some(7));
         assert_eq!(Tracepoint::value(&record, (44, 8)), None);
-        assert_eq!(std::mem::size_of::<Attr>(), 112);
+        assert_eq!(std::mem::size_of::<PerfAttr>(), 112);
     }
 
     #[test]

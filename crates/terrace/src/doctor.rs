@@ -4,8 +4,9 @@ use crate::manage::{online_tiers, would_manage};
 use serde::Serialize;
 use terrace_alloc::gpu::{CudaError, GpuClass};
 use terrace_machine::{explain_with, wrap, Severity};
-use terrace_sys::{Capabilities, Root};
+use terrace_sys::{perf_paranoia, Capabilities, Root};
 use terrace_topology::{load, MachineSource};
+use terrace_track::PerfSamples;
 
 /// One line of the examination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -80,8 +81,27 @@ pub fn examine() -> Examination {
             command: None,
         }),
     }
+    items.push(sampling(&root));
     items.push(gpus(GpuClass::find()));
     Examination { tiers, items, manages, grant: able.grant_all() }
+}
+
+/// Whether the processor's samples can be had, by whom, tried now.
+fn sampling(root: &Root) -> Item {
+    let level = match perf_paranoia(root) {
+        Some(level) => format!("kernel.perf_event_paranoid is {level}"),
+        None => "this kernel has no perf events".to_owned(),
+    };
+    let (ok, text) = match PerfSamples::new(root.clone(), 0.01) {
+        Ok(tracker) => {
+            let whose =
+                if tracker.samples_cpus() { "all programs" } else { "this user's programs" };
+            let events = tracker.event_names().join(", ");
+            (true, format!("accesses of {whose} are sampled by {events}; {level}"))
+        }
+        Err(error) => (false, format!("{error}; {level}")),
+    };
+    Item { subject: "perf".to_owned(), ok, text, command: None }
 }
 
 /// The class of memory whose indices are GPUs. Without one nothing is broken.

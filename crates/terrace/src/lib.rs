@@ -23,6 +23,7 @@ pub mod stack;
 mod stack_text;
 pub mod stage;
 pub mod system;
+pub mod usage;
 mod written;
 
 pub use terrace_alloc as alloc;

@@ -193,9 +193,10 @@ fn tracker_choice(name: &str) -> Result<TrackerChoice, ManageError> {
         "damon" => TrackerChoice::Damon,
         "damon-page" => TrackerChoice::DamonPage,
         "soft-dirty" => TrackerChoice::SoftDirty,
+        "perf" => TrackerChoice::Perf,
         _ => {
             return Err(ManageError::Usage(format!(
-                "no tracker is called {name:?}; there are auto, page-table, damon, damon-page, soft-dirty"
+                "no tracker is called {name:?}; there are auto, page-table, damon, damon-page, soft-dirty, perf"
             )))
         }
     })

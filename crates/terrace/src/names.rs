@@ -131,6 +131,7 @@ pub fn trackers() -> Vec<Named> {
         ("soft-dirty", "writes page by page, by soft-dirty bits"),
         ("damon", "reads and writes by region, by the kernel's DAMON"),
         ("damon-page", "the same in regions of one page"),
+        ("perf", "samples of loads and stores by the processor, with who made them"),
     ];
     let simulated = |name: &str| TrackerKind::NAMED.iter().any(|(known, _)| *known == name);
     let both = live.into_iter().map(|(name, summary)| Named {

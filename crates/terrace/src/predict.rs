@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use terrace_machine::Machine;
 use terrace_policy::place::CustomPolicy;
-pub use terrace_sim::TrackerKind;
 use terrace_sim::{
     all, simulate, simulate_custom, Recording, RunOptions, SimError, SimInput, SimRun, SimSetup,
 };
+pub use terrace_sim::{PebsSettings, TrackerKind};
 use terrace_sys::{Allowance, Root};
 use terrace_types::{Bytes, Seed};
 
@@ -145,16 +145,55 @@ pub fn parse_sweep(text: &str) -> Result<Vec<FastSize>, PredictError> {
 /// Runs over one recording at the same time at most: each holds the program's page tables.
 const MOST_AT_ONCE: usize = 16;
 
-/// Reads `page-table`, `pebs` or `damon`.
+/// Reads `page-table`, `pebs` or `damon`; behind `pebs` may follow `loads=N` and `stores=N`, the
+/// accesses between two samples, and `buffer=SIZE`, a core's buffer.
 ///
 /// # Errors
 /// What would be understood.
 pub fn parse_tracker(text: &str) -> Result<TrackerKind, PredictError> {
-    let found = TrackerKind::NAMED.into_iter().find(|(name, _)| *name == text);
-    found.map(|f| f.1).ok_or_else(|| {
+    let mut parts = text.split(',');
+    let name = parts.next().unwrap_or("");
+    let found = TrackerKind::NAMED.into_iter().find(|(known, _)| *known == name);
+    let unknown = || {
         let known = TrackerKind::NAMED.map(|n| n.0).join(", ");
         PredictError::Usage(format!("--tracker {text}: give one of {known}"))
-    })
+    };
+    let mut tracker = found.ok_or_else(unknown)?.1;
+    for part in parts {
+        let TrackerKind::Pebs(settings) = &mut tracker else {
+            let what = "only pebs has settings: loads, stores, buffer";
+            return Err(PredictError::Usage(format!("--tracker {text}: {what}")));
+        };
+        if !set_pebs(settings, part) {
+            let what = "loads and stores take a number from 1, buffer 8KiB to 64KiB";
+            return Err(PredictError::Usage(format!("--tracker {text}: {part}: {what}")));
+        }
+    }
+    Ok(tracker)
+}
+
+/// Buffers that Knights Landing's driver of the PEBS paper was measured with.
+const PEBS_BUFFERS: std::ops::RangeInclusive<u64> = 8 << 10..=64 << 10;
+
+/// Sets what `key=value` says; whether it says anything.
+fn set_pebs(settings: &mut PebsSettings, part: &str) -> bool {
+    let number = |value: &str| value.parse::<u64>().ok().filter(|n| *n > 0);
+    match part.split_once('=') {
+        Some(("loads", value)) => match number(value) {
+            Some(loads) => settings.loads = Some(loads),
+            None => return false,
+        },
+        Some(("stores", value)) => match number(value) {
+            Some(stores) => settings.stores = stores,
+            None => return false,
+        },
+        Some(("buffer", value)) => match terrace_machine::parse_bytes(value) {
+            Some(buffer) if PEBS_BUFFERS.contains(&buffer.get()) => settings.buffer = buffer,
+            _ => return false,
+        },
+        _ => return false,
+    }
+    true
 }
 
 /// Simulates; policies and sizes on all cores of the host.
@@ -567,6 +606,13 @@ mod tests {
     #[test]
     fn each_tracker_can_be_asked_for_and_a_run_under_the_engine_has_a_report() {
         assert!(parse_tracker("eyes").unwrap_err().to_string().contains("page-table, pebs, damon"));
+        let set = parse_tracker("pebs,loads=64,buffer=8KiB").unwrap();
+        let TrackerKind::Pebs(settings) = set else { panic!("{set:?}") };
+        assert_eq!((settings.loads, settings.buffer), (Some(64), Bytes(8 << 10)));
+        assert_eq!(settings.stores, PebsSettings::DEFAULT.stores);
+        for bad in ["pebs,loads=0", "pebs,buffer=1KiB", "damon,loads=5", "pebs,x"] {
+            assert!(parse_tracker(bad).unwrap_err().to_string().contains(bad), "{bad}");
+        }
         for (name, tracker) in TrackerKind::NAMED {
             assert_eq!(parse_tracker(name), Ok(tracker));
             let mut q = question(&["first-touch", "terrace"], vec![]);

@@ -3,6 +3,7 @@
 //! | tracker | sees | needs |
 //! |---|---|---|
 //! | [`PageTable`] | reads and writes alike, page by page | root, x86-64, `/proc/kcore` |
+//! | [`PerfSamples`] | loads and stores apart, who made them, one in so many | hardware that samples, leave to use it |
 //! | [`SoftDirty`] | writes, page by page | the target's owner, CONFIG_MEM_SOFT_DIRTY |
 //! | [`Damon`] | reads and writes alike, by region (or page by page, dearly) | root, CONFIG_DAMON_VADDR, tracefs |
 //!
@@ -15,6 +16,7 @@ mod damon;
 mod large;
 mod live;
 mod page_table;
+mod perf;
 mod runs;
 mod soft_dirty;
 mod target;
@@ -26,6 +28,7 @@ pub use clock::{AttachedProcess, LiveClock, Waiter};
 pub use damon::{Damon, DamonMode};
 pub use live::{LiveTracker, LiveTrackers, TrackerChoice};
 pub use page_table::PageTable;
+pub use perf::{PerfSamples, SampleLosses};
 pub use soft_dirty::SoftDirty;
 pub use target::{LiveTarget, TierNodes};
 pub use tree::ProcessTree;

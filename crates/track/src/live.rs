@@ -1,6 +1,6 @@
 //! All live trackers together, within a share of one core.
 
-use crate::{Budget, Damon, DamonMode, PageTable, SoftDirty};
+use crate::{Budget, Damon, DamonMode, PageTable, PerfSamples, SoftDirty};
 use terrace_engine::{
     Mapping, Observation, Prescan, SampleRequest, TrackError, Tracker, TrackerInfo,
 };
@@ -21,6 +21,8 @@ pub enum TrackerChoice {
     PageTable,
     /// Soft-dirty alone.
     SoftDirty,
+    /// Samples of the processor alone.
+    Perf,
 }
 
 /// A tracker that can be told to cost nothing for a while.
@@ -31,6 +33,11 @@ pub trait LiveTracker: Tracker {
 
 impl LiveTracker for PageTable {}
 impl LiveTracker for SoftDirty {}
+impl LiveTracker for PerfSamples {
+    fn pause(&mut self) {
+        self.rest();
+    }
+}
 impl LiveTracker for Damon {
     fn pause(&mut self) {
         self.rest();
@@ -94,7 +101,14 @@ impl LiveTrackers {
                 Err(why) => all.notes.push(format!("page-table left out: {why}")),
             }
         }
-        if !reads && choice != TrackerChoice::SoftDirty && choice != TrackerChoice::PageTable {
+        if choice == TrackerChoice::Perf {
+            match PerfSamples::new(root.clone(), budget.share()) {
+                Ok(tracker) => all.add(Box::new(tracker)),
+                Err(error) => all.notes.push(error.to_string()),
+            }
+        }
+        let others = [TrackerChoice::SoftDirty, TrackerChoice::PageTable, TrackerChoice::Perf];
+        if !reads && !wants(&others) {
             if able.damon.usable {
                 let mode = match choice {
                     TrackerChoice::DamonPage => DamonMode::Page,
@@ -105,7 +119,7 @@ impl LiveTrackers {
                 all.notes.push(format!("damon left out: {}", able.damon.why_not));
             }
         }
-        if choice != TrackerChoice::PageTable {
+        if !wants(&[TrackerChoice::PageTable, TrackerChoice::Perf]) {
             if able.soft_dirty.usable {
                 all.add(Box::new(SoftDirty::new(root.clone(), budget)));
             } else {
@@ -182,8 +196,14 @@ impl Tracker for LiveTrackers {
             sees.reads |= one.reads;
             sees.writes |= one.writes;
             sees.pages |= one.pages;
+            sees.cells |= one.cells;
+            sees.sampled |= one.sampled;
         }
         sees.bits = BitSource::Approximate;
+        if sees.cells {
+            let blind_to = "accesses that are not sampled";
+            return TrackerInfo { name: "live (samples)", sees, blind_to };
+        }
         let blind_to = match (sees.reads, sees.writes) {
             (true, true) => "who accessed; which accesses of a written page were reads",
             (true, false) => "who accessed; reads told from writes",

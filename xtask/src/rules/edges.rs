@@ -25,7 +25,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("pool", &["types", "machine", "model", "workload", "sim", "fabric"]),
     ("sys", &["types"]),
     ("topology", &["types", "machine", "sys"]),
-    ("track", &["types", "engine", "sys"]),
+    ("track", &["types", "engine", "sys", "sampling"]),
     ("migrate", &["types", "engine", "sys"]),
     ("probe", &["types", "machine", "sys", "migrate"]),
     ("alloc", &["types", "machine", "policy", "sys", "topology", "migrate"]),

@@ -7,7 +7,6 @@ mod journal;
 mod mover;
 mod page_table;
 mod pebs;
-mod runs;
 mod soft_dirty;
 mod target;
 
@@ -15,7 +14,7 @@ pub use damon::DamonScan;
 pub use journal::SimJournal;
 pub use mover::SimMover;
 pub use page_table::PageTableScan;
-pub use pebs::PebsScan;
+pub use pebs::{PebsScan, PebsSettings};
 pub use soft_dirty::SoftDirtyScan;
 pub use target::SimTarget;
 

@@ -1,70 +1,133 @@
 //! Accesses from the processor's samples (see [`crate::sampler`]): loads that the last level did
 //! not serve, and stores.
 //!
-//! Of a page that was sampled `n` times with a period `P` in a window `W` is told that it was seen
-//! in `n` of many looks which are `W / P` long together: a stream thinned to one in `P` and watched
-//! for `W` shows as much as all of it in `W / P`. The period of loads follows what draining costs,
-//! between 199 and 19,997, as in MEMTIS (Lee et al., SOSP 2023, which keeps its sampler below 3% of
-//! a core in this way); that of stores stays at about 100,000, as there.
+//! The reply is made by [`SampleMap`], as that of samples taken live. Unless it is fixed, the period
+//! of loads follows what draining costs, between 199 and 19,997, as in MEMTIS (Lee et al., SOSP
+//! 2023, which keeps its sampler below 3% of a core in this way); that of stores stays at about
+//! 100,000, as there.
 
-use super::runs::{join, SimSampleSet};
-use super::{costs, EngineInput, Shared};
+use super::{costs, EngineInput, Shared, PID};
 use crate::sampler::{AccessSampler, Sample, SamplingParams};
-use std::collections::BTreeMap;
-use terrace_engine::{Mapping, Observation, SampleRequest, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{
+    Mapping, Observation, SampleMap, SamplePeriods, SampleRequest, SampledAccess, TrackError,
+    Tracker, TrackerInfo,
+};
 use terrace_model::PS;
-use terrace_types::{BitSource, Bytes, Nanos, Request, Tick, TrackerVisibility, Vpn, VpnRange};
+use terrace_types::{BitSource, Bytes, Nanos, NodeId, Request, Tick, Tid, TrackerVisibility, Vpn};
 
 const LOADS: (u64, u64) = (199, 19_997);
 const STORES: u64 = 100_003;
-/// Linux's buffer on x86, 64 KiB a CPU (`arch/x86/events/intel/ds.c`), at 192 bytes a record
-/// (MCHPC'18, as in [`costs::SAMPLES_INTERRUPT`]); 64 Ki records wait for the manager.
-const BUFFER: usize = (64 << 10) / 192;
+/// Bytes of a record: 24 words on Knights Landing (MCHPC'18, "On the Applicability of PEBS based
+/// Online Memory Access Tracking", section 3).
+const RECORD_BYTES: u64 = 192;
+/// Linux's buffer on x86, 64 KiB a CPU (`arch/x86/events/intel/ds.c`).
+const BUFFER_BYTES: u64 = 64 << 10;
+/// The interrupt comes when a tenth of the buffer is free (that paper's driver).
+const FREE_AT_INTERRUPT: u64 = 10;
+/// Records that wait for the daemon.
 const ROOM: usize = 1 << 16;
+
+/// What of the processor's sampling can be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PebsSettings {
+    /// Loads that miss between two samples (the reset value of the counter); `None`: as many as
+    /// keep draining within its share of a core.
+    pub loads: Option<u64>,
+    /// Stores between two samples.
+    pub stores: u64,
+    /// The buffer of each core.
+    pub buffer: Bytes,
+}
+
+impl PebsSettings {
+    /// What is used where nothing is set.
+    pub const DEFAULT: Self = Self { loads: None, stores: STORES, buffer: Bytes(BUFFER_BYTES) };
+
+    /// Records in a core's buffer when the interrupt comes.
+    #[must_use]
+    pub const fn threshold(&self) -> u64 {
+        let records = self.buffer.get() / RECORD_BYTES;
+        let threshold = records - records / FREE_AT_INTERRUPT;
+        if threshold == 0 {
+            1
+        } else {
+            threshold
+        }
+    }
+}
+
+impl Default for PebsSettings {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
 
 /// The tracker.
 #[derive(Debug)]
 pub struct PebsScan {
     world: Shared,
+    /// Node of each core.
+    cells: Vec<NodeId>,
     share: f64,
-    period: u64,
+    fixed: bool,
+    periods: SamplePeriods,
     since: Tick,
-    ranges: Vec<VpnRange>,
-    /// Between windows the processor does not sample (`PERF_EVENT_IOC_DISABLE`), so that who dozes
-    /// pays nothing.
+    mappings: Vec<Mapping>,
+    map: SampleMap,
+    /// Between windows the processor does not sample (`PERF_EVENT_IOC_DISABLE`), so that who is
+    /// idle pays nothing.
     parked: Option<AccessSampler>,
 }
 
 impl PebsScan {
-    /// Of this world, whose processor samples during windows; draining is to cost no more than
-    /// `share` of a core.
+    /// Of this world, whose nodes are numbered `ids` and whose processor samples during windows;
+    /// draining is to cost no more than `share` of a core.
     #[must_use]
-    pub fn new(world: Shared, share: f64) -> Self {
+    pub fn new(world: Shared, ids: &[NodeId], share: f64, settings: PebsSettings) -> Self {
         let (record, interrupt) = (costs::SAMPLING.get() * PS, costs::SAMPLES_INTERRUPT.get() * PS);
-        let figures = SamplingParams { buffer: BUFFER, room: ROOM, record, interrupt };
-        let parked = Some(AccessSampler::new(LOADS.0, STORES, figures));
-        Self { world, share, period: LOADS.0, since: Tick::ZERO, ranges: Vec::new(), parked }
+        let buffer = settings.threshold() as usize;
+        let params = SamplingParams { buffer, room: ROOM, record, interrupt };
+        let loads = settings.loads.unwrap_or(LOADS.0);
+        let (cells, cores): (Vec<NodeId>, usize) = {
+            let world = world.borrow();
+            (world.homes.iter().map(|node| ids[*node]).collect(), world.cores())
+        };
+        Self {
+            world,
+            cells,
+            share,
+            fixed: settings.loads.is_some(),
+            periods: SamplePeriods { loads, stores: settings.stores },
+            since: Tick::ZERO,
+            mappings: Vec::new(),
+            map: SampleMap::default(),
+            parked: Some(AccessSampler::new(loads, settings.stores, params, cores)),
+        }
     }
 
-    fn report(&self, samples: &[Sample], store: bool, window: Nanos, seen: &mut Observation) {
-        let mut counts: BTreeMap<u64, u16> = BTreeMap::new();
-        for sample in samples.iter().filter(|s| s.store == store) {
-            let count = counts.entry(sample.vpn).or_default();
-            *count = count.saturating_add(1);
-        }
-        let most = counts.values().copied().max().unwrap_or(0);
-        // So many looks that hits stay few among them: then hits are counts.
-        let windows = (u32::from(most) * 8).clamp(64, u32::from(u16::MAX)) as u16;
-        let period = if store { STORES } else { self.period };
-        let each = Nanos((window.get() / period / u64::from(windows)).max(1));
-        let looks = SimSampleSet { windows, window: each, writes_only: store };
-        for range in &self.ranges {
-            let mut sampled = counts.range(range.start.0..range.end.0).peekable();
-            let hits = (range.start.0..range.end.0).map(|vpn| {
-                Some(sampled.next_if(|(page, _)| **page == vpn).map_or(0, |(_, count)| *count))
+    fn count(&mut self, samples: &[Sample]) {
+        for sample in samples {
+            self.map.add(&SampledAccess {
+                pid: PID,
+                vpn: Vpn(sample.vpn),
+                store: sample.store,
+                cell: self.cells.get(sample.core as usize).copied(),
+                thread: Some(Tid(PID.0 + sample.thread as i32)),
             });
-            join(looks, Vpn(range.start.0), hits, &mut seen.sightings);
         }
+    }
+
+    /// The period of loads that keeps draining within its share.
+    fn adapt(&mut self, spent: f64) {
+        if self.fixed {
+            return;
+        }
+        let loads = match spent {
+            s if s > self.share => self.periods.loads * 2,
+            s if s < self.share / 4.0 => self.periods.loads / 2,
+            _ => self.periods.loads,
+        };
+        self.periods.loads = loads.clamp(LOADS.0, LOADS.1);
     }
 }
 
@@ -76,9 +139,9 @@ impl Tracker for PebsScan {
                 reads: true,
                 writes: true,
                 pages: true,
+                cells: true,
                 bits: BitSource::Approximate,
                 sampled: true,
-                ..TrackerVisibility::default()
             },
             blind_to: "loads that caches serve; which stores caches absorb; pages accessed less than once a period",
         }
@@ -86,7 +149,7 @@ impl Tracker for PebsScan {
 
     fn begin(&mut self, mappings: &[Mapping], _ask: &SampleRequest) -> Result<(), TrackError> {
         let mut world = self.world.borrow_mut();
-        self.ranges = mappings.iter().map(|m| m.range).collect();
+        self.mappings = mappings.to_vec();
         // A window that was never finished goes on being sampled.
         if let Some(sampler) = self.parked.take().or_else(|| world.sampler.take()) {
             let sampler = world.sampler.insert(sampler);
@@ -104,28 +167,37 @@ impl Tracker for PebsScan {
         let cpu = costs::draining(samples.len() as u64);
         world.charge(cpu);
         world.show(EngineInput { looks: true, ..EngineInput::default() });
-        let mut seen = Observation { cpu, lost, ..Observation::default() };
+        self.count(&samples);
+        let mut seen = self.map.take(&self.mappings, window, self.periods);
+        seen.cpu = cpu;
+        seen.lost += lost;
         if window > Nanos::ZERO {
-            self.report(&samples, false, window, &mut seen);
-            self.report(&samples, true, window, &mut seen);
-            let spent = cpu.as_secs_f64() / window.as_secs_f64();
-            let period = match spent {
-                s if s > self.share => self.period * 2,
-                s if s < self.share / 4.0 => self.period / 2,
-                _ => self.period,
-            };
-            self.period = period.clamp(LOADS.0, LOADS.1);
+            self.adapt(cpu.as_secs_f64() / window.as_secs_f64());
         }
         self.parked = world.sampler.take().map(|mut sampler| {
-            sampler.set_load_period(self.period);
+            sampler.set_load_period(self.periods.loads);
+            world.sampling = sampler.totals();
             sampler
         });
-        seen.sightings.sort_by_key(|s| (s.range.start, s.writes_only));
-        seen.memory = Bytes(std::mem::size_of_val(seen.sightings.as_slice()) as u64);
         Ok(seen)
     }
 
     fn request(&mut self, _request: &Request) -> Result<(), TrackError> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_interrupt_where_the_papers_driver_does() {
+        let threshold = |kib: u64| {
+            PebsSettings { buffer: Bytes(kib << 10), ..PebsSettings::DEFAULT }.threshold()
+        };
+        // 42, 85, 170 and 341 records, less a tenth.
+        assert_eq!([8, 16, 32, 64].map(threshold), [38, 77, 153, 307]);
+        assert_eq!(PebsSettings { buffer: Bytes(1), ..PebsSettings::DEFAULT }.threshold(), 1);
     }
 }
