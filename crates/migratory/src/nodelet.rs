@@ -11,7 +11,8 @@ use crate::counters::NodeletCounters;
 use crate::memory::MemoryMap;
 use crate::thread::{ChildFrame, FrameId, ThreadContext};
 use crate::{code::UpdateOperation, MigratoryError, MigratoryMachine};
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// Figures of a machine in picoseconds.
 #[derive(Debug, Clone, Copy)]
@@ -106,7 +107,15 @@ pub(crate) struct Nodelet {
     waits: Vec<u32>,
     free: Vec<u32>,
     live: usize,
+    /// Threads for this window, with when they are ready.
     ready: VecDeque<(u64, u32)>,
+    /// Threads that are ready in a later window only.
+    sleeping: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Room for threads that ran in this window.
+    again: Vec<(u64, u32)>,
+    /// Room for those that were cut short.
+    cut_short: Vec<(u64, u32)>,
+    arriving: Vec<Message>,
     /// Messages that have not arrived yet.
     pub pending: Vec<Message>,
     /// Contexts that wait for a slot, with their arrival.
@@ -141,6 +150,10 @@ impl Nodelet {
             free: Vec::new(),
             live: 0,
             ready: VecDeque::new(),
+            sleeping: BinaryHeap::new(),
+            again: Vec::new(),
+            cut_short: Vec::new(),
+            arriving: Vec::new(),
             pending: Vec::new(),
             arrived: VecDeque::new(),
             departing: VecDeque::new(),
@@ -169,17 +182,19 @@ impl Nodelet {
 
     /// When something happens here next.
     pub fn next_ps(&self) -> Option<u64> {
-        let ready = self.ready.iter().map(|(ready_ps, _)| *ready_ps).min();
+        // Those that are ready go on with the next window.
+        let ready = self.ready.front().map(|_| self.window.1);
+        let sleeping = self.sleeping.peek().map(|Reverse((ready_ps, _))| *ready_ps);
         let pending = self.pending.iter().map(|message| message.arrives_ps).min();
         let departs = self.departing.front().map(|message| message.departs_ps);
-        [ready, pending, departs].into_iter().flatten().min()
+        [ready, sleeping, pending, departs].into_iter().flatten().min()
     }
 
     /// Lengths of the queues now.
     pub fn queues(&self) -> QueueLengths {
         QueueLengths {
             threads: self.live as u64,
-            runnable: self.ready.len() as u64,
+            runnable: (self.ready.len() + self.sleeping.len()) as u64,
             arrivals: self.arrived.len() as u64,
             departures: self.departing.len() as u64,
         }
@@ -195,20 +210,39 @@ impl Nodelet {
         let end_ps = self.window.1;
         self.take_arrivals(environment);
         let capacity_ps = costs.window_ps * costs.cores;
-        let mut again: Vec<(u64, u32)> = Vec::new();
-        let mut postponed: Vec<(u64, u32)> = Vec::new();
-        while let Some((ready_ps, slot)) = self.ready.pop_front() {
-            if ready_ps >= end_ps || self.core_ps >= capacity_ps {
-                postponed.push((ready_ps.max(end_ps), slot));
+        while let Some(Reverse((ready_ps, slot))) = self.sleeping.peek().copied() {
+            if ready_ps >= end_ps {
+                break;
+            }
+            self.sleeping.pop();
+            self.ready.push_back((ready_ps, slot));
+        }
+        // Where the cores are busy for the whole window, the others are first in the next one.
+        while self.core_ps < capacity_ps {
+            let Some((ready_ps, slot)) = self.ready.pop_front() else { break };
+            if ready_ps >= end_ps {
+                self.again.push((ready_ps, slot));
             } else if let Some(next_ps) = self.execute(slot, ready_ps, environment) {
-                again.push((next_ps, slot));
+                // A thread that was cut short by a busy core or channel is first in the next window.
+                let turn = if next_ps == end_ps { &mut self.cut_short } else { &mut self.again };
+                turn.push((next_ps, slot));
             }
             if self.failure.is_some() {
                 return;
             }
         }
-        self.ready.extend(postponed);
-        self.ready.extend(again);
+        let mut again = std::mem::take(&mut self.again);
+        for (ready_ps, slot) in again.drain(..) {
+            if ready_ps >= end_ps + costs.window_ps {
+                self.sleeping.push(Reverse((ready_ps, slot)));
+            } else {
+                self.ready.push_back((ready_ps, slot));
+            }
+        }
+        self.again = again;
+        while let Some(cut_short) = self.cut_short.pop() {
+            self.ready.push_front(cut_short);
+        }
         while self.departing.front().is_some_and(|message| message.departs_ps < end_ps) {
             self.outbox.extend(self.departing.pop_front());
         }
@@ -216,7 +250,7 @@ impl Nodelet {
 
     fn take_arrivals(&mut self, environment: &Environment) {
         let end_ps = self.window.1;
-        let mut arriving = Vec::new();
+        let mut arriving = std::mem::take(&mut self.arriving);
         let mut index = 0;
         while index < self.pending.len() {
             if self.pending[index].arrives_ps < end_ps {
@@ -226,7 +260,7 @@ impl Nodelet {
             }
         }
         arriving.sort_unstable_by_key(|m| (m.arrives_ps, m.from, m.sequence));
-        for message in arriving {
+        for message in arriving.drain(..) {
             let arrives_ps = message.arrives_ps;
             match message.payload {
                 Payload::Thread { mut context, born } => {
@@ -248,6 +282,7 @@ impl Nodelet {
                 Payload::ChildEnded { frame } => self.end_child(frame, arrives_ps),
             }
         }
+        self.arriving = arriving;
     }
 
     /// A context takes a slot, or waits for one.
@@ -389,9 +424,8 @@ impl Nodelet {
             sequence: self.sequence,
             payload: Payload::Thread { context, born },
         });
-        // Departures before `now_ps` are over: their length is not the queue's.
-        let waiting = self.departing.iter().rev().take_while(|m| m.departs_ps > now_ps).count();
-        self.counters.longest_departures = self.counters.longest_departures.max(waiting as u64);
+        let waiting = (self.engine_free_ps - now_ps).div_ceil(costs.engine_ps);
+        self.counters.longest_departures = self.counters.longest_departures.max(waiting);
         Ok(())
     }
 }

@@ -12,7 +12,8 @@ use terrace_migratory::{MigratoryCounters, MigratoryError, MigratoryMachine};
 use terrace_vertex::compile::{compile, CompiledProgram};
 use terrace_vertex::format::format_lines;
 use terrace_vertex::generate::GraphRecipe;
-use terrace_vertex::graph::{Graph, Orientation};
+use terrace_vertex::graph::{Graph, InEdges, Orientation};
+use terrace_vertex::graph_file::{read_graph, GraphFileFormat};
 use terrace_vertex::layout::DataLayout;
 use terrace_vertex::native::{self, ProgramResults};
 use terrace_vertex::parse::parse;
@@ -23,6 +24,8 @@ use terrace_vertex::VertexError;
 
 /// Bytes of a program that are read at most.
 const LARGEST_PROGRAM: u64 = 1 << 20;
+/// Bytes of a graph file that are read at most.
+const LARGEST_GRAPH: u64 = 8 << 30;
 /// Version of the answer's JSON.
 const VERSION: u32 = 1;
 /// One part in so many of a nodelet's memory may hold copies of properties.
@@ -402,18 +405,23 @@ pub fn load_program(source: &str) -> Result<VertexProgram, MigratoryProblem> {
     parse(&text).map_err(wrong)
 }
 
-/// Draws a graph.
+/// Draws a graph, or reads one from a file; `FILE,directed=yes` reads an edge list as directed.
 ///
 /// # Errors
 /// [`MigratoryProblem`].
 pub fn load_graph(source: &str) -> Result<Graph, MigratoryProblem> {
     match GraphRecipe::parse(source) {
         Some(recipe) => Ok(recipe?.draw()?),
-        None => Err(MigratoryProblem::Unknown {
-            what: "graph",
-            name: source.to_owned(),
-            known: "rmat:scale=N, uniform:scale=N or grid:scale=N".to_owned(),
-        }),
+        None => {
+            let (path, orientation) = match source.strip_suffix(",directed=yes") {
+                Some(path) => (path, Orientation::Directed),
+                None => (source, Orientation::Undirected),
+            };
+            let hint = "give a graph file, or rmat, uniform or grid with :scale=N";
+            let bytes = read_file("graph", path, LARGEST_GRAPH, hint)?;
+            let format = GraphFileFormat::of_name(path);
+            Ok(read_graph(path, &bytes, format, orientation, InEdges::Kept)?)
+        }
     }
 }
 

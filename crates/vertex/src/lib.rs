@@ -16,6 +16,7 @@ mod error;
 pub mod format;
 pub mod generate;
 pub mod graph;
+pub mod graph_file;
 pub mod layout;
 mod lex;
 pub mod native;

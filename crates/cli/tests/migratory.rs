@@ -1,0 +1,77 @@
+//! `terrace migratory run` as a user calls it.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn terrace(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+    command.args(["migratory", "run"]).args(arguments).output().unwrap()
+}
+
+#[test]
+fn a_program_runs_before_and_after_passes() {
+    let arguments = ["triangles", "--graph=rmat:scale=6", "--pass=remote", "--threads=2"];
+    let output = terrace(&[&arguments[..], &["--json"]].concat());
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer["version"], &answer["nodelets"]), (&1.into(), &8.into()));
+    let runs = answer["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        assert_eq!(run["returned"][0]["value"], 1134);
+        let migrations = |rows: &Value| -> u64 {
+            let rows = rows.as_array().unwrap().iter();
+            rows.map(|row| row["migrations"].as_u64().unwrap()).sum()
+        };
+        // Those of the loop's spawns and syncs have no line of their own.
+        let (all, lines) = (run["migrations"].as_u64().unwrap(), migrations(&run["lines"]));
+        assert!(lines <= all && lines * 100 > all * 95, "{lines} of {all}");
+    }
+    assert!(runs[1]["migrations"].as_u64() < runs[0]["migrations"].as_u64());
+    let table = String::from_utf8(terrace(&arguments).stdout).unwrap();
+    assert!(table.contains("+ remote") && table.contains("total = 1134"), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+}
+
+#[test]
+fn programs_and_graphs_are_read_from_files() {
+    let folder = std::env::temp_dir().join(format!("terrace-migratory-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let [program, graph] = ["p.tv", "g.el"].map(|name| folder.join(name));
+    let text = "program edges;\nglobal n = 0;\nparallel for v in vertices { n += v.out_degree; }\n\
+                return n;\n";
+    std::fs::write(&program, text).unwrap();
+    std::fs::write(&graph, "0 1\n1 2\n2 0\n2 3\n").unwrap();
+    let (program, graph) = (program.to_str().unwrap(), graph.to_str().unwrap());
+    for (graph, expected) in [(graph.to_owned(), 8), (format!("{graph},directed=yes"), 4)] {
+        let output = terrace(&[program, "--graph", &graph, "--json"]);
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(answer["runs"][0]["returned"][0]["value"], expected, "{graph}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    let graph = "--graph=rmat:scale=3";
+    for (arguments, status, expected) in [
+        (&["no-such-program", graph][..], 2, "give a program's file or conductance"),
+        (&["bfs", "--graph=no-such-file"], 2, "give a graph file, or rmat"),
+        (&["bfs", graph, "--pass=faster"], 2, "pass \"faster\" is unknown; give fusion"),
+        (&["bfs", graph, "--layout=heap"], 2, "layout \"heap\" is unknown"),
+        (&["bfs", graph, "--machine=emu-9"], 2, "machine \"emu-9\" is unknown"),
+        (&["bfs", graph, "--machine=emu-chick,cores=0"], 2, "cores = \"0\" is not possible"),
+        (&["bfs", graph, "--set=sauce=1"], 2, "it has source"),
+        (&["bfs", graph, "--set=source"], 2, "give NAME=VALUE"),
+        (&["bfs", graph, "--pass=fusion"], 2, "pass fusion is not legal at line"),
+        (&["bfs", graph, "--instructions=10"], 1, "without an end"),
+        (&["bfs", "--graph=rmat:scale=12", "--machine=emu-chick,memory_bytes=4096"], 3, "needs"),
+    ] {
+        let output = terrace(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {errors}");
+        assert!(errors.contains(expected), "{arguments:?}: {errors}");
+        assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
+        assert!(output.stdout.is_empty());
+    }
+}

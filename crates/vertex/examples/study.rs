@@ -1,0 +1,200 @@
+//! The study of the MCHPC 2018 paper: three algorithms on RMAT graphs of scale 6 to 14, before and
+//! after each transformation. Writes the tables of `docs/results/migratory.md`.
+//!
+//! `cargo run --release -p terrace-vertex --example study [LAST_SCALE]`
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+use terrace_migratory::simulation::{simulate, SimulationLimits};
+use terrace_migratory::MigratoryMachine;
+use terrace_vertex::compile::compile;
+use terrace_vertex::generate::GraphRecipe;
+use terrace_vertex::layout::DataLayout;
+use terrace_vertex::parse::parse;
+use terrace_vertex::passes::{Pass, PassContext};
+use terrace_vertex::programs::shipped;
+
+/// What is transformed, how, on which graphs; and what the paper gives.
+struct Subject {
+    title: &'static str,
+    program: &'static str,
+    passes: &'static [&'static str],
+    order: &'static str,
+    layouts: &'static [&'static str],
+    /// Geometric means of migrations saved, percent, and of speedups.
+    paper: &'static [(f64, Option<f64>)],
+    /// Table 2: migrations of the original program, scale 6 to 14.
+    paper_migrations: [u64; 9],
+}
+
+const SUBJECTS: [Subject; 3] = [
+    Subject {
+        title: "Conductance",
+        program: "conductance",
+        passes: &["fusion"],
+        order: "natural",
+        layouts: &["edges-striped", "striped", "pointers"],
+        paper: &[(6.06, Some(1.95))],
+        paper_migrations: [
+            6938, 13_812, 28_221, 59_068, 122_088, 253_364, 522_530, 1_065_640, 2_171_311,
+        ],
+    },
+    Subject {
+        title: "Shortest paths by Bellman and Ford",
+        program: "bellman-ford-pull",
+        passes: &["flip", "remote"],
+        order: "natural",
+        layouts: &["edges-striped", "striped", "pointers"],
+        paper: &[(8.69, None), (30.28, Some(1.57))],
+        paper_migrations: [
+            10_915, 22_851, 48_354, 104_653, 220_204, 474_118, 1_136_600, 2_332_741, 4_569_519,
+        ],
+    },
+    Subject {
+        title: "Triangle counting",
+        program: "triangles",
+        passes: &["remote"],
+        order: "degree",
+        layouts: &["striped", "pointers"],
+        paper: &[(54.55, Some(1.05))],
+        paper_migrations: [
+            26_407,
+            84_168,
+            252_440,
+            809_423,
+            2_475_350,
+            7_381_977,
+            21_777_902,
+            64_063_958,
+            180_988_114,
+        ],
+    },
+];
+
+/// A program's figures before and after each pass.
+#[derive(Clone)]
+struct Measurement {
+    migrations: Vec<u64>,
+    seconds: Vec<f64>,
+}
+
+fn measure(subject: &Subject, layout: &str, scale: u32) -> Result<Measurement, String> {
+    let machine = MigratoryMachine::emu_chick();
+    let recipe = format!("rmat:scale={scale},edges=16,order={}", subject.order);
+    let recipe = GraphRecipe::parse(&recipe).ok_or("no recipe")?.map_err(|e| e.to_string())?;
+    let graph = recipe.draw().map_err(|e| e.to_string())?;
+    let text = shipped(subject.program).ok_or("no such program")?;
+    let mut program = parse(text).map_err(|e| e.to_string())?;
+    let layout = DataLayout::named(layout).ok_or("no such layout")?;
+    let context = PassContext { graph: &graph, copy_bytes: 0 };
+    let mut measured = Measurement { migrations: Vec::new(), seconds: Vec::new() };
+    let mut expected = None;
+    for step in 0..=subject.passes.len() {
+        if let Some(name) = step.checked_sub(1).map(|last| subject.passes[last]) {
+            let pass = Pass::named(name).ok_or("no such pass")?;
+            program = pass.apply(&program, context).map_err(|e| e.to_string())?.program;
+        }
+        let compiled = compile(&program, &graph, &[], layout, machine.nodelets())
+            .map_err(|e| e.to_string())?;
+        let mut memory = compiled.memory.clone();
+        let limits = SimulationLimits::default();
+        let counters = simulate(&machine, &compiled.map, &compiled.code, &mut memory, limits)
+            .map_err(|e| e.to_string())?;
+        let results = compiled.results(&memory).map_err(|e| e.to_string())?;
+        if *expected.get_or_insert(results.clone()) != results {
+            return Err(format!("{} of scale {scale} computes something else", subject.program));
+        }
+        measured.migrations.push(counters.migrations());
+        measured.seconds.push(counters.seconds());
+    }
+    Ok(measured)
+}
+
+fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for value in values {
+        // A transformation that saves nothing has no geometric mean.
+        if value <= 0.0 {
+            return 0.0;
+        }
+        sum += value.ln();
+        count += 1.0;
+    }
+    (sum / f64::max(count, 1.0)).exp()
+}
+
+fn saved(measured: &Measurement, step: usize) -> f64 {
+    let (before, after) = (measured.migrations[step], measured.migrations[step + 1]);
+    (1.0 - after as f64 / before as f64) * 100.0
+}
+
+fn speedup(measured: &Measurement, step: usize) -> f64 {
+    measured.seconds[step] / measured.seconds[step + 1]
+}
+
+fn main() -> Result<(), String> {
+    let last: u32 = std::env::args().nth(1).map_or(Ok(14), |word| word.parse()).unwrap_or(14);
+    let scales: Vec<u32> = (6..=last.clamp(6, 14)).collect();
+    let mut jobs = Vec::new();
+    for (index, subject) in SUBJECTS.iter().enumerate() {
+        for layout in subject.layouts {
+            jobs.extend(scales.iter().map(|scale| (index, *layout, *scale)));
+        }
+    }
+    // The longest first.
+    jobs.sort_by_key(|(_, _, scale)| std::cmp::Reverse(*scale));
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    let measured = measure(&SUBJECTS[job.0], job.1, job.2);
+                    if let Ok(mut done) = done.lock() {
+                        done.push((*job, measured));
+                    }
+                }
+            });
+        }
+    });
+    let done = done.into_inner().map_err(|e| e.to_string())?;
+    for (index, subject) in SUBJECTS.iter().enumerate() {
+        println!("## {}\n", subject.title);
+        for layout in subject.layouts {
+            let mut rows = Vec::new();
+            for scale in &scales {
+                let found = done.iter().find(|(job, _)| *job == (index, *layout, *scale));
+                rows.push(found.ok_or("a job is missing")?.1.clone()?);
+            }
+            print_layout(subject, layout, &scales, &rows);
+        }
+    }
+    Ok(())
+}
+
+fn print_layout(subject: &Subject, layout: &str, scales: &[u32], rows: &[Measurement]) {
+    println!("### Layout {layout}, {} order\n", subject.order);
+    let mut head = "| scale | migrations | paper | ms |".to_owned();
+    for pass in subject.passes {
+        head += &format!(" {pass} saves | speedup |");
+    }
+    println!("{head}\n|{}", "---|".repeat(4 + 2 * subject.passes.len()));
+    for (scale, row) in scales.iter().zip(rows) {
+        let paper = subject.paper_migrations[*scale as usize - 6];
+        let mut line = format!("| {scale} | {} | {paper} |", row.migrations[0]);
+        line += &format!(" {:.2} |", row.seconds[0] * 1e3);
+        for step in 0..subject.passes.len() {
+            line += &format!(" {:.1}% | {:.2} |", saved(row, step), speedup(row, step));
+        }
+        println!("{line}");
+    }
+    let mut mean = "| geometric mean | | | |".to_owned();
+    let mut paper = "| paper | | | |".to_owned();
+    for (step, (percent, times)) in subject.paper.iter().enumerate() {
+        let saved = geometric_mean(rows.iter().map(|row| saved(row, step)));
+        let speedup = geometric_mean(rows.iter().map(|row| speedup(row, step)));
+        mean += &format!(" {saved:.2}% | {speedup:.2} |");
+        let times = times.map_or(String::new(), |times| format!("{times:.2}"));
+        paper += &format!(" {percent:.2}% | {times} |");
+    }
+    println!("{mean}\n{paper}\n");
+}
