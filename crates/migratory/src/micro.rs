@@ -3,7 +3,8 @@
 //! They check the simulation, and calibrate predictions: a machine's figures show in them alone.
 
 use crate::code::{
-    AluOperation, CodeAddress, Instruction, MachineCode, Register, SpawnTarget, UpdateOperation,
+    AluOperation, CodeAddress, MachineCode, Register, SpawnTarget, ThreadletInstruction,
+    UpdateOperation,
 };
 use crate::memory::{ArrayId, MemoryImage, MemoryMap, MemoryView};
 use crate::nodelet::Costs;
@@ -43,14 +44,14 @@ fn r(number: u8) -> Register {
 
 /// Emits `for counter in 0..count { body }`; the register after the counter holds the limit.
 fn repeat(code: &mut MachineCode, counter: u8, count: i64, body: impl FnOnce(&mut MachineCode)) {
-    code.push(Instruction::Constant { d: r(counter), value: 0 }, 0);
-    code.push(Instruction::Constant { d: r(counter + 1), value: count }, 0);
+    code.push(ThreadletInstruction::Constant { d: r(counter), value: 0 }, 0);
+    code.push(ThreadletInstruction::Constant { d: r(counter + 1), value: count }, 0);
     let again = code.end();
     body(code);
     let (operation, d) = (AluOperation::Add, r(counter));
-    code.push(Instruction::AluConstant { operation, d, a: d, value: 1 }, 0);
+    code.push(ThreadletInstruction::AluConstant { operation, d, a: d, value: 1 }, 0);
     let operation = AluOperation::Less;
-    code.push(Instruction::Branch { operation, a: d, b: r(counter + 1), to: again }, 0);
+    code.push(ThreadletInstruction::Branch { operation, a: d, b: r(counter + 1), to: again }, 0);
 }
 
 /// `threads` threads load a word of nodelet 0 and one of the last nodelet in turn, `rounds` times.
@@ -65,20 +66,20 @@ pub fn ping_pong(machine: &MigratoryMachine, threads: u32, rounds: u32) -> Micro
     let near = map.add("near", MemoryView::Local { nodelet: 0 }, 1);
     let far = map.add("far", MemoryView::Local { nodelet: nodelets - 1 }, 1);
     let mut code = MachineCode::default();
-    code.push(Instruction::Constant { d: r(4), value: 0 }, 0);
-    let spawn = Instruction::Spawn { entry: NOWHERE, target: SpawnTarget::Here };
+    code.push(ThreadletInstruction::Constant { d: r(4), value: 0 }, 0);
+    let spawn = ThreadletInstruction::Spawn { entry: NOWHERE, target: SpawnTarget::Here };
     let mut at = NOWHERE;
     repeat(&mut code, 0, i64::from(threads), |code| at = code.push(spawn, 0));
-    code.push(Instruction::Sync, 0);
-    code.push(Instruction::End, 0);
+    code.push(ThreadletInstruction::Sync, 0);
+    code.push(ThreadletInstruction::End, 0);
     let body = code.end();
     code.set_target(at, body);
     repeat(&mut code, 2, i64::from(rounds), |code| {
         for array in [far, near] {
-            code.push(Instruction::Load { d: r(5), array, index: r(4) }, 0);
+            code.push(ThreadletInstruction::Load { d: r(5), array, index: r(4) }, 0);
         }
     });
-    code.push(Instruction::End, 0);
+    code.push(ThreadletInstruction::End, 0);
     let moves = if nodelets > 1 { costs.engine_ps + costs.migration_ps } else { 0 };
     let leg_ps = moves + costs.issue_ps + costs.memory_latency_ps;
     let round_ps = 2 * (leg_ps + costs.issue_ps);
@@ -103,11 +104,11 @@ pub fn pointer_chase(machine: &MigratoryMachine, words: u64, block: u64) -> Micr
         memory.set(&map, list, index as i64, ((index + 1) % words) as i64);
     }
     let mut code = MachineCode::default();
-    code.push(Instruction::Constant { d: r(4), value: 0 }, 0);
+    code.push(ThreadletInstruction::Constant { d: r(4), value: 0 }, 0);
     repeat(&mut code, 0, words as i64, |code| {
-        code.push(Instruction::Load { d: r(4), array: list, index: r(4) }, 0);
+        code.push(ThreadletInstruction::Load { d: r(4), array: list, index: r(4) }, 0);
     });
-    code.push(Instruction::End, 0);
+    code.push(ThreadletInstruction::End, 0);
     let expected_migrations =
         if machine.nodelets() > 1 { words.div_ceil(block).saturating_sub(1) } else { 0 };
     let expected_ps = words * (3 * costs.issue_ps + costs.memory_latency_ps)
@@ -140,23 +141,23 @@ pub fn stream(
     let mut far = NOWHERE;
     let target = SpawnTarget::Nodelet(r(0));
     repeat(&mut code, 0, active as i64, |code| {
-        far = code.push(Instruction::Spawn { entry: NOWHERE, target }, 0);
+        far = code.push(ThreadletInstruction::Spawn { entry: NOWHERE, target }, 0);
     });
-    code.push(Instruction::Sync, 0);
-    code.push(Instruction::End, 0);
+    code.push(ThreadletInstruction::Sync, 0);
+    code.push(ThreadletInstruction::End, 0);
     let here = code.end();
     code.set_target(far, here);
     let mut near = NOWHERE;
     let target = SpawnTarget::Here;
     repeat(&mut code, 2, i64::from(threads), |code| {
-        near = code.push(Instruction::Spawn { entry: NOWHERE, target }, 0);
+        near = code.push(ThreadletInstruction::Spawn { entry: NOWHERE, target }, 0);
     });
-    code.push(Instruction::Sync, 0);
-    code.push(Instruction::End, 0);
+    code.push(ThreadletInstruction::Sync, 0);
+    code.push(ThreadletInstruction::End, 0);
     let body = code.end();
     code.set_target(near, body);
     let step = stream_body(&mut code, arrays, walk, each, active);
-    code.push(Instruction::End, 0);
+    code.push(ThreadletInstruction::End, 0);
     let memory = MemoryImage::new(&map);
     let elements = each * u64::from(threads);
     let moves = walk == StreamWalk::InOrder && view == MemoryView::Striped && nodelets > 1;
@@ -180,14 +181,14 @@ fn stream_body(
     let multiply = AluOperation::Multiply;
     let (operation, d) = (AluOperation::Add, r(4));
     code.push(
-        Instruction::AluConstant { operation: multiply, d, a: r(2), value: active as i32 },
+        ThreadletInstruction::AluConstant { operation: multiply, d, a: r(2), value: active as i32 },
         0,
     );
-    code.push(Instruction::Alu { operation, d, a: d, b: r(0) }, 0);
+    code.push(ThreadletInstruction::Alu { operation, d, a: d, b: r(0) }, 0);
     let step = match walk {
         StreamWalk::InOrder => {
             let value = each as i32;
-            code.push(Instruction::AluConstant { operation: multiply, d, a: d, value }, 0);
+            code.push(ThreadletInstruction::AluConstant { operation: multiply, d, a: d, value }, 0);
             1
         }
         // Register 3 holds how many threads a nodelet has.
@@ -195,7 +196,7 @@ fn stream_body(
     };
     if step == 0 {
         code.push(
-            Instruction::AluConstant {
+            ThreadletInstruction::AluConstant {
                 operation: multiply,
                 d: r(9),
                 a: r(3),
@@ -204,18 +205,18 @@ fn stream_body(
             0,
         );
     } else {
-        code.push(Instruction::Constant { d: r(9), value: step }, 0);
+        code.push(ThreadletInstruction::Constant { d: r(9), value: step }, 0);
     }
     let begin = code.end();
     let mut body = 0;
     repeat(code, 5, each as i64, |code| {
-        code.push(Instruction::Load { d: r(7), array: arrays[0], index: d }, 0);
-        code.push(Instruction::Load { d: r(8), array: arrays[1], index: d }, 0);
-        code.push(Instruction::Alu { operation, d: r(7), a: r(7), b: r(8) }, 0);
+        code.push(ThreadletInstruction::Load { d: r(7), array: arrays[0], index: d }, 0);
+        code.push(ThreadletInstruction::Load { d: r(8), array: arrays[1], index: d }, 0);
+        code.push(ThreadletInstruction::Alu { operation, d: r(7), a: r(7), b: r(8) }, 0);
         let store = UpdateOperation::Store;
         let (array, index, value) = (arrays[2], d, r(7));
-        code.push(Instruction::Update { operation: store, array, index, value }, 0);
-        code.push(Instruction::Alu { operation, d, a: d, b: r(9) }, 0);
+        code.push(ThreadletInstruction::Update { operation: store, array, index, value }, 0);
+        code.push(ThreadletInstruction::Alu { operation, d, a: d, b: r(9) }, 0);
         body = code.end().0;
     });
     // Two instructions set the loop up, two end a round.
@@ -306,7 +307,7 @@ mod tests {
     fn endless_programs_and_wrong_accesses_end_in_one_line() {
         let machine = MigratoryMachine::emu_chick();
         let map = MemoryMap::new(8);
-        let run = |instructions: Vec<Instruction>, most| {
+        let run = |instructions: Vec<ThreadletInstruction>, most| {
             let mut code = MachineCode::default();
             for instruction in instructions {
                 code.push(instruction, 7);
@@ -315,13 +316,14 @@ mod tests {
             let mut memory = MemoryImage::new(&map);
             simulate(&machine, &map, &code, &mut memory, limits).unwrap_err().to_string()
         };
-        let endless = run(vec![Instruction::Jump { to: NOWHERE }], 1000);
+        let endless = run(vec![ThreadletInstruction::Jump { to: NOWHERE }], 1000);
         assert!(endless.contains("without an end"), "{endless}");
-        let load = Instruction::Load { d: r(0), array: ArrayId(3), index: r(0) };
+        let load = ThreadletInstruction::Load { d: r(0), array: ArrayId(3), index: r(0) };
         assert!(run(vec![load], 9).contains("(line 7) failed: array ? has no word 0"));
-        let past = run(vec![Instruction::Constant { d: r(0), value: 1 }], 9);
+        let past = run(vec![ThreadletInstruction::Constant { d: r(0), value: 1 }], 9);
         assert!(past.contains("it is no instruction"), "{past}");
-        assert!(run(vec![Instruction::Jump { to: CodeAddress(9) }], 9).contains("out of range"));
+        assert!(run(vec![ThreadletInstruction::Jump { to: CodeAddress(9) }], 9)
+            .contains("out of range"));
     }
 
     #[test]
