@@ -25,7 +25,7 @@ const WORKLOADS: [&str; 4] = [
     "skew,accesses=4M,size=256MiB,threads=8",
     "stream,accesses=4M,size=256MiB,threads=8",
     "chase,accesses=1M,size=256MiB",
-    "npb-cg,class=W",
+    "npb-cg,size=32MiB",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

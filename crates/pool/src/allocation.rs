@@ -78,6 +78,8 @@ pub struct AllocationSequence {
     shared_for_one: u64,
     requests: u64,
     shared_requests: u64,
+    /// Requests for which local memory came first.
+    local_requests: u64,
     chance: u64,
     /// Local memory, then shared pools.
     places: Vec<PlaceFigures>,
@@ -110,6 +112,7 @@ impl AllocationSequence {
             shared_for_one,
             requests: 0,
             shared_requests: 0,
+            local_requests: 0,
             chance: seed.0,
             waits_ps: vec![0; shared_pools],
             credits: vec![0; places.len()],
@@ -133,11 +136,14 @@ impl AllocationSequence {
         order.extend((0..=self.shared_pools).filter(|pool| *pool != first));
         match self.policy {
             AllocationPolicy::LocalFirst => self.shuffle(1, &mut order),
-            AllocationPolicy::LeastLoaded => {
-                // Pools that wait alike take turns.
-                let turn = (self.requests as usize) % self.shared_pools.max(1);
+            // Where local memory is full, pools take turns.
+            _ if first == 0 => {
+                self.local_requests += 1;
+                let turn = (self.local_requests % self.shared_pools.max(1) as u64) as usize;
                 order[1..].rotate_left(turn);
-                order[1..].sort_by_key(|pool| self.waits_ps[*pool - 1]);
+                if self.policy == AllocationPolicy::LeastLoaded {
+                    order[1..].sort_by_key(|pool| self.waits_ps[*pool - 1]);
+                }
             }
             _ => {}
         }
@@ -267,6 +273,22 @@ mod tests {
         for pool in 0..4 {
             let count = random.iter().filter(|p| **p == pool).count();
             assert!((1900..2100).contains(&count), "seed 1, pool {pool}: {count}");
+        }
+    }
+
+    /// With local memory full, no pool gets more frames than another.
+    #[test]
+    fn pools_take_turns_for_local_memory() {
+        for name in ["alternate", "round-robin", "proportional", "1:2", "least-loaded"] {
+            let policy = AllocationPolicy::from_name(name).unwrap();
+            let (local, shared) = (Bytes(2 * GIB), Bytes(8 * GIB));
+            let mut sequence = AllocationSequence::new(policy, places(4), local, shared, Seed(1));
+            let mut counts = [0; 5];
+            for _ in 0..4000 {
+                let order = sequence.next_order();
+                counts[order[usize::from(order[0] == 0)]] += 1;
+            }
+            assert!(counts[1..].iter().all(|n| (990..=1010).contains(n)), "{name}: {counts:?}");
         }
     }
 

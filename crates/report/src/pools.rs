@@ -115,9 +115,11 @@ fn number(value: &Value) -> f64 {
     value.as_f64().filter(|v| v.is_finite() && *v >= 0.0).unwrap_or(0.0)
 }
 
-/// Longest modelled time of a host.
-fn span_s(run: &Value) -> f64 {
-    list(&run["hosts"]).map(|host| number(&host["seconds"])).fold(0.0, f64::max)
+/// Modelled time in which messages passed, seconds. Hosts tell only the time of what is measured.
+fn span_s(run: &Value, queues: &[QueueFigures]) -> f64 {
+    let measured = list(&run["hosts"]).map(|host| number(&host["seconds"])).fold(0.0, f64::max);
+    let points = queues.iter().map(|queue| queue.over_time.len()).max().unwrap_or(0);
+    measured.max(points as f64 * number(&run["point_seconds"])).max(1e-12)
 }
 
 fn queues(run: &Value) -> Vec<QueueFigures> {
@@ -194,7 +196,7 @@ fn picture(body: &mut String, run: &Value, queues: &[QueueFigures]) {
         return;
     };
     let most = links.values().copied().fold(1.0, f64::max);
-    let span = span_s(run).max(1e-12);
+    let span = span_s(run, queues);
     body.push_str("<section><h2>The system under load</h2>\n");
     put!(
         body,
@@ -314,9 +316,13 @@ fn over_time(body: &mut String, run: &Value, queues: &[QueueFigures]) {
 }
 
 fn queue_table(body: &mut String, run: &Value, queues: &[QueueFigures]) {
-    let (point, span) = (number(&run["point_seconds"]), span_s(run).max(1e-12));
+    let (point, span) = (number(&run["point_seconds"]), span_s(run, queues));
     let mut sorted: Vec<&QueueFigures> = queues.iter().filter(|q| q.bytes > 0.0).collect();
     sorted.sort_by(|a, b| b.bytes.total_cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    if sorted.is_empty() {
+        body.push_str("<p class=\"small\">No host used a pool.</p>\n");
+        return;
+    }
     body.push_str(
         "<section><h2>Links and switches</h2>\n<div class=\"wide tall\"><table \
          class=\"figures\">\n<tr><th>Queue</th><th>GB</th><th>mean GB/s</th><th>mean used</th>\
