@@ -35,6 +35,7 @@ TOKEN = re.compile(
 )
 CODE = re.compile(r"[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*")
 SPAN = re.compile(r"`([^`\n]+)`")
+UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ>"
 Entry = collections.namedtuple("Entry", "old new kind where")
 
 
@@ -340,11 +341,13 @@ class Workspace:
             if before == "." and i > 1 and toks[i - 2].group() == ".":
                 before = ".."
             after = toks[i + 1].group() if i + 1 < len(toks) else ""
-            new = everything.get(w) or self.renamed(toks, i, w, before, after, at)
-            new = new or self.associated(f, toks, i, w, before)
-            if not new and w in called and (before == "fn" or before == "." or (
-                    before == "::" and i > 1 and toks[i - 2].group()[0] in "ABCDEFGHIJKLMNOPQRSTUVWXYZ>")):
+            new = None
+            owner = toks[i - 2].group() if i > 1 else ""
+            if w in called and (before == "fn" or before == "." and after in ("(", "::")
+                                or before == "::" and owner[0] in UPPER):
                 new = called[w]
+            new = new or self.renamed(toks, i, w, before, after, at)
+            new = new or self.associated(f, toks, i, w, before) or everything.get(w)
             if new and new != w:
                 edits.append((t.start(), t.end(), new))
         for t in self.tokens[f]:

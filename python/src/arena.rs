@@ -42,7 +42,7 @@ fn devices(how: &str, nodes: Vec<u16>) -> PyResult<Devices> {
 }
 
 /// JSON of what became of the pages; an error only where nothing was begun.
-fn told(result: Result<MoveReport, MoveError>) -> PyResult<String> {
+fn describe(result: Result<MoveReport, MoveError>) -> PyResult<String> {
     let why = result.as_ref().err().map(ToString::to_string);
     let report = match result {
         Ok(report) => report,
@@ -112,7 +112,7 @@ impl Arena {
         strict: bool,
     ) -> PyResult<String> {
         let devices = devices(how, nodes)?;
-        told(py.detach(|| self.of.0.set_device(&devices, strictness(strict))))
+        describe(py.detach(|| self.of.0.set_device(&devices, strictness(strict))))
     }
 
     fn set_device_async(&self, how: &str, nodes: Vec<u16>, strict: bool) -> PyResult<Move> {
@@ -162,7 +162,7 @@ impl Move {
     }
 
     fn wait(&self, py: Python<'_>) -> PyResult<String> {
-        told(py.detach(|| self.moving.wait()))
+        describe(py.detach(|| self.moving.wait()))
     }
 }
 

@@ -41,7 +41,7 @@ pub struct Far {
 }
 
 impl Far {
-    fn told(what: &str, result: Result<(), impl std::fmt::Display>) -> PyResult<()> {
+    fn checked(what: &str, result: Result<(), impl std::fmt::Display>) -> PyResult<()> {
         result.map_err(|e| failed(what, "far memory", &e))
     }
 
@@ -99,7 +99,7 @@ impl Far {
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        Self::told("write out", py.detach(|| self.map.flush()))
+        Self::checked("write out", py.detach(|| self.map.flush()))
     }
 
     fn advise(&self, py: Python<'_>, start: usize, bytes: usize, advice: &str) -> PyResult<()> {
@@ -112,21 +112,21 @@ impl Far {
                 return Err(failed("understand", "advice", &known));
             }
         };
-        Self::told("advise", py.detach(|| self.map.advise(Self::range(start, bytes), advice)))
+        Self::checked("advise", py.detach(|| self.map.advise(Self::range(start, bytes), advice)))
     }
 
     fn pin(&self, py: Python<'_>, start: usize, bytes: usize, on: bool) -> PyResult<()> {
-        Self::told("pin", py.detach(|| self.map.pin(Self::range(start, bytes), on)))
+        Self::checked("pin", py.detach(|| self.map.pin(Self::range(start, bytes), on)))
     }
 
     fn set_dram(&self, dram: Size) -> PyResult<()> {
-        Self::told("change the memory of", self.map.set_dram(dram.bytes()?))
+        Self::checked("change the memory of", self.map.set_dram(dram.bytes()?))
     }
 
     /// JSON of its counts.
     fn statistics(&self) -> String {
-        let told = self.map.statistics();
-        let c = &told.counts;
+        let reported = self.map.statistics();
+        let c = &reported.counts;
         json!({
             "faults": c.faults,
             "misses": c.misses,
@@ -138,8 +138,8 @@ impl Far {
             "write_failures": c.write_failures,
             "resident_bytes": c.mapped_bytes,
             "lost_bytes": c.lost_bytes,
-            "store_bytes": told.store_memory.0,
-            "remarks": told.remarks,
+            "store_bytes": reported.store_memory.0,
+            "remarks": reported.remarks,
         })
         .to_string()
     }

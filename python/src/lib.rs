@@ -120,13 +120,13 @@ fn read_recording<'py>(
     count: u64,
     times: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let told = |e: &dyn std::fmt::Display| failed("read recording", path, e);
-    let file = File::open(path).map_err(|e| told(&e))?;
+    let reported = |e: &dyn std::fmt::Display| failed("read recording", path, e);
+    let file = File::open(path).map_err(|e| reported(&e))?;
     let read = py.detach(|| {
         let mut reader = TraceReader::open(BufReader::new(file)).map_err(|e| e.to_string())?;
         columns::read(&mut reader, first, count, times)
     });
-    let read = read.map_err(|e| told(&e))?;
+    let read = read.map_err(|e| reported(&e))?;
     let dict = PyDict::new(py);
     for (name, bytes) in read.columns() {
         dict.set_item(name, PyBytes::new(py, &bytes))?;
@@ -139,16 +139,16 @@ fn read_recording<'py>(
 /// A journal: JSON of its header, its entries, how many were skipped and what stopped the reading.
 #[pyfunction]
 fn read_journal(path: &str) -> PyResult<String> {
-    let told = |e: &dyn std::fmt::Display| failed("read journal", path, e);
-    let bytes = std::fs::read(path).map_err(|e| told(&e))?;
-    let reading = journal::read(&bytes).map_err(|e| told(&e))?;
+    let reported = |e: &dyn std::fmt::Display| failed("read journal", path, e);
+    let bytes = std::fs::read(path).map_err(|e| reported(&e))?;
+    let reading = journal::read(&bytes).map_err(|e| reported(&e))?;
     let all = serde_json::json!({
         "header": reading.header,
         "entries": reading.entries,
         "skipped": reading.skipped,
         "problem": reading.problem.map(|p| p.to_string()),
     });
-    serde_json::to_string(&all).map_err(|e| told(&e))
+    serde_json::to_string(&all).map_err(|e| reported(&e))
 }
 
 #[pymodule]

@@ -128,11 +128,11 @@ impl Memory {
 
     /// JSON: GPUs with managed memory, by index, and how they are used.
     fn gpus(&self, py: Python<'_>) -> PyResult<String> {
-        let told = |e| failed("find", "GPUs", &e);
+        let reported = |e| failed("find", "GPUs", &e);
         py.detach(|| {
-            let class = self.inner.gpus().map_err(told)?;
+            let class = self.inner.gpus().map_err(reported)?;
             let list = (0..class.members().count() as u16).map(|index| {
-                let usage = self.inner.gpu_use(index).map_err(told)?;
+                let usage = self.inner.gpu_use(index).map_err(reported)?;
                 Ok(json!({
                     "name": usage.device.name,
                     "number": usage.number,

@@ -111,11 +111,11 @@ impl Iterator for Asked<'_> {
         if self.stop.load(Ordering::Relaxed) {
             resume_unwind(Box::new("it was interrupted".to_owned()));
         }
-        let told = Python::attach(|py| {
+        let reported = Python::attach(|py| {
             let Some(next) = self.iterator.bind(py).try_iter()?.next() else { return Ok(None) };
             next?.extract::<(usize, usize)>().map(Some)
         });
-        match told {
+        match reported {
             Ok(block) => block.map(range),
             Err(error) => {
                 let text = error.to_string();
@@ -160,8 +160,8 @@ pub fn stage(
             _of: of,
         };
         let ran = Python::attach(|py| {
-            let told = kernel.call1(py, (number, block)).map(drop);
-            told.map_err(|error| (error.to_string(), error))
+            let reported = kernel.call1(py, (number, block)).map(drop);
+            reported.map_err(|error| (error.to_string(), error))
         });
         if let Err((text, error)) = ran {
             raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
@@ -183,11 +183,11 @@ pub fn stage(
             let (done, wait) = channel();
             let (call, options, whole) = (&call, &options, &array);
             scope.spawn(move || {
-                let told = run(address, bytes, back, ranges, options, |number, part, buffers| {
+                let reported = run(address, bytes, back, ranges, options, |number, part, buffers| {
                     call(number, part, buffers.unwrap_or_else(|| whole.clone()));
                 });
                 // Nobody waits any more only where this thread's panic has ended the scope.
-                let _told = done.send(told);
+                let _told = done.send(reported);
             });
             loop {
                 match wait.recv_timeout(LOOK) {
@@ -204,7 +204,7 @@ pub fn stage(
     });
     let raised = raised.into_inner().unwrap_or_else(PoisonError::into_inner);
     match result {
-        Some(Ok(report)) => raised.map_or_else(|| Ok(told(&report)), Err),
+        Some(Ok(report)) => raised.map_or_else(|| Ok(reported(&report)), Err),
         Some(Err(StageError::Panicked { block, intact, .. })) if raised.is_some() => {
             let cause = raised.unwrap_or_else(|| TerraceError::new_err("unknown"));
             if !cause.is_instance_of::<pyo3::exceptions::PyException>(py) {
@@ -255,7 +255,7 @@ fn run(
     })
 }
 
-fn told(report: &StagingReport) -> String {
+fn reported(report: &StagingReport) -> String {
     let why = match report.mode {
         StagingMode::Staged => None,
         StagingMode::InPlace(why) => Some(why.to_string()),

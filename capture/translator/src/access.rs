@@ -55,13 +55,13 @@ pub fn accesses(
     let info = factory.info(instruction);
     for stores in [false, true] {
         for memory in info.used_memory() {
-            let told = match memory.access() {
+            let reported = match memory.access() {
                 OpAccess::Read | OpAccess::CondRead => !stores,
                 OpAccess::Write | OpAccess::CondWrite => stores,
                 OpAccess::ReadWrite | OpAccess::ReadCondWrite => true,
                 _ => false,
             };
-            if !told {
+            if !reported {
                 continue;
             }
             let plain = address_of(instruction, memory);

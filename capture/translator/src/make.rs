@@ -195,7 +195,7 @@ impl Maker {
                 self.tell(u64::from(id));
             }
             let instruction = &step.instruction;
-            for access in &plan.accesses[step.told.clone()] {
+            for access in &plan.accesses[step.reported.clone()] {
                 self.tell_access(access, index);
             }
             let raw = &plan.bytes[step.at..step.at + instruction.len()];
@@ -444,7 +444,7 @@ impl Maker {
         self.tell_begin(block, 1, before);
         let begun = self.words as i64;
         let none = self.code.short(&[0xe3]);
-        for access in &plan.accesses[step.told.clone()] {
+        for access in &plan.accesses[step.reported.clone()] {
             self.tell_access(access, 0);
         }
         self.place(instruction.ip(), [None; 2]);

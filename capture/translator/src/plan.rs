@@ -19,7 +19,7 @@ pub struct Step {
     /// Where its bytes lie in [`Plan::bytes`].
     pub at: usize,
     /// Where its accesses lie in [`Plan::accesses`].
-    pub told: core::ops::Range<usize>,
+    pub reported: core::ops::Range<usize>,
     /// The number of a mark, if it is one.
     pub mark: Option<u8>,
 }
@@ -119,7 +119,7 @@ impl Plan {
             }
             let mark = mark_of(&self.bytes[at..at + instruction.len()]);
             let flow = instruction.flow_control();
-            self.steps.push(Step { instruction, at, told: from..self.accesses.len(), mark });
+            self.steps.push(Step { instruction, at, reported: from..self.accesses.len(), mark });
             match how {
                 How::Not(why) => return Kind::Not(why),
                 How::Slow => return Kind::Slow,

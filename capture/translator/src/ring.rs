@@ -206,7 +206,7 @@ pub struct Writer {
     /// Where those end.
     begin: u64,
     /// Up to where the clock knows.
-    told: u64,
+    reported: u64,
     pub clock: u64,
     /// Of all words written, up to where the ring is zero or written.
     cleared: u64,
@@ -249,7 +249,7 @@ impl Context {
             bytes: 0,
             written: 0,
             begin: 0,
-            told: 0,
+            reported: 0,
             clock: 0,
             cleared: 0,
             process: 0,
@@ -281,7 +281,7 @@ impl Context {
         self.next = ring + written * 8 % bytes;
         self.writer.slot = slot;
         (self.writer.ring, self.writer.bytes, self.writer.written) = (ring, bytes, written);
-        (self.writer.begin, self.writer.told, self.writer.clock) = (self.next, self.next, start);
+        (self.writer.begin, self.writer.reported, self.writer.clock) = (self.next, self.next, start);
         self.writer.cleared = written;
         self.writer.process = pid as u64 & 0xffff_ffff | namespace << 32;
         slot.clock.store(start, Ordering::SeqCst);
@@ -293,13 +293,13 @@ impl Context {
 
     /// The clock goes on with the blocks written since it was last told.
     fn keep_clock(&mut self) {
-        let words = (self.next - self.writer.told) / 8;
+        let words = (self.next - self.writer.reported) / 8;
         // SAFETY: words of the ring, or of its second mapping, that this thread wrote.
         let words =
-            unsafe { core::slice::from_raw_parts(self.writer.told as *const u64, words as usize) };
+            unsafe { core::slice::from_raw_parts(self.writer.reported as *const u64, words as usize) };
         let length = |w: &u64| if w >> 60 == 8 { w >> 32 & 0xfff } else { 0 };
         self.writer.clock += words.iter().map(length).sum::<u64>();
-        self.writer.told = self.next;
+        self.writer.reported = self.next;
     }
 
     /// Words up to `next` can be taken.
@@ -311,7 +311,7 @@ impl Context {
             self.next -= self.writer.bytes;
             self.set_limit(self.limit.saturating_sub(self.writer.bytes));
         }
-        (self.writer.begin, self.writer.told) = (self.next, self.next);
+        (self.writer.begin, self.writer.reported) = (self.next, self.next);
         slot.clock.store(self.writer.clock, Ordering::Relaxed);
         slot.head.store(self.writer.written, Ordering::Release);
     }
@@ -403,7 +403,7 @@ impl Context {
             at += 8;
         }
         self.next = at;
-        self.writer.told = at;
+        self.writer.reported = at;
     }
 
     /// A message of numbers and a text behind its length.

@@ -32,13 +32,13 @@ pub fn tell(context: &mut Context) {
     let mut all = Vec::new();
     for stores in [false, true] {
         for memory in factory.info(&instruction).used_memory() {
-            let told = match memory.access() {
+            let reported = match memory.access() {
                 OpAccess::Read | OpAccess::CondRead => !stores,
                 OpAccess::Write | OpAccess::CondWrite => stores,
                 OpAccess::ReadWrite | OpAccess::ReadCondWrite => true,
                 _ => false,
             };
-            if told {
+            if reported {
                 add(context, &instruction, memory, stores, &mut all);
             }
         }

@@ -127,15 +127,15 @@ fn as_told(memory: &Memory, row: &CommitRow) -> Result<(), Box<dyn Error>> {
     let page = page_size().get();
     let range: Range<u64> = row.address as u64 / page..(row.address as u64 + row.size.get()) / page;
     let found = query_pages(Pid(std::process::id() as i32), &range.map(Vpn).collect::<Vec<_>>())?;
-    for (class, told) in &row.got {
+    for (class, reported) in &row.got {
         let nodes = &memory.classes().list[*class].nodes;
         let there = found
             .iter()
             .filter(|s| matches!(s, PageStatus::On(node) if nodes.contains(node)))
             .count() as u64;
-        if (there * page).abs_diff(told.get()) > row.size.get() / 100 {
+        if (there * page).abs_diff(reported.get()) > row.size.get() / 100 {
             return Err(format!(
-                "{told} in class {class}, the kernel says {}: {row:?}",
+                "{reported} in class {class}, the kernel says {}: {row:?}",
                 Bytes(there * page)
             )
             .into());

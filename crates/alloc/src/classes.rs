@@ -536,9 +536,9 @@ mod tests {
             found.meaning(&local(1, Mismatch::Error), &kernel),
             Err(AllocError::NotLocal { .. })
         ));
-        let told = found.meaning(&local(1, Mismatch::Fallback), &kernel).unwrap();
-        assert_eq!(told.places, [[NodeId(1)]]);
-        assert!(told.notes[0].contains("no memory near node 1"), "{:?}", told.notes);
+        let reported = found.meaning(&local(1, Mismatch::Fallback), &kernel).unwrap();
+        assert_eq!(reported.places, [[NodeId(1)]]);
+        assert!(reported.notes[0].contains("no memory near node 1"), "{:?}", reported.notes);
     }
 
     #[test]
@@ -567,9 +567,9 @@ mod tests {
         let (found, kernel) = classes("lab-cxl");
         assert_eq!(found.rank_of(ClassId::SLOWEST), Some(found.list.len() - 1));
         let mut wish = Attributes::in_class(ClassId(7));
-        let told = found.meaning(&wish, &kernel).unwrap();
-        assert_eq!(told.places[0], found.list[found.list.len() - 1].nodes);
-        assert!(told.notes[0].contains("no class 7"));
+        let reported = found.meaning(&wish, &kernel).unwrap();
+        assert_eq!(reported.places[0], found.list[found.list.len() - 1].nodes);
+        assert!(reported.notes[0].contains("no class 7"));
         wish.mismatch = Mismatch::Error;
         assert!(matches!(
             found.meaning(&wish, &kernel),

@@ -367,25 +367,25 @@ pub(crate) fn why(row: &CommitRow, notes: &[String]) -> Cow<'static, str> {
     if notes.is_empty() && !row.refused && asked == row.size.get() && row.stayed == Bytes::ZERO {
         return Cow::Borrowed(AS_ASKED);
     }
-    let mut told: Vec<String> = notes.to_vec();
+    let mut reported: Vec<String> = notes.to_vec();
     if !row.refused {
         if asked == row.size.get() {
-            told.push(AS_ASKED.to_owned());
+            reported.push(AS_ASKED.to_owned());
         } else {
             let elsewhere = Bytes(placed - asked);
             if elsewhere > Bytes::ZERO {
-                told.push(format!("what was asked for is full: {elsewhere} in other classes"));
+                reported.push(format!("what was asked for is full: {elsewhere} in other classes"));
             }
         }
         if placed < row.size.get() {
-            told.push(format!(
+            reported.push(format!(
                 "{} have no room in any class and are left to the kernel",
                 Bytes(row.size.get() - placed)
             ));
         }
         if row.stayed > Bytes::ZERO {
-            told.push(format!("the kernel left {} where they were", row.stayed));
+            reported.push(format!("the kernel left {} where they were", row.stayed));
         }
     }
-    Cow::Owned(told.join("; "))
+    Cow::Owned(reported.join("; "))
 }

@@ -59,9 +59,9 @@ mod tests {
             ..preset("lab-cxl").unwrap()
         };
         assert_eq!(move_costs(&silent), MoveCosts::default());
-        let told =
+        let reported =
             terrace_machine::MigrationCost { call: Nanos(7), page: Nanos(9), serial_percent: 11 };
-        let machine = Machine { migration: told, ..silent };
+        let machine = Machine { migration: reported, ..silent };
         assert_eq!(
             move_costs(&machine),
             MoveCosts { call: Nanos(7), page: Nanos(9), serial_percent: 11 }

@@ -204,8 +204,8 @@ fn what_stands_in_the_way_is_named() {
     let whole = double("ways", BOTH, &[]);
     let says = |libraries: &Path, variables: &[(&str, &str)], words: &str| {
         let (_, said) = inside(NAME, libraries, variables);
-        let told = said.lines().filter(|l| l.contains(words)).count();
-        assert_eq!(told, 2, "{words:?} once as an error, once as a note: {said}");
+        let reported = said.lines().filter(|l| l.contains(words)).count();
+        assert_eq!(reported, 2, "{words:?} once as an error, once as a note: {said}");
         assert!(!said.contains("panicked"), "{said}");
     };
     let init = |code| [("TERRACE_DOUBLE_INIT", code)];

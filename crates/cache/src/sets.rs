@@ -204,7 +204,7 @@ impl<const WORDS: usize, R: TagRemainder, const WAYS: usize> Set<WORDS, R, WAYS>
     }
 
     #[inline(always)]
-    fn held(&self, way: usize) -> Option<(u64, bool)> {
+    fn entry_of(&self, way: usize) -> Option<(u64, bool)> {
         let (byte, rest): (u64, u64) = (self.byte(way), self.rests[way % WAYS].into());
         (byte != 0).then_some((rest >> 1 << IN_BYTE | byte & (PRESENT - 1), rest & 1 == 1))
     }
@@ -263,7 +263,7 @@ impl<const WORDS: usize, R: TagRemainder, const WAYS: usize> Set<WORDS, R, WAYS>
     fn replace(&mut self, last: u32, tag: u64, rest: R) -> (usize, Option<(u64, bool)>) {
         let way = (self.order >> last & 15) as usize;
         self.order = (self.order & !(15 << last)) << 4 | way as u64;
-        let old = self.held(way);
+        let old = self.entry_of(way);
         self.put_byte(way, tag & (PRESENT - 1) | PRESENT);
         self.rests[way % WAYS] = rest;
         (way, old)
@@ -291,7 +291,7 @@ impl<const WORDS: usize, R: TagRemainder, const WAYS: usize> Set<WORDS, R, WAYS>
     }
 
     fn put_flag(&mut self, way: usize, flag: bool) {
-        let (tag, _) = self.held(way).unwrap_or_default();
+        let (tag, _) = self.entry_of(way).unwrap_or_default();
         if let Some(rest) = rest(tag, flag) {
             self.rests[way % WAYS] = rest;
         }
@@ -300,7 +300,10 @@ impl<const WORDS: usize, R: TagRemainder, const WAYS: usize> Set<WORDS, R, WAYS>
     /// As a list.
     fn list(&self, ways: usize) -> Vec<WayEntry> {
         let way = |at: usize| (self.order >> (4 * at) & 15) as usize;
-        (0..ways).map(way).map(|way| WayEntry { way: way as u32, tag: self.held(way) }).collect()
+        (0..ways)
+            .map(way)
+            .map(|way| WayEntry { way: way as u32, tag: self.entry_of(way) })
+            .collect()
     }
 }
 
@@ -515,7 +518,7 @@ impl Sets {
     #[must_use]
     pub fn oldest(&self, set: usize) -> Option<(u64, bool)> {
         let last = self.last;
-        with!(&self.form, set, s => s.held((s.order >> last & 15) as usize), list => list.last().and_then(|h| h.tag))?
+        with!(&self.form, set, s => s.entry_of((s.order >> last & 15) as usize), list => list.last().and_then(|h| h.tag))?
     }
 
     /// The slot of a set that was used last; `None` without such a set.
@@ -529,7 +532,7 @@ impl Sets {
     #[inline(always)]
     #[must_use]
     pub fn flag(&self, slot: SetSlot) -> bool {
-        let held = with!(&self.form, slot.set, s => s.held(slot.way), list => {
+        let held = with!(&self.form, slot.set, s => s.entry_of(slot.way), list => {
             list.iter().find(|h| h.way as usize == slot.way).and_then(|h| h.tag)
         });
         held.flatten().is_some_and(|(_, flag)| flag)

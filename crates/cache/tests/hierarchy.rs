@@ -66,31 +66,32 @@ fn no_change_is_ever_lost_and_no_two_cores_own_a_line() {
         let mut stale: BTreeSet<u64> = BTreeSet::new();
         for step in 0..3_000 {
             let (core, line) = (rng.below(3) as usize, rng.below(120));
-            let mut told = Vec::new();
+            let mut reported = Vec::new();
             match rng.below(40) {
                 0 => {
-                    h.clwb(line, &mut |t| told.push(t));
+                    h.clwb(line, &mut |t| reported.push(t));
                 }
                 1 => {
-                    h.clflush(line, &mut |t| told.push(t));
+                    h.clflush(line, &mut |t| reported.push(t));
                 }
                 2 if step % 100 == 0 => {
-                    h.wbinvd(core, &mut |t| told.push(t));
+                    h.wbinvd(core, &mut |t| reported.push(t));
                 }
                 n => {
                     let write = n % 3 == 0;
-                    h.access_line(core, line, write, &mut |t| told.push(t));
+                    h.access_line(core, line, write, &mut |t| reported.push(t));
                     if write {
                         stale.insert(line);
                         // A store that went through is told of last.
                         assert!(
-                            h.is_dirty(line) || told.last() == Some(&MemoryTraffic::Write(line)),
+                            h.is_dirty(line)
+                                || reported.last() == Some(&MemoryTraffic::Write(line)),
                             "{levels:?}"
                         );
                     }
                 }
             }
-            for traffic in told {
+            for traffic in reported {
                 if let MemoryTraffic::Write(line) = traffic {
                     stale.remove(&line);
                 }
@@ -150,12 +151,12 @@ fn two_lru_levels_agree_with_two_plain_caches() {
     let mut h = hierarchy(1, &[level(16, 4, false), level(32, 8, true)]);
     let (mut near, mut far) =
         (Cache::new(64 * LINE, 4, LINE).unwrap(), Cache::new(256 * LINE, 8, LINE).unwrap());
-    let (mut near_misses, mut far_misses, mut writes, mut told) = (0, 0, 0, 0);
+    let (mut near_misses, mut far_misses, mut writes, mut reported) = (0, 0, 0, 0);
     let mut rng = Rng(17);
     for _ in 0..200_000 {
         let (line, write) = (rng.below(600) * rng.below(3), rng.below(3) == 0);
         h.access_line(0, line, write, &mut |t| {
-            told += u64::from(matches!(t, MemoryTraffic::Write(_)))
+            reported += u64::from(matches!(t, MemoryTraffic::Write(_)))
         });
         if near.hit(line, write) {
             continue;
@@ -174,7 +175,7 @@ fn two_lru_levels_agree_with_two_plain_caches() {
         }
     }
     let counts = h.counts();
-    assert_eq!((counts[0].misses, counts[1].misses, told), (near_misses, far_misses, writes));
+    assert_eq!((counts[0].misses, counts[1].misses, reported), (near_misses, far_misses, writes));
 }
 
 #[test]

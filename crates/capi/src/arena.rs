@@ -127,7 +127,7 @@ unsafe fn ended(result: Result<MoveReport, MoveError>, out: *mut terrace_moved) 
         Ok(report) if report.stayed.is_empty() => (TERRACE_OK, report),
         Ok(report) => (fail(TERRACE_E_INCOMPLETE, &report.to_string()), report),
         Err(error) => {
-            let told = error.to_string();
+            let reported = error.to_string();
             let (code, report) = match error {
                 MoveError::Arena(error) => return not_made(&error),
                 MoveError::Moving => (TERRACE_E_BUSY, MoveReport::default()),
@@ -135,7 +135,7 @@ unsafe fn ended(result: Result<MoveReport, MoveError>, out: *mut terrace_moved) 
                 MoveError::Cancelled(report) => (TERRACE_E_CANCELLED, *report),
                 MoveError::NoThread(_) => (TERRACE_E_INTERNAL, MoveReport::default()),
             };
-            (fail(code, &told), report)
+            (fail(code, &reported), report)
         }
     };
     if !out.is_null() {

@@ -278,7 +278,7 @@ pub unsafe extern "C" fn terrace_far_stats(
     far: *const terrace_far,
     out: *mut terrace_far_counts,
 ) -> c_int {
-    let told = |map: &FarMap| {
+    let reported = |map: &FarMap| {
         if out.is_null() {
             return invalid("out is null");
         }
@@ -302,5 +302,5 @@ pub unsafe extern "C" fn terrace_far_stats(
         TERRACE_OK
     };
     // SAFETY: passed on.
-    unsafe { with(far, told) }
+    unsafe { with(far, reported) }
 }

@@ -2,7 +2,7 @@
 
 use crate::codes::{guard, invalid};
 use crate::stage::{
-    called, present, terrace_block, terrace_stage, terrace_stage_kernel, terrace_staged, told,
+    called, describe, present, terrace_block, terrace_stage, terrace_stage_kernel, terrace_staged,
 };
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn terrace_stage_update_from(
         let data = unsafe { std::slice::from_raw_parts_mut(present(data.cast()), bytes) };
         let on = |block, part: &mut [u8]| call.on(block, part.as_mut_ptr(), part.len());
         // SAFETY: passed on.
-        unsafe { told(stage_update(data, Given { next, giver }, options, on), report) }
+        unsafe { describe(stage_update(data, Given { next, giver }, options, on), report) }
     })
 }
 
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn terrace_stage_read_from(
         };
         let on = |block, part: &[u8]| call.on(block, part.as_ptr().cast_mut(), part.len());
         // SAFETY: passed on.
-        unsafe { told(stage_read(data, Given { next, giver }, options, on), report) }
+        unsafe { describe(stage_read(data, Given { next, giver }, options, on), report) }
     })
 }
 

@@ -336,7 +336,7 @@ pub unsafe extern "C" fn terrace_stage_update(
             call.on(block, part.as_mut_ptr(), part.len())
         });
         // SAFETY: passed on.
-        unsafe { told(result, report) }
+        unsafe { describe(result, report) }
     })
 }
 
@@ -376,7 +376,7 @@ pub unsafe extern "C" fn terrace_stage_read(
             call.on(block, part.as_ptr().cast_mut(), part.len())
         });
         // SAFETY: passed on.
-        unsafe { told(result, report) }
+        unsafe { describe(result, report) }
     })
 }
 
@@ -472,7 +472,7 @@ unsafe fn listed(
 
 /// # Safety
 /// `out` is null or writable.
-pub(crate) unsafe fn told(
+pub(crate) unsafe fn describe(
     result: Result<StagingReport, StageError>,
     out: *mut terrace_staged,
 ) -> c_int {

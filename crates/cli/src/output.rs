@@ -149,8 +149,8 @@ impl ExpectedWork {
             Self::Told => None,
             Self::Runs { all, at_once, unsaid } => {
                 // While `at_once` runs are under way, as many beginnings have no end.
-                let told = (steps + unsaid).saturating_sub(at_once.min(all)) / 2;
-                let done = told.min(all);
+                let reported = (steps + unsaid).saturating_sub(at_once.min(all)) / 2;
+                let done = reported.min(all);
                 let each = last.checked_div(u32::try_from(done).ok()?)?;
                 let rest = each.checked_mul(u32::try_from(all - done).ok()?)?;
                 Some(rest.saturating_sub(elapsed.saturating_sub(last)))
@@ -177,7 +177,7 @@ impl ExpectedWork {
 pub struct ProgressLines {
     bar: ProgressBar,
     started: Instant,
-    told: Arc<Mutex<(u64, Duration)>>,
+    reported: Arc<Mutex<(u64, Duration)>>,
     ahead: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -189,23 +189,24 @@ impl ProgressLines {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         let started = Instant::now();
-        let told = Arc::new(Mutex::new((0, Duration::ZERO)));
-        let seen = told.clone();
+        let reported = Arc::new(Mutex::new((0, Duration::ZERO)));
+        let seen = reported.clone();
         let ahead = Arc::new(Mutex::new(None));
         let end = ahead.clone();
         let left = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
             let (steps, last) = seen.lock().map_or((0, Duration::ZERO), |t| *t);
-            let told = end
+            let reported = end
                 .lock()
                 .ok()
                 .and_then(|e| e.map(|at: Instant| at.saturating_duration_since(Instant::now())));
-            let _ = out.write_str(&work.text(told.or(work.left(started.elapsed(), steps, last))));
+            let _ =
+                out.write_str(&work.text(reported.or(work.left(started.elapsed(), steps, last))));
         };
         if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}, {left}{msg}") {
             bar.set_style(style.with_key("left", left));
         }
         bar.enable_steady_tick(Duration::from_millis(250));
-        Self { bar, started, told, ahead }
+        Self { bar, started, reported, ahead }
     }
 
     /// What is done now, in place of what was before, and the time left where it is known.
@@ -218,8 +219,8 @@ impl ProgressLines {
 
     /// Something was done, or begins.
     pub fn step(&self, what: &str) {
-        if let Ok(mut told) = self.told.lock() {
-            *told = (told.0 + 1, self.started.elapsed());
+        if let Ok(mut reported) = self.reported.lock() {
+            *reported = (reported.0 + 1, self.started.elapsed());
         }
         self.bar.println(format!("terrace: {}", what.replace(['\n', '\r'], " ")));
     }

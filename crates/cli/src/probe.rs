@@ -55,11 +55,11 @@ pub fn probe(args: &ProbeArgs) -> Ending {
     let interrupt = Interrupt::catch();
     let probed = {
         let progress = ProgressLines::new(ExpectedWork::Told);
-        let mut told = |p: &measure::ProbeProgress| {
+        let mut reported = |p: &measure::ProbeProgress| {
             let what = format!("{} of {}, {}", p.done + 1, p.all, p.what);
             progress.left(&what, p.left.map(|l| Duration::from_nanos(l.get())));
         };
-        measure::probe(depth, interrupt.flag(), &mut told)
+        measure::probe(depth, interrupt.flag(), &mut reported)
     }
     .map_err(|e| {
         none_left(&begun);
@@ -113,10 +113,10 @@ fn disk(folder: &Path, depth: Depth, args: &ProbeArgs) -> Ending {
     let interrupt = Interrupt::catch();
     let probed = {
         let progress = ProgressLines::new(ExpectedWork::Told);
-        let mut told = |p: &measure::ProbeProgress| {
+        let mut reported = |p: &measure::ProbeProgress| {
             progress.left(&format!("{} of {}, {}", p.done + 1, p.all, p.what), None)
         };
-        measure::probe_disk(folder, depth, interrupt.flag(), &mut told)
+        measure::probe_disk(folder, depth, interrupt.flag(), &mut reported)
             .map_err(CommandFailure::failed)?
     };
     if args.json {
@@ -158,12 +158,13 @@ pub fn degrade(args: &DegradeArgs) -> Ending {
     };
     let load = args.load_cpus.as_ref().map(cpus).transpose()?;
     let load: Option<Vec<CpuId>> = load.map(|list| list.into_iter().map(CpuId).collect());
-    let mut told = |account: &slower::DegradeAccount| {
+    let mut reported = |account: &slower::DegradeAccount| {
         if !args.quiet {
             account.lines().iter().for_each(|line| say(line));
         }
     };
-    let ended = slower::degrade(NodeId(args.node), to, load.as_deref(), &args.command, &mut told);
+    let ended =
+        slower::degrade(NodeId(args.node), to, load.as_deref(), &args.command, &mut reported);
     let (ended, account) = ended.map_err(|e| match e {
         NotRun::Start(e) => CommandFailure { code: e.exit_code() as u8, line: e.to_string() },
         NotRun::Degrade(e @ (DegradeError::Trouble(_) | DegradeError::Unsteady { .. })) => {

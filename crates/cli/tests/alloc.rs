@@ -54,8 +54,8 @@ fn a_command_runs_with_its_allocations_placed() {
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "out\n");
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(said.starts_with("err\n") && said.contains("its allocations went where"), "{said}");
-    let told = std::fs::read_to_string(&report).unwrap_or_default();
-    assert!(told.contains(" all peak_bytes "), "{told}");
+    let reported = std::fs::read_to_string(&report).unwrap_or_default();
+    assert!(reported.contains(" all peak_bytes "), "{reported}");
 }
 
 #[test]

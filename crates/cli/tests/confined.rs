@@ -131,9 +131,12 @@ fn one_cpu_is_measured_alone_and_degrades_nothing() {
     let output =
         on_cpu(cpu).args(["degrade", "0", "--to", "1GB/s", "--", "touch"]).arg(&mark).output();
     let output = output.expect("taskset runs");
-    let told = complaints(&output);
-    assert_eq!(output.status.code(), Some(3), "{told}");
-    assert!(told.contains("one CPU may be used here") && told.lines().count() == 1, "{told}");
+    let reported = complaints(&output);
+    assert_eq!(output.status.code(), Some(3), "{reported}");
+    assert!(
+        reported.contains("one CPU may be used here") && reported.lines().count() == 1,
+        "{reported}"
+    );
     assert!(!mark.exists(), "the command does not run");
 }
 
@@ -196,16 +199,17 @@ fn a_memory_limit_below_a_tests_size_bounds_what_is_measured_and_nothing_is_kill
         .arg(&path)
         .output()
         .expect("sh runs");
-    let told = complaints(&output);
+    let reported = complaints(&output);
     if output.status.code() == Some(3) {
         // Caches as large as what may be measured: what they give is not published as memory's.
         assert!(
-            told.lines().count() == 1 && told.contains("cannot be told from those of the caches"),
-            "{told}"
+            reported.lines().count() == 1
+                && reported.contains("cannot be told from those of the caches"),
+            "{reported}"
         );
-        assert!(told.contains("limit of control group") && !path.exists(), "{told}");
+        assert!(reported.contains("limit of control group") && !path.exists(), "{reported}");
     } else {
-        assert_eq!((output.status.code(), told.as_str()), (Some(0), ""));
+        assert_eq!((output.status.code(), reported.as_str()), (Some(0), ""));
         let text = std::fs::read_to_string(&path).expect("the file");
         std::fs::remove_file(&path).expect("removed");
         assert!(text.contains("evidence = \"measured\""), "{text}");
@@ -228,9 +232,12 @@ fn a_memory_limit_below_a_tests_size_bounds_what_is_measured_and_nothing_is_kill
         .arg(file("none.toml"))
         .output()
         .expect("sh runs");
-    let told = complaints(&output);
-    assert_eq!(output.status.code(), Some(3), "{told}");
-    assert!(told.lines().count() == 1 && told.contains("limit of control group"), "{told}");
+    let reported = complaints(&output);
+    assert_eq!(output.status.code(), Some(3), "{reported}");
+    assert!(
+        reported.lines().count() == 1 && reported.contains("limit of control group"),
+        "{reported}"
+    );
     assert!(!file("none.toml").exists(), "no machine of nothing");
 }
 
@@ -285,6 +292,6 @@ fn neighbours_are_told_of() {
     let Some(text) = text else { return };
     // Of runs between the turns of others all figures may be good: then it is told of the runs that
     // were not.
-    let told = text.contains("figures are noisy") || text.contains("Other work ran during");
-    assert!(told, "two programs were on each CPU: {text}");
+    let reported = text.contains("figures are noisy") || text.contains("Other work ran during");
+    assert!(reported, "two programs were on each CPU: {text}");
 }

@@ -7,7 +7,7 @@ fn terrace(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_terrace")).args(arguments).output().unwrap()
 }
 
-fn told(output: &Output) -> String {
+fn describe(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
@@ -18,12 +18,12 @@ fn a_preset_becomes_a_machine_that_is_simulated() {
     let file = folder.join("m.toml");
     let path = file.to_str().unwrap();
     let output = terrace(&["device", "hbm", "preset:hbm2", "-o", path]);
-    let text = told(&output);
+    let text = describe(&output);
     assert!(output.status.success() && text.contains("256 GB/s"), "{text}");
     assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
     let workload = "workload:skew,accesses=100k,fast=4MiB";
     let run = terrace(&["sim", "--machine", path, "--policy", "first-touch", workload]);
-    assert!(run.status.success() && told(&run).contains("first-touch"), "{}", told(&run));
+    assert!(run.status.success() && describe(&run).contains("first-touch"), "{}", describe(&run));
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -39,7 +39,7 @@ fn a_sweep_has_all_designs_with_impossible_ones_told() {
         "bonding=microbump,hybrid",
         "--json",
     ]);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", describe(&output));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["version"], 1);
     let designs = json["designs"].as_array().unwrap();
@@ -59,7 +59,7 @@ fn a_program_runs_on_stacks_with_temperature_in_the_loop() {
         "--json",
         "workload:stream,accesses=400k,fast=128MiB",
     ]);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", describe(&output));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let runs = json["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 1);
@@ -94,7 +94,7 @@ fn what_is_wrong_is_one_line_and_a_status() {
         ),
     ] {
         let output = terrace(arguments);
-        let said = told(&output);
+        let said = describe(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(expected) && said.trim_end().lines().count() == 1, "{said}");
     }

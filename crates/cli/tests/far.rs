@@ -57,16 +57,16 @@ fn a_command_runs_with_its_memory_far() {
     }
     assert_eq!((ran.status.code(), ran.stdout), (Some(7), plain.stdout), "{said}");
     assert!(said.starts_with("terrace: far memory: ") && said.lines().count() == 1, "{said}");
-    let told: serde_json::Value =
+    let reported: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&summary).unwrap()).unwrap();
-    let number = |name: &str| told[name].as_u64().unwrap();
-    assert!(number("faults") > 0 && number("written_bytes") > 1 << 20, "{told}");
-    assert!(number("most_resident_bytes") <= 8 << 20, "{told}");
+    let number = |name: &str| reported[name].as_u64().unwrap();
+    assert!(number("faults") > 0 && number("written_bytes") > 1 << 20, "{reported}");
+    assert!(number("most_resident_bytes") <= 8 << 20, "{reported}");
     let text = std::fs::read_to_string(&journal).unwrap();
     let end: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     assert_eq!(
         (&end["faults"], &end["written_bytes"]),
-        (&told["faults"], &told["written_bytes"]),
+        (&reported["faults"], &reported["written_bytes"]),
         "{text}"
     );
     let shown = Command::new(env!("CARGO_BIN_EXE_terrace"))
@@ -74,7 +74,7 @@ fn a_command_runs_with_its_memory_far() {
         .output()
         .unwrap();
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
-    assert_eq!(shown["end"]["misses"], told["misses"]);
+    assert_eq!(shown["end"]["misses"], reported["misses"]);
     let quiet = run(
         &["--quiet", "--dram", "8M", "--far", "compressed"],
         &library,

@@ -77,8 +77,8 @@ fn a_file_of_perf_record_is_recognized() {
         terrace(&folder.0, &["trace", "import", &file.display().to_string(), "-o", "x.trace"])
     };
     let done = import(&file);
-    let told = String::from_utf8_lossy(&done.stdout).into_owned();
-    assert!(told.contains("14 samples of about 10009 events each; 0 lost"), "{told}");
+    let reported = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(reported.contains("14 samples of about 10009 events each; 0 lost"), "{reported}");
     let info = terrace(&folder.0, &["trace", "info", "x.trace"]);
     let info = String::from_utf8_lossy(&info.stdout).into_owned();
     assert!(info.contains("LFB: 5 samples, latency "), "{info}");

@@ -73,9 +73,12 @@ fn lists_have_what_commands_take() {
         for name in some {
             assert!(all.lines().any(|line| line == *name), "{topic}: {all}");
         }
-        let told = json(&["list", topic, "--json"]);
-        assert_eq!(told["version"], 1);
-        assert!(told[topic].as_array().is_some_and(|a| a.len() == all.lines().count()), "{told}");
+        let reported = json(&["list", topic, "--json"]);
+        assert_eq!(reported["version"], 1);
+        assert!(
+            reported[topic].as_array().is_some_and(|a| a.len() == all.lines().count()),
+            "{reported}"
+        );
     }
     let workloads = json(&["list", "workloads", "--json"]);
     assert!(workloads["parameters"].to_string().contains("hot_share"), "{workloads}");
@@ -205,6 +208,6 @@ fn each_documented_exit_status() {
         assert!(status == 0 || status == 7 || ours.lines().count() == 1, "{arguments:?}: {ours}");
     }
     let doctor = terrace(&["doctor", "--json"]);
-    let told: serde_json::Value = serde_json::from_slice(&doctor.stdout).expect("JSON");
-    assert_eq!(doctor.status.code(), Some(if told["manages"] == true { 0 } else { 3 }));
+    let reported: serde_json::Value = serde_json::from_slice(&doctor.stdout).expect("JSON");
+    assert_eq!(doctor.status.code(), Some(if reported["manages"] == true { 0 } else { 3 }));
 }

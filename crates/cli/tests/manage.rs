@@ -95,18 +95,22 @@ fn a_run_that_is_not_managed_says_so_and_its_journal_too() {
     assert_eq!(output.status.code(), Some(0));
     assert!(complaint(&output).contains("ran unmanaged: "), "{}", complaint(&output));
     let name = journal.to_str().expect("UTF-8");
-    let told: serde_json::Value =
+    let reported: serde_json::Value =
         serde_json::from_slice(&run(&["report", "--json", name]).stdout).expect("JSON");
     assert!(
-        told["header"]["command"] == "true --flag -x" || told["command"] == "true --flag -x",
-        "{told}"
+        reported["header"]["command"] == "true --flag -x"
+            || reported["command"] == "true --flag -x",
+        "{reported}"
     );
-    let told = told.to_string();
-    assert!(told.contains("ran unmanaged: ") && !told.contains("older"), "{told}");
-    let told: serde_json::Value =
+    let reported = reported.to_string();
+    assert!(reported.contains("ran unmanaged: ") && !reported.contains("older"), "{reported}");
+    let reported: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&summary).expect("a summary")).expect("JSON");
-    assert!(told["managed"] == false && told["unmanaged_because"].is_string(), "{told}");
-    assert_eq!(told["version"], 1);
+    assert!(
+        reported["managed"] == false && reported["unmanaged_because"].is_string(),
+        "{reported}"
+    );
+    assert_eq!(reported["version"], 1);
     // A summary that cannot be written changes nothing of how the command ends; a journal is
     // opened before it starts.
     let output = run(&["run", "--summary", "/dev/full", "--", "sh", "-c", "exit 7"]);

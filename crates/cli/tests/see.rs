@@ -45,11 +45,11 @@ fn json(arguments: &[&str]) -> serde_json::Value {
 fn tiers_of_presets_and_gathered_trees_have_the_keys_of_the_contract() {
     let tree = fixture("sysfs/gathered-lab-cxl");
     for from in ["preset:ddr-cxl", tree.as_str()] {
-        let told = json(&["tiers", "--json", "--machine", from]);
+        let reported = json(&["tiers", "--json", "--machine", from]);
         for key in ["machine", "source", "nodes", "tiers", "initiator"] {
-            assert!(!told[key].is_null(), "{from}: {key}");
+            assert!(!reported[key].is_null(), "{from}: {key}");
         }
-        let best = &told["tiers"][0];
+        let best = &reported["tiers"][0];
         assert_eq!(best["rank"], 0);
         for key in [
             "kind",
@@ -61,7 +61,10 @@ fn tiers_of_presets_and_gathered_trees_have_the_keys_of_the_contract() {
         ] {
             assert!(!best[key].is_null(), "{from}: {key}");
         }
-        assert!(told["nodes"][0]["cpus"].is_array() && told["nodes"][0]["capacity_bytes"].is_u64());
+        assert!(
+            reported["nodes"][0]["cpus"].is_array()
+                && reported["nodes"][0]["capacity_bytes"].is_u64()
+        );
     }
 }
 
@@ -98,9 +101,9 @@ fn what_cannot_be_read_is_one_line_and_wrong_usage() {
 fn doctor_says_what_works_and_each_command_is_one() {
     let output = terrace(&["doctor", "--json"]);
     assert!(matches!(output.status.code(), Some(0 | 3)));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(told["manages"] == true, output.status.code() == Some(0));
-    let items = told["items"].as_array().expect("items");
+    let reported: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(reported["manages"] == true, output.status.code() == Some(0));
+    let items = reported["items"].as_array().expect("items");
     assert!(items.len() > 5);
     let programs = ["sudo", "make", "terrace", "cxl", "lsmem"];
     for item in items {

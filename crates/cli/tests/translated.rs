@@ -167,7 +167,7 @@ fn what_the_emulator_sees_is_seen_alike() {
     assert_eq!(totals(&ours), totals(&theirs));
     // The stack lies elsewhere; all else of the program does not move. The two loads of a
     // comparison of strings come in either order.
-    let told = |file: &Path| {
+    let reported = |file: &Path| {
         let mut all: Vec<_> = read(file).0;
         let mut at = 1;
         while at < all.len() {
@@ -181,7 +181,7 @@ fn what_the_emulator_sees_is_seen_alike() {
         let place = |a: &Seen| if a.address < 1 << 32 { a.address } else { 0 };
         all.iter().map(|a| (a.pc, a.store, a.size, place(a), a.depends)).collect::<Vec<_>>()
     };
-    let (ours, theirs) = (told(&ours), told(&theirs));
+    let (ours, theirs) = (reported(&ours), reported(&theirs));
     assert!(ours.len() > 10_000);
     let differs =
         ours.iter().zip(&theirs).position(|(a, b)| (a.0, a.1, a.2, a.3) != (b.0, b.1, b.2, b.3));

@@ -198,7 +198,7 @@ pub(crate) fn tier_header(machine: &Machine, rank: usize, tier: &TierState) -> T
         ("read_bandwidth_bytes_per_s", read.map(|f| f.evidence)),
         ("write_bandwidth_bytes_per_s", write.map(|f| f.evidence)),
     ];
-    let told =
+    let reported =
         |(key, source): (&str, Option<Evidence>)| Some((key.to_owned(), source?.name().to_owned()));
     TierHeader {
         rank,
@@ -208,6 +208,6 @@ pub(crate) fn tier_header(machine: &Machine, rank: usize, tier: &TierState) -> T
         read_latency_ns: latency.map(|f| f.value.get()),
         read_bandwidth_bytes_per_s: read.map(|f| f.value.get()),
         write_bandwidth_bytes_per_s: write.map(|f| f.value.get()),
-        evidence: sources.into_iter().filter_map(told).collect(),
+        evidence: sources.into_iter().filter_map(reported).collect(),
     }
 }

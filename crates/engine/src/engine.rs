@@ -98,12 +98,12 @@ struct NextWindow {
 /// What is usual in glances, and in full looks after a rest.
 #[derive(Debug, Default)]
 struct UsualFindings {
-    glances: ShiftDetector,
+    quick_scans: ShiftDetector,
     rests: ShiftDetector,
 }
 
 /// Windows of a doze grow to this: how late new pages on a worse tier may be noticed.
-const LONGEST_DOZE: Nanos = Nanos::millis(100);
+const LONGEST_IDLE: Nanos = Nanos::millis(100);
 
 /// The engine.
 pub struct Engine {
@@ -122,10 +122,10 @@ pub struct Engine {
     account: Account,
     started: Tick,
     next: NextWindow,
-    glances: QuickScans,
+    quick_scans: QuickScans,
     wont: UsualFindings,
     writes: WriteSchedule,
-    skims: PrescanState,
+    prescans: PrescanState,
     /// When pages were located: those that came at least, and all.
     located: [Option<Tick>; 2],
     must_locate: bool,
@@ -172,10 +172,10 @@ impl Engine {
             account: Account::default(),
             started,
             next: NextWindow { window, doze, ..NextWindow::default() },
-            glances: QuickScans::default(),
+            quick_scans: QuickScans::default(),
             wont: UsualFindings::default(),
             writes: WriteSchedule::default(),
-            skims: PrescanState::default(),
+            prescans: PrescanState::default(),
             located: [None; 2],
             must_locate: true,
             unplaceable: 0,
@@ -268,20 +268,20 @@ impl Engine {
     fn step(&mut self, report: &mut StepReport) -> Result<(), StopReason> {
         self.check()?;
         let start = (self.own_cpu)();
-        let mappings = self.look_again(report)?;
+        let mappings = self.refresh_mappings(report)?;
         let looked = (self.own_cpu)().saturating_sub(start);
         if let Some(since) = self.next.settle {
-            return self.settle(since, looked, report);
+            return self.warm_up(since, looked, report);
         }
-        if self.skims() {
-            return self.skim(&mappings, looked, report);
+        if self.prescans() {
+            return self.prescan(&mappings, looked, report);
         }
-        if let Some(every) = self.glance_due() {
-            return self.glance(&mappings, every, looked, report);
+        if let Some(every) = self.quick_scan_due() {
+            return self.quick_scan(&mappings, every, looked, report);
         }
-        let dozing = self.next.doze;
+        let idling = self.next.doze;
         let mut watched =
-            if dozing { self.doze(report) } else { self.watch_window(&mappings, report) };
+            if idling { self.idle(report) } else { self.watch_window(&mappings, report) };
         let before = (self.own_cpu)().saturating_sub(looked);
         let now = self.clock.now();
         self.heat.expect_access(self.watch.sees().reads);
@@ -304,23 +304,23 @@ impl Engine {
         let looking = watched.memory;
         let new = self.finds_new(&watched.looks);
         if !new {
-            watched.forget_looks();
+            watched.forget_samples();
         }
         let filling = self.shrank(&tiers);
         match writes {
             // What came since is no more than what comes in a window.
-            Some(cost) => self.writes.told(cost, now),
+            Some(cost) => self.writes.record_report(cost, now),
             None if new => self.writes.forget(),
             None => {}
         }
         let located = self.locate_if_needed(&tiers, now)?;
         if new {
             self.unplaceable = self.heat.unplaced(&watched.looks);
-            watched.forget_looks();
+            watched.forget_samples();
         }
         self.steps += 1;
-        if dozing && !located {
-            self.next.window = Nanos(self.next.window.get() * 2).min(LONGEST_DOZE);
+        if idling && !located {
+            self.next.window = Nanos(self.next.window.get() * 2).min(LONGEST_IDLE);
             let deciding = (self.own_cpu)().saturating_sub(before);
             self.account.window(Nanos::ZERO, deciding, self.heat.memory(), 0);
             self.quota.book(deciding, true, now);
@@ -329,7 +329,7 @@ impl Engine {
         let tally = self.heat.by_node();
         self.account_for(&tiers, &tally, &watched, report.window);
         let present: u64 = tally.iter().map(|n| n.pages).sum();
-        if dozing && self.waited && present > self.present + self.present / NEW {
+        if idling && self.waited && present > self.present + self.present / NEW {
             // Who fills memory begins something new.
             self.doubt();
         }
@@ -352,7 +352,7 @@ impl Engine {
     }
 
     /// The target's mappings that may be managed, and births and deaths.
-    fn look_again(&mut self, report: &mut StepReport) -> Result<Vec<Mapping>, StopReason> {
+    fn refresh_mappings(&mut self, report: &mut StepReport) -> Result<Vec<Mapping>, StopReason> {
         let change = self.target.refresh().map_err(stop)?;
         for (pids, what) in [(&change.born, "joined"), (&change.died, "ended")] {
             if let (Some(first), true) = (pids.first(), self.steps > 0) {
@@ -497,7 +497,7 @@ impl Engine {
 
     /// Passes a plan's requests on, and sets the next window by them.
     fn hand_on(&mut self, plan: &Plan, moved: bool, notes: &mut Vec<String>) {
-        for wont in [&mut self.wont.glances, &mut self.wont.rests] {
+        for wont in [&mut self.wont.quick_scans, &mut self.wont.rests] {
             if moved {
                 wont.moved();
             } else if plan.requests.contains(&Request::Relax) {

@@ -225,14 +225,14 @@ mod tests {
         let (mut seen, mut gone) = (PageSampleCount::default(), PageSampleCount::default());
         (0..4).for_each(|look| seen.add(look < 3));
         gone.add(true);
-        let told =
+        let reported =
             together(Pid(1), &[0, 512, 2048].map(Vpn), &[seen, gone, seen], 4, Nanos::micros(9));
         let of = |one: &PageSamples| {
             (one.start.0, one.hits.len(), one.hits[0], one.hits[one.hits.len() - 1])
         };
         assert_eq!(
-            told.iter().map(of).collect::<Vec<_>>(),
-            [(0, 1024, 3, PageSamples::NOT_LOOKED), (2048, 512, 3, 3)]
+            reported.iter().map(of).collect::<Vec<_>>(),
+            [(0, 1024, 3, PageSamples::NOT_SAMPLED), (2048, 512, 3, 3)]
         );
         assert_eq!(order(5, 7), [2, 3, 4, 0, 1]);
         assert!(order(0, 3).is_empty());
@@ -257,15 +257,15 @@ mod tests {
     #[test]
     fn they_are_looked_at_where_ordinary_looks_find_all_touched() {
         let mut aim = LargeAim::default();
-        let mut told = |length, touched, always| {
+        let mut reported = |length, touched, always| {
             aim.consider(group(length), tallies(touched, always).into_iter());
             aim.on()
         };
-        assert!(!told(Nanos::millis(1), 10, 7));
-        assert!(!told(Nanos::millis(3), 10, 10), "looks too long to tell");
-        assert!(!told(Nanos::millis(1), 3, 3), "too few to tell");
-        assert!(told(Nanos::millis(1), 10, 8));
-        assert!(told(Nanos::millis(1), 10, 6), "not at once off again");
-        assert!(!told(Nanos::millis(1), 10, 4));
+        assert!(!reported(Nanos::millis(1), 10, 7));
+        assert!(!reported(Nanos::millis(3), 10, 10), "looks too long to tell");
+        assert!(!reported(Nanos::millis(1), 3, 3), "too few to tell");
+        assert!(reported(Nanos::millis(1), 10, 8));
+        assert!(reported(Nanos::millis(1), 10, 6), "not at once off again");
+        assert!(!reported(Nanos::millis(1), 10, 4));
     }
 }

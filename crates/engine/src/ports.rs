@@ -130,14 +130,14 @@ pub struct SampleRequest {
     /// Whether the trackers should spend as little as they can (heat has settled).
     pub relaxed: bool,
     /// One short look at each page is enough, at the end of the window.
-    pub glance: bool,
+    pub quick_scan: bool,
 }
 
 /// A tracker's reply for one window.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Observation {
     /// What was seen, ordered by process, then address. Pages not covered were not looked at.
-    pub sightings: Vec<RangeObservation>,
+    pub observations: Vec<RangeObservation>,
     /// What was seen page by page.
     pub looks: Vec<PageSamples>,
     /// How soon pages were found written.
@@ -205,7 +205,7 @@ pub trait Tracker {
     ///
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
-    fn skim(&mut self, _mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
+    fn prescan(&mut self, _mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
         Ok(None)
     }
     /// Passes on a policy's request (clear bits, look closer, relax).

@@ -182,24 +182,24 @@ mod tests {
 
     #[test]
     fn glances_end_when_a_full_look_is_due() {
-        let mut glances = QuickScans::default();
+        let mut quick_scans = QuickScans::default();
         let at = |ms: u64| Tick(ms * 1_000_000);
         let (whole, every) = (Nanos::millis(400), Nanos::millis(150));
-        assert_eq!(glances.next(at(0), whole, every), Some(every));
-        assert_eq!(glances.next(at(200), whole, every), Some(every));
-        assert_eq!(glances.next(at(300), whole, every), None);
-        glances.over();
-        assert_eq!(glances.next(at(500), whole, Nanos::ZERO), Some(SHORTEST));
+        assert_eq!(quick_scans.next(at(0), whole, every), Some(every));
+        assert_eq!(quick_scans.next(at(200), whole, every), Some(every));
+        assert_eq!(quick_scans.next(at(300), whole, every), None);
+        quick_scans.over();
+        assert_eq!(quick_scans.next(at(500), whole, Nanos::ZERO), Some(SHORTEST));
     }
 
     #[test]
     fn a_surprise_is_confirmed_soon_or_forgotten() {
-        let mut glances = QuickScans::default();
+        let mut quick_scans = QuickScans::default();
         let (at, whole, every) = (Tick(0), Nanos::millis(400), Nanos::millis(150));
-        assert!(!glances.confirmed(true));
-        assert_eq!(glances.next(at, whole, every), Some(TO_CONFIRM));
-        assert!(!glances.confirmed(false));
-        assert_eq!(glances.next(at, whole, every), Some(every));
-        assert!(!glances.confirmed(true) && glances.confirmed(true));
+        assert!(!quick_scans.confirmed(true));
+        assert_eq!(quick_scans.next(at, whole, every), Some(TO_CONFIRM));
+        assert!(!quick_scans.confirmed(false));
+        assert_eq!(quick_scans.next(at, whole, every), Some(every));
+        assert!(!quick_scans.confirmed(true) && quick_scans.confirmed(true));
     }
 }

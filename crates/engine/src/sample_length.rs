@@ -115,7 +115,7 @@ impl PageSampleCount {
         if self.present() == looks {
             self.hits()
         } else {
-            PageSamples::NOT_LOOKED
+            PageSamples::NOT_SAMPLED
         }
     }
 }
@@ -180,7 +180,7 @@ impl SampleLengthTuner {
     /// whole window, begun with it.
     #[must_use]
     pub fn groups(&self, ask: &SampleRequest) -> Vec<SampleGroup> {
-        if ask.glance {
+        if ask.quick_scan {
             return vec![SampleGroup { length: self.length, looks: 1, sharp: false }];
         }
         let length = self.fitting(ask);
@@ -214,7 +214,7 @@ impl SampleLengthTuner {
             self.aim_sharply(group.length, share);
             return;
         }
-        if ask.glance || found.present == 0 {
+        if ask.quick_scan || found.present == 0 {
             return;
         }
         if group.looks > 2 {
@@ -252,8 +252,8 @@ impl SampleLengthTuner {
 mod tests {
     use super::*;
 
-    fn ask(window: Nanos, relaxed: bool, glance: bool) -> SampleRequest {
-        SampleRequest { window, fine: Vec::new(), reads: true, writes: false, relaxed, glance }
+    fn ask(window: Nanos, relaxed: bool, quick_scan: bool) -> SampleRequest {
+        SampleRequest { window, fine: Vec::new(), reads: true, writes: false, relaxed, quick_scan }
     }
 
     fn found(share: u64, always: u64) -> GroupObservation {
@@ -273,7 +273,7 @@ mod tests {
             tally.add(look % 4 == 0);
         }
         assert_eq!((tally.present(), tally.hits(), tally.reported(8)), (8, 2, 2));
-        assert_eq!(tally.reported(7), PageSamples::NOT_LOOKED);
+        assert_eq!(tally.reported(7), PageSamples::NOT_SAMPLED);
         let mut always = PageSampleCount::default();
         (0..40).for_each(|_| always.add(true));
         assert_eq!(

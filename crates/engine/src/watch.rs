@@ -23,7 +23,7 @@ pub(crate) struct WindowSamples {
 
 impl WindowSamples {
     /// Gives back what looks page by page take.
-    pub fn forget_looks(&mut self) {
+    pub fn forget_samples(&mut self) {
         let looks: usize = self.looks.drain(..).map(|l| l.hits.capacity()).sum();
         let writes: usize = self.writes.drain(..).map(|w| w.found.capacity()).sum();
         let held = looks + writes;
@@ -78,7 +78,7 @@ impl TrackerSet {
         let mut all = WindowSamples::default();
         self.each(notes, |tracker| {
             let mut seen = tracker.finish(now)?;
-            all.seen.append(&mut seen.sightings);
+            all.seen.append(&mut seen.observations);
             all.looks.append(&mut seen.looks);
             all.writes.append(&mut seen.writes);
             all.writes_to_come |= seen.writes_to_come;
@@ -94,15 +94,15 @@ impl TrackerSet {
     }
 
     /// A skim by the first tracker that can.
-    pub fn skim(&mut self, mappings: &[Mapping], notes: &mut Vec<String>) -> Option<Prescan> {
-        let mut skim = None;
+    pub fn prescan(&mut self, mappings: &[Mapping], notes: &mut Vec<String>) -> Option<Prescan> {
+        let mut prescan = None;
         self.each(notes, |tracker| {
-            if skim.is_none() {
-                skim = tracker.skim(mappings)?;
+            if prescan.is_none() {
+                prescan = tracker.prescan(mappings)?;
             }
             Ok(())
         });
-        skim
+        prescan
     }
 
     pub fn request(&mut self, request: &Request, notes: &mut Vec<String>) {

@@ -11,31 +11,32 @@ use terrace_types::{Nanos, Tick};
 /// When writes were last told, and what that cost the target.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct WriteSchedule {
-    told: Option<(Tick, Nanos)>,
+    reported: Option<(Tick, Nanos)>,
 }
 
 impl WriteSchedule {
     /// What these windows cost the target in faults; `None` without any.
     pub fn cost(windows: &[PageWrites]) -> Option<Nanos> {
         let runs = windows.iter().flat_map(PageWrites::runs);
-        let dirty: u64 = runs.filter(|(_, told)| told.dirty).map(|(run, _)| run.len()).sum();
+        let dirty: u64 =
+            runs.filter(|(_, reported)| reported.dirty).map(|(run, _)| run.len()).sum();
         (!windows.is_empty()).then(|| Nanos(FAULT.get().saturating_mul(dirty)))
     }
 
     /// Writes were told, by windows that end now and cost the target so much.
-    pub fn told(&mut self, cost: Nanos, now: Tick) {
-        self.told = Some((now, cost));
+    pub fn record_report(&mut self, cost: Nanos, now: Tick) {
+        self.reported = Some((now, cost));
     }
 
     /// What is accessed is not what it was: of that nothing is known.
     pub fn forget(&mut self) {
-        self.told = None;
+        self.reported = None;
     }
 
     /// Whether they are to be asked for: never told, or so long ago that the last window's faults
     /// are no more than `share` of the time since.
     pub fn due(&self, share: f64, now: Tick) -> bool {
-        self.told
+        self.reported
             .is_none_or(|(then, cost)| now.since(then).as_secs_f64() * share >= cost.as_secs_f64())
     }
 }
@@ -47,13 +48,13 @@ mod tests {
     use terrace_types::{Pid, Vpn};
 
     fn window(dirty: usize, clean: usize) -> PageWrites {
-        let told = |dirty| PageEvidence { per_second: 1.0, over: Nanos::millis(25), dirty };
+        let reported = |dirty| PageEvidence { per_second: 1.0, over: Nanos::millis(25), dirty };
         let found = [vec![1; dirty], vec![0; clean]].concat();
         PageWrites {
             pid: Pid(1),
             start: Vpn(8),
             window: Nanos::millis(2),
-            told: vec![told(false), told(true)],
+            reported: vec![reported(false), reported(true)],
             found,
         }
     }
@@ -66,7 +67,7 @@ mod tests {
         // 15,000 faults are 30 ms: the share of a second.
         let cost = WriteSchedule::cost(&[window(10_000, 30_000), window(5_000, 0)]).unwrap();
         assert_eq!(cost, Nanos::millis(30));
-        writes.told(cost, Tick(7));
+        writes.record_report(cost, Tick(7));
         assert!(!writes.due(0.03, Tick(999_000_000)));
         assert!(writes.due(0.03, Tick(1_000_000_007)));
         writes.forget();
@@ -76,7 +77,7 @@ mod tests {
     #[test]
     fn where_nothing_is_written_they_cost_nothing() {
         let mut writes = WriteSchedule::default();
-        writes.told(WriteSchedule::cost(&[window(0, 40_000)]).unwrap(), Tick(7));
+        writes.record_report(WriteSchedule::cost(&[window(0, 40_000)]).unwrap(), Tick(7));
         assert!(writes.due(0.03, Tick(7)));
     }
 }

@@ -114,7 +114,7 @@ impl WriteSamples {
     }
 
     /// [`WriteSamples::look`] where looking cannot fail.
-    pub fn surely_look(
+    pub fn force_sample(
         &mut self,
         mut dirty: impl FnMut(VpnRange, &mut dyn FnMut(VpnRange)),
         at: impl FnOnce() -> Nanos,
@@ -217,9 +217,15 @@ impl WriteSamples {
             .map(|(t, (l, n))| (t, l.pages - n))
             .collect();
         let never = self.first.iter().flatten().filter(|page| **page == 0).count() as u64;
-        let told = write_rate::group_by_first_write(&first, never);
+        let reported = write_rate::group_by_first_write(&first, never);
         for (range, found) in self.ranges.into_iter().zip(self.first) {
-            into.push(PageWrites { pid, start: range.start, window, told: told.clone(), found });
+            into.push(PageWrites {
+                pid,
+                start: range.start,
+                window,
+                reported: reported.clone(),
+                found,
+            });
         }
     }
 }
@@ -236,7 +242,7 @@ mod tests {
     fn window(all: VpnRange, looks: &[(u64, &[VpnRange])]) -> WriteSamples {
         let mut window = WriteSamples::new(vec![all]);
         for (ms, runs) in looks {
-            window.surely_look(
+            window.force_sample(
                 |_, tell| runs.iter().for_each(|run| tell(*run)),
                 || Nanos::millis(*ms),
             );
@@ -322,7 +328,7 @@ mod tests {
             Ok(())
         });
         for ms in [2, 6, 50] {
-            window.surely_look(|_, tell| tell(range(11, 16)), || Nanos::millis(ms));
+            window.force_sample(|_, tell| tell(range(11, 16)), || Nanos::millis(ms));
         }
         assert_eq!(window.pages(), 2);
         let mut all = Vec::new();
@@ -335,7 +341,7 @@ mod tests {
     fn a_mapping_that_counts_as_dirty_as_a_whole_is_left_out() {
         let mut window = WriteSamples::new(vec![range(0, 1000), range(2000, 3000)]);
         let look = |window: &mut WriteSamples, runs: &[VpnRange], ms| {
-            window.surely_look(
+            window.force_sample(
                 |_, tell| runs.iter().for_each(|run| tell(*run)),
                 || Nanos::millis(ms),
             );
@@ -358,7 +364,7 @@ mod tests {
         window.over(Pid(1), 1, &mut all);
         assert_eq!(all[0].runs().count(), 0);
         assert_eq!(
-            all[1].runs().filter(|(_, told)| told.dirty).map(|(r, _)| r.len()).sum::<u64>(),
+            all[1].runs().filter(|(_, reported)| reported.dirty).map(|(r, _)| r.len()).sum::<u64>(),
             101
         );
     }

@@ -205,7 +205,7 @@ impl Tracker for Windows {
     }
 
     fn finish(&mut self, _: Tick) -> Result<Observation, TrackError> {
-        let told = |dirty| PageEvidence {
+        let reported = |dirty| PageEvidence {
             per_second: if dirty { 80.0 } else { 0.0 },
             over: Nanos::millis(25),
             dirty,
@@ -214,7 +214,7 @@ impl Tracker for Windows {
             pid: Pid(m.pid.0 + process),
             start: m.range.start,
             window: Nanos::millis(25),
-            told: vec![told(false), told(true)],
+            reported: vec![reported(false), reported(true)],
             found: (0..m.range.len() as usize).map(|i| u8::from(i < self.dirty)).collect(),
         };
         let open = self.open.take().unwrap_or_default();

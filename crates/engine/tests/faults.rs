@@ -181,7 +181,7 @@ fn pages_that_vanish_are_no_trouble() {
 fn hostile_replies_do_not_panic() {
     let world = world();
     let range = |a: u64, b: u64| VpnRange::new(Vpn(a), Vpn(b));
-    let sighting = |pid: i32, r: VpnRange, hits, windows, ns: u64| RangeObservation {
+    let observation = |pid: i32, r: VpnRange, hits, windows, ns: u64| RangeObservation {
         pid: Pid(pid),
         range: r,
         hits,
@@ -191,12 +191,12 @@ fn hostile_replies_do_not_panic() {
         every_page: windows % 2 == 0,
     };
     let reply = Observation {
-        sightings: vec![
-            sighting(PID.0, range(0, u64::MAX), 9, 3, 5),
-            sighting(PID.0, range(START.0, START.0 + 3), 1, 0, 5),
-            sighting(PID.0, range(START.0, START.0 + 3), 7, 8, 0),
-            sighting(-5, range(u64::MAX, u64::MAX), 7, 8, u64::MAX),
-            sighting(PID.0, range(START.0 + 9, START.0), u16::MAX, u16::MAX, 1),
+        observations: vec![
+            observation(PID.0, range(0, u64::MAX), 9, 3, 5),
+            observation(PID.0, range(START.0, START.0 + 3), 1, 0, 5),
+            observation(PID.0, range(START.0, START.0 + 3), 7, 8, 0),
+            observation(-5, range(u64::MAX, u64::MAX), 7, 8, u64::MAX),
+            observation(PID.0, range(START.0 + 9, START.0), u16::MAX, u16::MAX, 1),
         ],
         cpu: Nanos(u64::MAX),
         memory: Bytes(u64::MAX),

@@ -340,9 +340,9 @@ impl FarMap {
     /// What happened so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let told = *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let reported = *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let features = self.shared.area.uffd().features();
-        let ServiceReport { counts, store_memory, metadata } = told;
+        let ServiceReport { counts, store_memory, metadata } = reported;
         Statistics { counts, store_memory, metadata, features, remarks: self.remarks.clone() }
     }
 

@@ -28,13 +28,13 @@ impl PagerAffinity {
     }
 
     /// Takes in faults just told, and the grain of one that is alone.
-    pub fn told(&mut self, faults: &[Fault], grain: impl FnOnce(u64) -> u64, now: Tick) {
+    pub fn observe(&mut self, faults: &[Fault], grain: impl FnOnce(u64) -> u64, now: Tick) {
         let one = match faults {
             [] => return,
             [one] if one.tid != Tid(0) => Some(one),
             _ => None,
         };
-        let here = !self.refused && self.near.told(one.map(|f| f.tid), now);
+        let here = !self.refused && self.near.observe(one.map(|f| f.tid), now);
         self.waits = one.filter(|_| here).map(|f| (f.tid, grain(f.address)));
         match (here, self.home) {
             (true, None) => self.settle(),

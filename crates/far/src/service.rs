@@ -171,7 +171,7 @@ impl Service {
             let base = self.shared.area.address();
             if !faults.is_empty() {
                 let g = self.pager.geometry();
-                self.state.company.told(&faults, |at| g.grain_of(at.wrapping_sub(base)), now());
+                self.state.company.observe(&faults, |at| g.grain_of(at.wrapping_sub(base)), now());
             }
             for f in faults.drain(..) {
                 let grain = self.pager.geometry().grain_of(f.address.wrapping_sub(base));
@@ -191,18 +191,18 @@ impl Service {
     /// Waits for faults, commands, or the store; whether there are faults.
     fn wait(&mut self) -> Result<bool, SysError> {
         let s = &self.state;
-        let tells = self.store.tells();
+        let tells = self.store.reports_reads();
         let limit = if s.begun || !s.reads.is_empty() || !s.writes.is_empty() {
             Some(Nanos::ZERO)
         } else if !tells && !s.under_way.is_empty() {
             Some(ASK_AGAIN)
         } else {
-            let told = self
+            let reported = self
                 .on_counts
                 .is_some()
                 .then_some(TELL_AGAIN)
                 .or(self.stalls.is_some().then_some(EVERY));
-            self.pager.deadline(now()).map_or(told, |d| Some(told.map_or(d, |t| t.min(d))))
+            self.pager.deadline(now()).map_or(reported, |d| Some(reported.map_or(d, |t| t.min(d))))
         };
         let uffd = self.shared.area.uffd().as_fd();
         let bell = self.shared.bell.as_fd();
@@ -215,7 +215,7 @@ impl Service {
 
     /// Gives the store its jobs, those that somebody waits for first, and takes in what has ended.
     fn move_data(&mut self, done: &mut Vec<CompletedJob>) -> Result<(), SysError> {
-        let sync = !self.store.tells();
+        let sync = !self.store.reports_reads();
         if !self.state.reads.is_empty() {
             self.store.begin(&mut self.state.reads);
         }
@@ -285,9 +285,10 @@ impl Service {
         let sums = Bytes(self.sums.as_ref().map_or(0, |s| s.len() * 4) as u64);
         let metadata = self.pager.metadata() + self.store.metadata() + sums;
         let counts = FarCounts { woken_here: self.state.company.woken_here, ..self.pager.counts() };
-        let told = ServiceReport { counts, store_memory: self.store.memory(), metadata };
-        *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner) = told;
-        let asked = self.on_counts.as_ref().and_then(|on| on(&told.counts, told.store_memory));
+        let reported = ServiceReport { counts, store_memory: self.store.memory(), metadata };
+        *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner) = reported;
+        let asked =
+            self.on_counts.as_ref().and_then(|on| on(&reported.counts, reported.store_memory));
         if let Some(dram) = asked {
             self.set = dram - self.slot_bytes;
         }

@@ -83,7 +83,7 @@ impl FarMap {
     /// # Errors
     /// As [`FarMap::new`], and what making the store returns.
     pub fn over(takeover: Takeover, options: &FarOptions) -> Result<&'static Self, FarError> {
-        let (tell, told) = channel();
+        let (tell, reported) = channel();
         let (ahead, options) = (options.ahead, options.clone());
         let quiet = SignalsBlocked::new();
         let thread = terrace_sys::spawn_bare(THREAD, move || {
@@ -103,7 +103,7 @@ impl FarMap {
         });
         drop(quiet);
         thread?;
-        let map = told.recv().unwrap_or_else(|_| {
+        let map = reported.recv().unwrap_or_else(|_| {
             let error = std::io::Error::other("it ended before it began");
             Err(no_thread(&error).into())
         })?;

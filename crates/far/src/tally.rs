@@ -186,7 +186,7 @@ impl TallyReader {
     /// The most that was in memory at a time, of those times that were looked at; of one process,
     /// of all times.
     #[must_use]
-    pub const fn most(&self) -> Bytes {
+    pub const fn peak(&self) -> Bytes {
         self.most
     }
 }
@@ -210,7 +210,7 @@ mod tests {
         row.tell(teller.table(), &of(20));
         let (all, resident) = teller.read();
         assert_eq!(
-            (all.faults, all.processes, resident, teller.most()),
+            (all.faults, all.processes, resident, teller.peak()),
             (7, 1, Bytes(20), Bytes(50))
         );
         assert_eq!((all.accuracy(), FarTotals::default().accuracy()), (Some(0.75), None));

@@ -45,7 +45,7 @@ pub(crate) struct WakeAffinity {
 impl WakeAffinity {
     /// Takes in that faults were told: one, of this thread, or several. Whether a thread that waits
     /// alone is to go on here.
-    pub fn told(&mut self, one: Option<Tid>, now: Tick) -> bool {
+    pub fn observe(&mut self, one: Option<Tid>, now: Tick) -> bool {
         let before = self.last.take();
         match (one, before) {
             (Some(tid), Some((same, then))) if tid == same => {
@@ -109,7 +109,7 @@ mod tests {
     ) -> u32 {
         let mut count = 0;
         for _ in 0..faults {
-            let is_here = near.told(Some(Tid(7)), *now);
+            let is_here = near.observe(Some(Tid(7)), *now);
             count += u32::from(is_here);
             *now = Tick(now.0 + 1000 * if is_here { here } else { elsewhere });
         }
@@ -149,14 +149,14 @@ mod tests {
         let mut here = 0;
         for n in 0..100 * ROUND {
             here += u32::from(
-                near.told(Some(Tid(7 + (n % 2) as i32)), Tick(now.0 + u64::from(n) * 30_000)),
+                near.observe(Some(Tid(7 + (n % 2) as i32)), Tick(now.0 + u64::from(n) * 30_000)),
             );
         }
         assert!(here <= 2 + ROUND / OTHERS, "{here}");
-        assert!((0..1000).all(|n| !near.told(None, Tick(n))), "several at once");
+        assert!((0..1000).all(|n| !near.observe(None, Tick(n))), "several at once");
         done_here(&mut near, &mut now, 10 * ROUND, 77, 30);
         assert!(
-            (0..1000).filter(|n| near.told(None, Tick(*n))).count() < 40,
+            (0..1000).filter(|n| near.observe(None, Tick(*n))).count() < 40,
             "several at once, after one was alone"
         );
     }

@@ -457,9 +457,9 @@ fn a_signal_handler_may_fault() {
 #[test]
 fn memory_is_given_back_while_programs_stall() {
     let stalled = Arc::new(std::sync::atomic::AtomicU64::new(0));
-    let told = Arc::clone(&stalled);
+    let reported = Arc::clone(&stalled);
     let stalls: terrace_far::StallClock =
-        Arc::new(move || Some(terrace_types::Nanos(told.load(Relaxed))));
+        Arc::new(move || Some(terrace_types::Nanos(reported.load(Relaxed))));
     let options = FarOptions { stalls: Some(stalls), ..FarOptions::default() };
     let Some(map) = map(Bytes::mib(32), Bytes::mib(16), Box::new(Mem::new()), &options) else {
         return;

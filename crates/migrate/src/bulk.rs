@@ -207,9 +207,12 @@ mod tests {
         };
         let call =
             MoveCall { pages: asked.iter().map(status).collect(), not_migrated: 1, errno: 12 };
-        let told = spread(all.len(), &found, call);
-        assert_eq!((told.pages.len(), told.not_migrated, told.errno), (all.len(), 1, 12));
-        for (page, status) in all.iter().zip(told.pages) {
+        let reported = spread(all.len(), &found, call);
+        assert_eq!(
+            (reported.pages.len(), reported.not_migrated, reported.errno),
+            (all.len(), 1, 12)
+        );
+        for (page, status) in all.iter().zip(reported.pages) {
             let failed = (1024..1536).contains(&page.0);
             assert_eq!(
                 status,
@@ -260,7 +263,7 @@ mod tests {
         for (count, threads) in [(0, 3), (1, 1), (5, 3), (16, 4), (1000, 7), (3, 16)] {
             let units = pages(0..count);
             let asked = Mutex::new(Vec::new());
-            let told = divided(&units, threads, |part| {
+            let reported = divided(&units, threads, |part| {
                 asked.lock().unwrap().extend_from_slice(part);
                 let errno = i32::from(part.contains(&Vpn(4)));
                 let pages = part.iter().map(|p| PageStatus::On(NodeId(p.0 as u16))).collect();
@@ -268,7 +271,7 @@ mod tests {
             });
             let statuses: Vec<PageStatus> =
                 units.iter().map(|p| PageStatus::On(NodeId(p.0 as u16))).collect();
-            assert_eq!((told.pages, told.errno), (statuses, i32::from(count > 4)));
+            assert_eq!((reported.pages, reported.errno), (statuses, i32::from(count > 4)));
             let asked = asked.into_inner().unwrap();
             assert_eq!(
                 (asked.len(), asked.into_iter().collect::<BTreeSet<_>>().len()),

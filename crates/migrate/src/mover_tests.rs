@@ -17,7 +17,7 @@ struct Fake {
     huge: Vec<VpnRange>,
     page_cost: u64,
     /// What the machine's file says.
-    told: Option<crate::MoveCosts>,
+    reported: Option<crate::MoveCosts>,
     clock: Tick,
     sizes: Vec<usize>,
     /// Calls made before each turn.
@@ -95,7 +95,7 @@ impl MoveCalls for Fake {
     }
 
     fn batch(&self, span: Nanos) -> Option<u64> {
-        self.told.map(|costs| costs.batch(span))
+        self.reported.map(|costs| costs.batch(span))
     }
 }
 
@@ -120,9 +120,9 @@ fn mover(fake: Fake) -> MovePages<Fake> {
 
 fn adds_up(outcome: &MoveOutcome, moves: &[Move]) {
     let asked: u64 = moves.iter().map(|m| u64::from(m.pages)).sum();
-    let told: u64 = outcome.moved.iter().map(|m| m.1).sum::<u64>()
+    let reported: u64 = outcome.moved.iter().map(|m| m.1).sum::<u64>()
         + outcome.failed.iter().map(|f| f.1).sum::<u64>();
-    assert_eq!(asked, told);
+    assert_eq!(asked, reported);
     let done: u64 = outcome.done.iter().map(|m| u64::from(m.pages)).sum();
     assert_eq!(done, outcome.moved.iter().map(|m| m.1).sum::<u64>());
 }
@@ -270,14 +270,18 @@ fn a_process_that_ends_midway_is_a_value() {
 
 #[test]
 fn the_first_call_is_as_long_as_the_machines_file_allows() {
-    let first = |told: Option<u64>| {
-        let page_cost = told.unwrap_or(1_000);
-        let told =
-            told.map(|page| crate::MoveCosts { page: Nanos(page), ..crate::MoveCosts::default() });
-        let mut mover = mover(Fake { page_cost, told, ..fake(0..3000, 0..0) });
+    let first = |reported: Option<u64>| {
+        let page_cost = reported.unwrap_or(1_000);
+        let reported = reported
+            .map(|page| crate::MoveCosts { page: Nanos(page), ..crate::MoveCosts::default() });
+        let mut mover = mover(Fake { page_cost, reported, ..fake(0..3000, 0..0) });
         let outcome = mover.apply(&[run(0, 3000, SLOW, FAST, MoveReason::Hot)], false, &limits());
         assert_eq!(outcome.moved, [(FAST, 3000)]);
-        assert!(outcome.longest_call <= Nanos::millis(20), "{told:?}: {}", outcome.longest_call);
+        assert!(
+            outcome.longest_call <= Nanos::millis(20),
+            "{reported:?}: {}",
+            outcome.longest_call
+        );
         mover.calls.sizes[0]
     };
     assert_eq!(first(None), 512);

@@ -214,7 +214,7 @@ pub(crate) struct FrameAccount(Rc<RefCell<FrameCounts>>);
 
 impl FrameAccount {
     /// Frames taken by pool, first of local memory.
-    pub fn taken(&self) -> Vec<u64> {
+    pub fn used_pages(&self) -> Vec<u64> {
         self.0.borrow().taken.clone()
     }
 

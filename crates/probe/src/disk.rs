@@ -156,7 +156,7 @@ pub fn disk_plan(depth: Depth) -> Vec<DiskTask> {
     tasks
 }
 
-/// Measures the disk that `folder` lies on, until done or `stop` is set; `told` hears of each task
+/// Measures the disk that `folder` lies on, until done or `stop` is set; `reported` hears of each task
 /// with its number.
 ///
 /// # Errors
@@ -165,7 +165,7 @@ pub fn measure_disk(
     folder: &Path,
     depth: Depth,
     stop: &AtomicBool,
-    told: &mut dyn FnMut(usize, usize, &DiskTask),
+    reported: &mut dyn FnMut(usize, usize, &DiskTask),
 ) -> Result<Disk, SysError> {
     let effort = match depth {
         Depth::Full => {
@@ -173,7 +173,7 @@ pub fn measure_disk(
         }
         _ => Effort { file: Bytes::mib(256), run: Nanos::millis(250), least: 3, most: 9 },
     };
-    measure(folder, &disk_plan(depth), effort, stop, told)
+    measure(folder, &disk_plan(depth), effort, stop, reported)
 }
 
 fn measure(
@@ -181,7 +181,7 @@ fn measure(
     tasks: &[DiskTask],
     effort: Effort,
     stop: &AtomicBool,
-    told: &mut dyn FnMut(usize, usize, &DiskTask),
+    reported: &mut dyn FnMut(usize, usize, &DiskTask),
 ) -> Result<Disk, SysError> {
     let made = StoreFile::create(folder, effort.file.get())?;
     let direct = made.direct;
@@ -201,7 +201,7 @@ fn measure(
     let mut records = Vec::new();
     let mut partial = None;
     for (index, task) in tasks.iter().enumerate() {
-        told(index, tasks.len(), task);
+        reported(index, tasks.len(), task);
         match disk.record(task, effort)? {
             Some(record) => records.push(record),
             None => {
@@ -371,14 +371,14 @@ mod tests {
     #[test]
     fn every_task_gives_figures_and_nothing_is_left() {
         let folder = folder("all");
-        let (tasks, mut told) = (disk_plan(Depth::Full), 0);
+        let (tasks, mut reported) = (disk_plan(Depth::Full), 0);
         let disk = match measure(&folder, &tasks, SMALL, &AtomicBool::new(false), &mut |_, _, _| {
-            told += 1
+            reported += 1
         }) {
             Ok(disk) => disk,
             Err(error) => return println!("skipped: {error}"),
         };
-        assert_eq!((disk.records.len(), told, disk.partial), (tasks.len(), tasks.len(), None));
+        assert_eq!((disk.records.len(), reported, disk.partial), (tasks.len(), tasks.len(), None));
         for record in &disk.records {
             let (rate, ns) = (record.bandwidth.value, record.latency.value);
             assert!(rate > 1e4 && rate < 1e12, "{:?}: {rate} bytes a second", record.task);

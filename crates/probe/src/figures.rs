@@ -94,13 +94,13 @@ fn fill(
     if latency.is_some() && !seen || largest.is_some() && !rates {
         let most = latency.map(|l| l.1).max(largest).unwrap_or(Bytes::ZERO);
         let what = if rates { "the latency" } else { "latency and bandwidth" };
-        let told = if measured.caches == Bytes::ZERO {
+        let reported = if measured.caches == Bytes::ZERO {
             "not told".to_owned()
         } else {
             format!("of {}", measured.caches)
         };
         hidden.push(format!(
-            "Node {target} from node {initiator}: {what} of its memory cannot be told from those of the caches ({told}) by regions of up to \
+            "Node {target} from node {initiator}: {what} of its memory cannot be told from those of the caches ({reported}) by regions of up to \
              {most} and are left as they were."
         ));
     }
@@ -458,7 +458,7 @@ mod tests {
     fn figures_of_caches_are_not_published_as_memorys() {
         let mut machine = preset("lab-cxl").unwrap();
         machine.caches[1].size = Bytes::mib(32);
-        let told = |chases: &[(u64, f64)], streamed: u64| {
+        let reported = |chases: &[(u64, f64)], streamed: u64| {
             let chase = |(mib, ns): &(u64, f64)| chase(0, PageKind::Huge, mib << 20, *ns);
             let mut records: Vec<TaskRecord> = chases.iter().map(chase).collect();
             let (initiator, target, kernel) = (NodeId(0), NodeId(0), ElementKernel::Read);
@@ -475,18 +475,21 @@ mod tests {
             (latency, rate, got.hidden.join(" "))
         };
         // A limit of memory allows 45 MiB: most of it hits, so that latency rises up to there.
-        let (latency, rate, why) = told(&[(4, 16.0), (32, 17.0), (45, 42.0)], 45);
+        let (latency, rate, why) = reported(&[(4, 16.0), (32, 17.0), (45, 42.0)], 45);
         assert!(
             !latency && !rate && why.contains("up to 45 MiB") && why.contains("(of 32 MiB)"),
             "{why}"
         );
         // One that allows 100 MiB and a cache that keeps nothing of what does not fit: two regions
         // with the same latency are memory.
-        assert_eq!(told(&[(4, 16.0), (71, 105.0), (100, 105.0)], 100), (true, true, String::new()));
+        assert_eq!(
+            reported(&[(4, 16.0), (71, 105.0), (100, 105.0)], 100),
+            (true, true, String::new())
+        );
         // Large arrays speak for themselves, a small chase does not.
-        let (latency, rate, why) = told(&[(45, 42.0)], 400);
+        let (latency, rate, why) = reported(&[(45, 42.0)], 400);
         assert!(!latency && rate && why.contains("the latency of its memory"), "{why}");
-        assert_eq!(told(&[(512, 105.0)], 400), (true, true, String::new()));
+        assert_eq!(reported(&[(512, 105.0)], 400), (true, true, String::new()));
     }
 
     #[test]

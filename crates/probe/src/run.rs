@@ -41,7 +41,7 @@ pub fn run(
     plan: &ProbePlan,
     depth: Depth,
     instrument: &mut dyn Instrument,
-    told: &mut dyn FnMut(&ProbeProgress),
+    reported: &mut dyn FnMut(&ProbeProgress),
 ) -> Measurements {
     let began = instrument.now();
     let mut result =
@@ -51,7 +51,7 @@ pub fn run(
     let expected: Nanos = plan.steps.iter().map(|s| s.expected).sum();
     for (index, step) in plan.steps.iter().enumerate() {
         let spent = instrument.now().since(began);
-        told(&ProbeProgress {
+        reported(&ProbeProgress {
             what: step.task.to_string(),
             done: index,
             all: plan.steps.len(),
@@ -177,12 +177,14 @@ mod tests {
     #[test]
     fn time_left_is_told_and_falls() {
         let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Full);
-        let mut told = Vec::new();
-        let result = run(&plan, Depth::Full, &mut fake(), &mut |p| told.push(p.clone()));
+        let mut reported = Vec::new();
+        let result = run(&plan, Depth::Full, &mut fake(), &mut |p| reported.push(p.clone()));
         assert_eq!(result.records.len(), plan.steps.len());
-        assert_eq!(told.len(), plan.steps.len());
-        assert!(told[0].left.is_none());
-        assert!(told[told.len() - 1].left.unwrap() < told[told.len() / 2].left.unwrap());
+        assert_eq!(reported.len(), plan.steps.len());
+        assert!(reported[0].left.is_none());
+        assert!(
+            reported[reported.len() - 1].left.unwrap() < reported[reported.len() / 2].left.unwrap()
+        );
         assert_eq!(result.partial, None);
     }
 
@@ -207,22 +209,22 @@ mod tests {
     fn what_fails_is_told_once_and_the_rest_goes_on() {
         let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Quick);
         let result = run(&plan, Depth::Quick, &mut Fake { fails: true, ..fake() }, &mut |_| {});
-        let told: Vec<&String> =
+        let reported: Vec<&String> =
             result.notes.iter().filter(|n| n.contains("be somebody else")).collect();
-        assert_eq!(told.len(), 1, "{:?}", result.notes);
-        assert!(told[0].contains("more)") && result.records.len() > 20);
+        assert_eq!(reported.len(), 1, "{:?}", result.notes);
+        assert!(reported[0].contains("more)") && result.records.len() > 20);
     }
 
     #[test]
     fn runs_beside_other_work_are_told_of_though_the_figures_are_good() {
         let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Quick);
-        let told = |disturbed| {
+        let reported = |disturbed| {
             run(&plan, Depth::Quick, &mut Fake { disturbed, ..fake() }, &mut |_| {}).notes
         };
         let all = plan.steps.len();
         let note =
             format!("Other work ran during {} of {} runs, which are left out.", 2 * all, 5 * all);
-        assert!(told(2).contains(&note), "{:?}", told(2));
-        assert!(!told(0).iter().any(|n| n.contains("Other work")), "{:?}", told(0));
+        assert!(reported(2).contains(&note), "{:?}", reported(2));
+        assert!(!reported(0).iter().any(|n| n.contains("Other work")), "{:?}", reported(0));
     }
 }

@@ -59,7 +59,7 @@ pub struct StoppingRule {
 impl StoppingRule {
     /// Whether to run again, `spent` after the first began.
     #[must_use]
-    pub fn again(&self, reps: &[Rep], spent: Nanos) -> bool {
+    pub fn needs_repeat(&self, reps: &[Rep], spent: Nanos) -> bool {
         let done = reps.len() as u32;
         if done < self.least.min(2) {
             return true;
@@ -182,18 +182,24 @@ mod tests {
     #[test]
     fn runs_are_repeated_until_they_agree_or_time_is_up() {
         let rule = StoppingRule { least: 3, most: 10, enough: 0.02, limit: Nanos::millis(100) };
-        assert!(rule.again(&[], Nanos::ZERO) && rule.again(&[], Nanos::secs(9)), "two at least");
-        assert!(rule.again(&reps(&[(100, 1.0), (100, 1.0)]), Nanos::ZERO));
+        assert!(
+            rule.needs_repeat(&[], Nanos::ZERO) && rule.needs_repeat(&[], Nanos::secs(9)),
+            "two at least"
+        );
+        assert!(rule.needs_repeat(&reps(&[(100, 1.0), (100, 1.0)]), Nanos::ZERO));
         let agreed = reps(&[(100, 1.0), (101, 1.0), (100, 1.0)]);
-        assert!(!rule.again(&agreed, Nanos::ZERO));
+        assert!(!rule.needs_repeat(&agreed, Nanos::ZERO));
         let apart = reps(&[(100, 1.0), (150, 1.0), (120, 1.0)]);
-        assert!(rule.again(&apart, Nanos::ZERO) && !rule.again(&apart, Nanos::millis(100)));
+        assert!(
+            rule.needs_repeat(&apart, Nanos::ZERO)
+                && !rule.needs_repeat(&apart, Nanos::millis(100))
+        );
         let disturbed = reps(&[(100, 0.2), (100, 0.2), (100, 0.2), (100, 0.2)]);
         assert!(
-            rule.again(&disturbed, Nanos::ZERO),
+            rule.needs_repeat(&disturbed, Nanos::ZERO),
             "they agree with each other, and with nothing else"
         );
-        assert!(!rule.again(&apart.repeat(4), Nanos::ZERO));
+        assert!(!rule.needs_repeat(&apart.repeat(4), Nanos::ZERO));
     }
 
     #[test]

@@ -98,7 +98,8 @@ pub fn repeat(
                 } else {
                     (warm, began) = (true, now());
                 }
-                let again = rule.again(&reps, now().since(began)) && !stop.load(Ordering::Relaxed);
+                let again =
+                    rule.needs_repeat(&reps, now().since(began)) && !stop.load(Ordering::Relaxed);
                 go.store(again, Ordering::Release);
             }
             if !meeting.wait() || !go.load(Ordering::Acquire) {

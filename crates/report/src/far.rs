@@ -120,7 +120,7 @@ impl FarRun {
         self.samples.last().copied().unwrap_or_default()
     }
 
-    fn most(&self) -> u64 {
+    fn peak_resident(&self) -> u64 {
         self.samples.iter().map(|s| s.resident_bytes).max().unwrap_or(0)
     }
 
@@ -164,7 +164,7 @@ impl FarRun {
         format!(
             "{} faults, of which {waited} waited for the store. At most {} of {} were in memory; {} were read and {} written.",
             count(s.faults),
-            bytes(self.most()),
+            bytes(self.peak_resident()),
             bytes(self.header.dram_bytes),
             bytes(s.read_bytes),
             bytes(s.written_bytes)
@@ -251,7 +251,7 @@ impl FarRun {
 
         body.push_str("<section><h2>In memory</h2>\n");
         let dram = self.header.dram_bytes as f64;
-        let (top, labels) = byte_marks(dram.max(self.most() as f64), |v| bytes(v as u64));
+        let (top, labels) = byte_marks(dram.max(self.peak_resident() as f64), |v| bytes(v as u64));
         // Room for the name of the level.
         let mut chart = Chart::new("In memory", 200.0, end, top * 1.15, &labels);
         let resident = points.iter().map(|s| s.resident_bytes as f64).collect();
@@ -349,7 +349,7 @@ impl FarRun {
     pub fn json(&self) -> Value {
         json!({
             "command": self.header.command, "store": self.header.store, "dram_bytes": self.header.dram_bytes,
-            "most_resident_bytes": self.most(), "damaged_lines": self.damaged, "end": self.last(), "samples": self.samples,
+            "most_resident_bytes": self.peak_resident(), "damaged_lines": self.damaged, "end": self.last(), "samples": self.samples,
         })
     }
 }
@@ -407,7 +407,7 @@ mod tests {
         let text = journal(&[sample(0), sample(1), sample(2), sample(4)]);
         assert!(FarRun::looks_like(text.as_bytes()));
         let run = FarRun::read(text.as_bytes()).unwrap();
-        assert_eq!((run.samples.len(), run.damaged, run.most()), (4, 0, 40 << 20));
+        assert_eq!((run.samples.len(), run.damaged, run.peak_resident()), (4, 0, 40 << 20));
         let html = run.html();
         for part in [
             "In memory",

@@ -121,9 +121,9 @@ fn nothing_is_cut_off_or_covered_at_any_width() {
     let folder = std::env::temp_dir().join(format!("terrace-pictures-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a temporary folder");
     let pages = kinds::pages();
-    let told = open(&browser, &folder, &frames(&pages));
+    let reported = open(&browser, &folder, &frames(&pages));
     std::fs::remove_dir_all(&folder).expect("removed");
     let count = format!("measured {} wrong:", pages.len() * WIDTHS.len());
-    let wrong = told.split(&count).nth(1).and_then(|rest| rest.split(":end").next());
-    assert_eq!(wrong, Some("[]"), "{}", wrong.unwrap_or(&told).replace("\",\"", "\n"));
+    let wrong = reported.split(&count).nth(1).and_then(|rest| rest.split(":end").next());
+    assert_eq!(wrong, Some("[]"), "{}", wrong.unwrap_or(&reported).replace("\",\"", "\n"));
 }

@@ -290,7 +290,7 @@ mod tests {
                 let made = DataSource::new(MemoryOperation::Store, level, locality);
                 assert_eq!(made.operation(), MemoryOperation::Store);
                 assert_eq!(made.level(), level, "{made:?}");
-                let told = made.locality();
+                let reported = made.locality();
                 let expected = match level {
                     MemoryLevel::Unknown | MemoryLevel::Missed
                         if locality == AccessLocality::Local =>
@@ -299,7 +299,7 @@ mod tests {
                     }
                     _ => Some(locality),
                 };
-                assert_eq!(told, expected, "{level:?}");
+                assert_eq!(reported, expected, "{level:?}");
             }
         }
     }

@@ -84,23 +84,23 @@ mod tests {
             state ^= state << 17;
             usize::from(state % 3 == 0)
         };
-        let (mut real, mut told) = (0.0, 0.0);
+        let (mut real, mut reported) = (0.0, 0.0);
         for _ in 0..400 {
             let mut halves = [[0u64; 2]; 2];
             (0..600).for_each(|i| halves[i % 2][draw()] += 1);
             let both = [halves[0][0] + halves[1][0], halves[0][1] + halves[1][1]];
             real += sampling_error(&both, &[2000, 1000]).unwrap();
-            told += estimated_error(&halves[0], &halves[1]).unwrap();
+            reported += estimated_error(&halves[0], &halves[1]).unwrap();
         }
-        assert!((told / real - 1.0).abs() < 0.1, "{told} for {real}");
+        assert!((reported / real - 1.0).abs() < 0.1, "{reported} for {real}");
     }
 
     #[test]
     fn pages_that_were_missed_are_estimated() {
         // 1000 pages, each sampled 2 times on average by chance: about 135 are missed.
         let (once, twice, seen) = (271, 271, 865);
-        let told = estimated_pages(seen, once, twice);
-        assert!((980..1020).contains(&told), "{told}");
+        let reported = estimated_pages(seen, once, twice);
+        assert!((980..1020).contains(&reported), "{reported}");
         assert_eq!(estimated_pages(5, 0, 0), 5);
     }
 }

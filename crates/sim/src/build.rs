@@ -122,10 +122,10 @@ pub struct SimSetup {
     /// fewer than what they stand for: there it takes what its work takes. The same goes for the
     /// kernel at a page's first touch, which takes a fixed time there and writes no zeros through
     /// the caches.
-    pub waits_for_records: bool,
+    pub waits_for_page_records: bool,
     /// Whoever manages takes some of the room that programs have (`FramePool::share_with_tool`). Not so
     /// where it is said how much room the program has.
-    pub tool_takes_room: bool,
+    pub daemon_uses_memory: bool,
     /// Memory of the host that one run may take, where that is known: a workload's data, which it
     /// really computes with, is as large as the modelled machine lets it be.
     pub host_memory: Option<Bytes>,
@@ -164,8 +164,8 @@ impl SimSetup {
             ids,
             tiers: tiers(machine)?,
             quantum: QUANTUM,
-            waits_for_records: true,
-            tool_takes_room: true,
+            waits_for_page_records: true,
+            daemon_uses_memory: true,
             host_memory: None,
             cores,
         };
@@ -221,11 +221,15 @@ impl SimSetup {
             .map_err(|why| SimError::Machine { machine: self.machine.name.clone(), why })
     }
 
-    /// A fresh machine with the workload about to start, its pages born as `births` says.
+    /// A fresh machine with the workload about to start, its pages born as `first_touch_placement` says.
     ///
     /// # Errors
     /// [`SimError::Machine`], [`SimError::TooSmall`].
-    pub fn world(&self, mode: MachineMode, births: FirstTouchPlacement) -> Result<World, SimError> {
+    pub fn world(
+        &self,
+        mode: MachineMode,
+        first_touch_placement: FirstTouchPlacement,
+    ) -> Result<World, SimError> {
         let machine = || self.machine.name.clone();
         // Where it does not fit the machine either, that is said, below.
         let machine_has = Bytes((0..self.ids.len()).map(|node| self.usable(node)).sum());
@@ -262,7 +266,7 @@ impl SimSetup {
                 0
             }
         };
-        let listed = self.waits_for_records && mode != MachineMode::Paged;
+        let listed = self.waits_for_page_records && mode != MachineMode::Paged;
         let pools: Vec<FramePool> = (0..)
             .zip(self.zones())
             .map(|(node, zone)| {
@@ -293,8 +297,8 @@ impl SimSetup {
             .for_each(|list| list.sort_by_key(|node| std::cmp::Reverse(rank(node))));
         let asked =
             matches!(&self.input, SimInput::Workload(spec) if spec.pages == DataPageSize::Huge);
-        let huge = asked || births == FirstTouchPlacement::Huge;
-        let first_touch = match births {
+        let huge = asked || first_touch_placement == FirstTouchPlacement::Huge;
+        let first_touch = match first_touch_placement {
             FirstTouchPlacement::Nearest | FirstTouchPlacement::Huge => {
                 FirstTouch::Nearest(nearest)
             }
@@ -321,8 +325,8 @@ impl SimSetup {
             |unit: &Vcpu| Mmu::new(self.machine.core.tlb_flush, &self.machine.tlb, unit.l1.sets());
         let mmus = engine.units.iter().map(mmu).collect();
         let mut world = World::new(engine, memory, mmus, homes, feed);
-        world.waits_for_records = self.waits_for_records;
-        world.memory.tells_births = self.waits_for_records;
+        world.waits_for_page_records = self.waits_for_page_records;
+        world.memory.reports_first_touch = self.waits_for_page_records;
         if matches!(self.input, SimInput::Workload(_)) {
             world.start_late(EXEC);
         }

@@ -156,8 +156,8 @@ impl SimFarMemory {
     /// later.
     pub fn touch(&mut self, thread: usize, vpn: u64, write: bool, time: u64) {
         self.waiting.entry(vpn).or_default().push(thread);
-        let told = time + self.half_a_fault();
-        self.then(told, FarEvent::Told { thread, grain: vpn, write });
+        let reported = time + self.half_a_fault();
+        self.then(reported, FarEvent::Told { thread, grain: vpn, write });
     }
 
     /// Threads woken since it was asked last, and when they go on, picoseconds.

@@ -367,17 +367,17 @@ impl WordMemory for Recorder {
     }
 
     /// What comes to the heap is written word by word.
-    fn held(&self, bytes: u64) {
+    fn reserve_bytes(&self, bytes: u64) {
         let Some(held) = &self.held else { return };
         let before = held.swap(bytes, Ordering::Relaxed);
         if self.flush().is_break() {
             return;
         }
-        let told = self
+        let reported = self
             .reply
             .lock()
             .is_ok_and(|r| r.send(StepReply::Supply(ThreadSupply::Held(bytes))).is_ok());
-        if !told {
+        if !reported {
             return self.stop();
         }
         for word in before.div_ceil(WORD)..bytes.div_ceil(WORD) {
@@ -508,7 +508,7 @@ mod tests {
     #[test]
     fn what_a_program_does_to_its_own_heap_is_told_where_somebody_listens() {
         let spec = WorkloadSpec::parse("npb-cg,fast=1MiB,threads=1,accesses=1").unwrap();
-        let told = |mut feed: WorkloadFeed| {
+        let reported = |mut feed: WorkloadFeed| {
             let (mut held, mut heap) = (0, Vec::new());
             loop {
                 match feed.prepare() {
@@ -520,7 +520,7 @@ mod tests {
                 }
             }
         };
-        let (held, heap) = told(WorkloadFeed::new(&spec));
+        let (held, heap) = reported(WorkloadFeed::new(&spec));
         assert!(held > 100_000 && heap.iter().all(|e| e.address() < HEAP + held), "{held}");
         // Once word by word when it is filled.
         let later = &heap[held.div_ceil(WORD) as usize..];
@@ -533,7 +533,7 @@ mod tests {
             "{written} of {}",
             later.len()
         );
-        let (held, heap) = told(WorkloadFeed::without_heap(&spec));
+        let (held, heap) = reported(WorkloadFeed::without_heap(&spec));
         assert!(held == 0 && heap.is_empty());
     }
 

@@ -173,7 +173,7 @@ impl CoreLane<'_> {
             if SAMPLED {
                 time += self.sampled(source, event, time);
             }
-            if !(instructions <= clear && self.mmu.settled(event.address(), event.store())) {
+            if !(instructions <= clear && self.mmu.is_current(event.address(), event.store())) {
                 let came;
                 (came, time, clear) =
                     self.access::<SAMPLED>(event, time, instructions, clear, (source, number));
@@ -264,7 +264,7 @@ impl CoreLane<'_> {
         };
         let physical = u64::from(at.frame) << 12 | address & 4095;
         let fetched = self.unit.l1.fetch(physical / LINE, store);
-        self.mmu.settle(address, store);
+        self.mmu.make_current(address, store);
         if !fetched.hit() {
             let core = &mut self.unit.core;
             (core.time, core.instructions) = (time, instructions);

@@ -80,7 +80,7 @@ impl World {
             }
             let (core, own) = (self.manager_core, self.own_node());
             // Once the program has ended no time passes on the machine, and nobody is in the way.
-            let took = match self.ended() || !self.waits_for_records {
+            let took = match self.ended() || !self.waits_for_page_records {
                 true => visit.worked(frames.len() as u64),
                 false => {
                     let took = self
@@ -101,7 +101,7 @@ impl World {
     /// last such call took a page. On machines that are scaled down nobody waits, as for records.
     pub(crate) fn visit_alone(&mut self, ranges: &[VpnRange], visit: RecordVisit) -> Nanos {
         let (pages, before) = (ranges.iter().map(|r| r.len()).sum::<u64>(), self.time_ps());
-        if self.waits_for_records {
+        if self.waits_for_page_records {
             let each = if self.alone_ps > 0 { self.alone_ps } else { visit.work };
             self.memory.locked_until = before + each * pages;
         }
@@ -209,12 +209,12 @@ mod tests {
 
     /// A machine whose program of so many threads is under way in its phase, and the pages of its
     /// data.
-    fn under_way(births: FirstTouchPlacement, threads: u32) -> (World, Vec<u64>) {
+    fn under_way(first_touch_placement: FirstTouchPlacement, threads: u32) -> (World, Vec<u64>) {
         let workload =
             format!("skew,accesses=64M,size=64MiB,hot_size=32MiB,fast=64MiB,threads={threads}");
         let plan =
             SimSetup::new(&terrace_machine::preset("lab-dcpmm").unwrap(), &workload).unwrap();
-        let mut world = plan.world(MachineMode::Plain, births).unwrap();
+        let mut world = plan.world(MachineMode::Plain, first_touch_placement).unwrap();
         while world.measured.begin.is_none() {
             world.pass(Nanos::millis(5));
         }
@@ -338,8 +338,8 @@ mod tests {
 
     #[test]
     fn a_page_takes_longer_to_be_born_on_a_slow_node() {
-        let filled = |births| {
-            let (world, _) = under_way(births, 1);
+        let filled = |first_touch_placement| {
+            let (world, _) = under_way(first_touch_placement, 1);
             let pages = world.memory.present().count() as f64;
             let begin = world.measured.begin.as_ref().unwrap().0;
             (begin as f64 / PS as f64 - 2_450_000.0) / pages
@@ -412,7 +412,7 @@ mod tests {
     #[test]
     fn a_core_that_nobody_wants_is_the_managers_alone() {
         let (mut world, pages) = under_way(FirstTouchPlacement::Nearest, 1);
-        world.waits_for_records = false;
+        world.waits_for_page_records = false;
         assert_eq!(world.visit(pages, costs::CLEARING), costs::CLEARING.worked(4096));
         // It finds that core when it wakes.
         world.sleep(Nanos::micros(1));

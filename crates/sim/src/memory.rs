@@ -148,7 +148,7 @@ pub struct ProgramMemory {
     /// Writes to watched pages, so far.
     pub watched_writes: u64,
     /// The frame of a page that was just touched first is told in `born`.
-    pub tells_births: bool,
+    pub reports_first_touch: bool,
     /// That frame, until it is taken.
     pub born: Option<u32>,
     /// Where pages are mapped on demand, some of the stretches: number plus one, and its first
@@ -190,7 +190,7 @@ impl ProgramMemory {
             unaccounted: 0,
             scattered: false,
             watched_writes: 0,
-            tells_births: false,
+            reports_first_touch: false,
             born: None,
             stretches: vec![(0, 0); STRETCHES],
         }
@@ -225,13 +225,13 @@ impl ProgramMemory {
     }
 
     /// Where pages go at their first touch from now on, before they go to the nearest node.
-    pub fn place_births(&mut self, places: Arc<HashMap<u64, u8>>) {
+    pub fn set_first_touch_nodes(&mut self, places: Arc<HashMap<u64, u8>>) {
         let (FirstTouch::Nearest(lists) | FirstTouch::Placed(_, lists)) = &self.first_touch;
         self.first_touch = FirstTouch::Placed(places, lists.clone());
     }
 
     /// Pages go at their first touch where `chooser` says, from now on.
-    pub fn choose_births(&mut self, chooser: Box<dyn FrameChooser>) {
+    pub fn set_frame_chooser(&mut self, chooser: Box<dyn FrameChooser>) {
         self.chooser = Some(chooser);
     }
 
@@ -453,7 +453,8 @@ impl ProgramMemory {
         if store {
             if page.bits & WATCHED != 0 {
                 self.watched_writes += 1;
-                let cost = if self.tells_births { WATCHED_WRITE } else { WATCHED_WRITE_OF_A_HOST };
+                let cost =
+                    if self.reports_first_touch { WATCHED_WRITE } else { WATCHED_WRITE_OF_A_HOST };
                 time = time.max(self.locked_until) + cost;
             }
             page.bits = page.bits & !WATCHED | DIRTY;
@@ -514,8 +515,8 @@ impl ProgramMemory {
     fn back(&mut self, index: usize, node: usize, frame: u64) -> u64 {
         self.pages[index] = BasePage { frame: frame as u32, node: node as u8, bits: 0, part: 0 };
         self.touched += 1;
-        self.born = self.tells_births.then_some(frame as u32);
-        let zeroing = if self.tells_births { 0 } else { ZERO_PAGE };
+        self.born = self.reports_first_touch.then_some(frame as u32);
+        let zeroing = if self.reports_first_touch { 0 } else { ZERO_PAGE };
         FAULT + zeroing + self.count_taken(node, 1)
     }
 
@@ -615,9 +616,10 @@ mod tests {
 
     #[test]
     fn a_watched_page_is_noticed_once_by_writes_only() {
-        for (tells_births, time) in [(true, WATCHED_WRITE), (false, WATCHED_WRITE_OF_A_HOST)] {
+        for (reports_first_touch, time) in [(true, WATCHED_WRITE), (false, WATCHED_WRITE_OF_A_HOST)]
+        {
             let mut m = memory(10, 10);
-            m.tells_births = tells_births;
+            m.reports_first_touch = reports_first_touch;
             m.map(VpnRange::new(Vpn(0), Vpn(4)));
             walk(&mut m, 0, true, 0);
             m.pages[0].bits = WATCHED;

@@ -131,7 +131,7 @@ impl Mmu {
     /// dirty and writable already.
     #[inline(always)]
     #[must_use]
-    pub fn settled(&self, address: u64, store: bool) -> bool {
+    pub fn is_current(&self, address: u64, store: bool) -> bool {
         let line = address >> 6;
         let known = self.lines[self.line_slot(line)];
         let page = self.pages[self.page_slot(address >> 12)].key;
@@ -153,7 +153,7 @@ impl Mmu {
     /// The line of `address` is now the last used of its set in the first-level cache (dirty, if by
     /// a store). Its page's translation is the last used too, by the [`Self::translate`] before.
     #[inline(always)]
-    pub fn settle(&mut self, address: u64, store: bool) {
+    pub fn make_current(&mut self, address: u64, store: bool) {
         let line = address >> 6;
         let slot = self.line_slot(line);
         let clean = !store & (self.lines[slot] != line << 1);
@@ -430,13 +430,13 @@ mod tests {
     fn what_is_called_the_same_elsewhere_is_not_taken_for_it() {
         let (mut mmu, mut m) = (Mmu::new(Nanos::ZERO, &Figures::default(), 64), memory());
         let first = mmu.translate_other(&mut m, (0x7000_5040, 0x5040), true, 0, 0).at;
-        mmu.settle(0x7000_5040, true);
-        assert!(mmu.settled(0x7000_5040, true) && mmu.known(0x7000_5fff, true) == Some(first));
-        assert!(!mmu.settled(0x5040, false) && mmu.known(0x5040, false).is_none());
+        mmu.make_current(0x7000_5040, true);
+        assert!(mmu.is_current(0x7000_5040, true) && mmu.known(0x7000_5fff, true) == Some(first));
+        assert!(!mmu.is_current(0x5040, false) && mmu.known(0x5040, false).is_none());
         mmu.turn_to(0);
-        assert!(mmu.settled(0x7000_5040, true));
+        assert!(mmu.is_current(0x7000_5040, true));
         mmu.turn_to(1);
-        assert!(!mmu.settled(0x7000_5040, false) && mmu.known(0x7000_5040, false).is_none());
+        assert!(!mmu.is_current(0x7000_5040, false) && mmu.known(0x7000_5040, false).is_none());
         let second = mmu.translate_other(&mut m, (0x7000_5040, 0x9040), true, 0, 0).at;
         assert_ne!(first, second);
         assert_eq!(mmu.translate_other(&mut m, (0, 4096 << 12), true, 0, 0).time, NOWHERE);
@@ -447,26 +447,28 @@ mod tests {
         let (mut mmu, mut m) = (Mmu::new(Nanos::ZERO, &Figures::default(), 64), memory());
         let mut access = |mmu: &mut Mmu, address: u64, store: bool| {
             mmu.translate(&mut m, address, store, 0, 0).unwrap();
-            mmu.settle(address, store);
+            mmu.make_current(address, store);
         };
         access(&mut mmu, 0x5040, false);
         assert!(
-            mmu.settled(0x5040, false) && mmu.settled(0x507f, false) && !mmu.settled(0x5040, true)
+            mmu.is_current(0x5040, false)
+                && mmu.is_current(0x507f, false)
+                && !mmu.is_current(0x5040, true)
         );
         access(&mut mmu, 0x5040, true);
-        assert!(mmu.settled(0x5040, true));
+        assert!(mmu.is_current(0x5040, true));
         // Another line of the same set; another page of the same set (there are 16); a flush.
         access(&mut mmu, 0x6040, false);
-        assert!(!mmu.settled(0x5040, false));
+        assert!(!mmu.is_current(0x5040, false));
         access(&mut mmu, 0x5040, false);
         access(&mut mmu, 0x15080, false);
-        assert!(!mmu.settled(0x5040, false));
+        assert!(!mmu.is_current(0x5040, false));
         access(&mut mmu, 0x5040, false);
-        assert!(mmu.settled(0x5040, false));
+        assert!(mmu.is_current(0x5040, false));
         mmu.flush();
-        assert!(!mmu.settled(0x5040, false));
+        assert!(!mmu.is_current(0x5040, false));
         m.pages[5].bits |= WATCHED;
         let many_sets = Mmu::new(Nanos::ZERO, &Figures::default(), 128);
-        assert!((0..1000).all(|a| !many_sets.settled(a * 64, false)));
+        assert!((0..1000).all(|a| !many_sets.is_current(a * 64, false)));
     }
 }

@@ -131,7 +131,7 @@ impl FramePool {
     /// pages of all kinds were taken there. The kernel has a list for each of three kinds
     /// (`MIGRATE_PCPTYPES`), filled by up to [`ZoneLimits::most_at_once`] at a time: half of that is on
     /// each, by expectation. Where lists are not modelled nothing happens.
-    pub fn share_with_tool(&mut self, cpu: usize) {
+    pub fn share_with_daemon(&mut self, cpu: usize) {
         let Some(lists) = &mut self.lists else { return };
         let half = lists.zone.most_at_once() / 2;
         let takes = (TOOLS_OWN + 3 * half).min(self.free.saturating_sub(lists.zone.low));
@@ -465,7 +465,7 @@ mod tests {
         let (mut alone, zone) = listed(31_488);
         let (mut beside, _) = listed(31_488);
         let unused = beside.unused();
-        beside.share_with_tool(1);
+        beside.share_with_daemon(1);
         // The lists of the two other kinds on the program's CPU count as well, and were there
         // before.
         assert_eq!(beside.unused(), unused - TOOLS_OWN + zone.most_at_once());
@@ -484,7 +484,7 @@ mod tests {
         assert!((0..half).all(|_| beside.take(1, FrameUse::Move).is_some()));
         assert_eq!((beside.free, beside.listed()[1]), (free, 0));
         let mut other = pool(1000);
-        other.share_with_tool(1);
+        other.share_with_daemon(1);
         assert_eq!(other.unused(), 1000);
     }
 

@@ -344,7 +344,7 @@ fn clairvoyant(plan: &SimSetup, policy: &str) -> Result<SimRun, SimError> {
         let ranking = rank(plan, &world, misses);
         let pages: Vec<u64> = misses.iter().map(|m| m.0).collect();
         let places = bounds::placed(&pages, &ranking, plan.usable(fast) / PAGE, fast, slow);
-        world.memory.place_births(Arc::new(places));
+        world.memory.set_first_touch_nodes(Arc::new(places));
         let step = bounds::place(&mut world.memory, &ranking, fast, slow, free);
         moved.promoted += step.promoted;
         moved.demoted += step.demoted;
@@ -396,14 +396,14 @@ fn managed(
         // As live: nothing is managed where there is nothing to place.
         return alone(plan, policy, MachineMode::Plain);
     }
-    let births = match (placement.starts_slow(), placement.wants_huge_pages()) {
+    let first_touch_placement = match (placement.starts_slow(), placement.wants_huge_pages()) {
         (true, _) => FirstTouchPlacement::Slow,
         (_, true) => FirstTouchPlacement::Huge,
         _ => FirstTouchPlacement::Nearest,
     };
-    let mut world = plan.world(MachineMode::Plain, births)?;
-    if plan.tool_takes_room {
-        world.share_with_tool();
+    let mut world = plan.world(MachineMode::Plain, first_touch_placement)?;
+    if plan.daemon_uses_memory {
+        world.share_with_daemon();
     }
     world.deciding = DecisionCost::by_policy(policy);
     let world: Shared = Rc::new(RefCell::new(world));

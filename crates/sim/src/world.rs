@@ -103,7 +103,7 @@ pub struct World {
     /// The program's memory.
     pub memory: ProgramMemory,
     /// As in [`crate::SimSetup`].
-    pub(crate) waits_for_records: bool,
+    pub(crate) waits_for_page_records: bool,
     pub(crate) mmus: Vec<Mmu>,
     pub(crate) homes: Vec<usize>,
     pub(crate) outlooks: Vec<MissOutlook>,
@@ -187,7 +187,7 @@ impl World {
         Self {
             engine,
             memory,
-            waits_for_records: true,
+            waits_for_page_records: true,
             mmus,
             homes,
             outlooks: vec![MissOutlook::default(); cores],
@@ -219,18 +219,18 @@ impl World {
 
     /// From now on somebody manages the program, from another core than its first, and takes some
     /// memory there.
-    pub fn share_with_tool(&mut self) {
+    pub fn share_with_daemon(&mut self) {
         let core = self.cores() - 1;
         if let Some(pool) = self.homes.get(core).and_then(|node| self.memory.pools.get_mut(*node)) {
-            pool.share_with_tool(core);
+            pool.share_with_daemon(core);
         }
     }
 
     /// Whether whoever manages waits for the kernel's own records, as on machines that are not
     /// scaled down.
     #[must_use]
-    pub fn waits_for_records(&self) -> bool {
-        self.waits_for_records
+    pub fn waits_for_page_records(&self) -> bool {
+        self.waits_for_page_records
     }
 
     /// Puts a store behind memory, before anything runs.

@@ -36,7 +36,7 @@ impl Capability {
 
     /// Why not, and what to try, on one line.
     #[must_use]
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         match &self.remedy {
             Some(command) => format!("{}; try: {command}", self.why_not),
             None => self.why_not.clone(),
@@ -338,18 +338,19 @@ fn pagemap_scan(root: &Root) -> Tried {
 }
 
 fn frames(root: &Root) -> Tried {
-    let told = |e: SysError| said(&e, "cap_sys_admin", "a kernel with CONFIG_PROC_PAGE_MONITOR");
+    let reported =
+        |e: SysError| said(&e, "cap_sys_admin", "a kernel with CONFIG_PROC_PAGE_MONITOR");
     let shown = with_pages(|range, _| {
         let mut entries = Vec::new();
         PageMap::open(root, me())?.read(range, &mut entries)?;
         Ok(entries.iter().any(|e: &PageEntry| e.pfn() != 0))
     })
-    .map_err(told)?;
+    .map_err(reported)?;
     if !shown {
         let hidden = "frame numbers are hidden from this user; it takes CAP_SYS_ADMIN";
         return Err((hidden.to_owned(), Some(Remedy::Grant("cap_sys_admin"))));
     }
-    let zones = zones::zones(root).map_err(told)?;
+    let zones = zones::zones(root).map_err(reported)?;
     if zones::FrameMap::new(&zones).usable() {
         Ok(())
     } else {
@@ -360,11 +361,11 @@ fn frames(root: &Root) -> Tried {
 /// A page of our own, found by its frame in kernel memory: then tables can be read there too.
 fn page_tables(root: &Root) -> Tried {
     let capabilities = "cap_sys_rawio,cap_dac_read_search,cap_sys_admin";
-    let told = |e: SysError| {
+    let reported = |e: SysError| {
         said(&e, capabilities, "a kernel with CONFIG_PROC_KCORE that is not locked down")
     };
-    PageTables::check_processor().map_err(told)?;
-    let memory = KernelMemory::open(root).map_err(told)?;
+    PageTables::check_processor().map_err(reported)?;
+    let memory = KernelMemory::open(root).map_err(reported)?;
     with_pages(|range, pages| {
         let mark = (now().0 | 1).to_ne_bytes();
         let first = (range.start.0 * crate::page_size().get() - pages.as_ptr() as u64) as usize;
@@ -375,7 +376,7 @@ fn page_tables(root: &Root) -> Tried {
         let pfn = entries.first().map_or(0, |e| e.pfn());
         Ok(pfn != 0 && memory.read_frame(pfn, &mut words) && words[0].to_ne_bytes() == mark)
     })
-    .map_err(told)
+    .map_err(reported)
     .and_then(|found| {
         let why = "kernel memory does not show the frames that pagemap tells; it takes CAP_SYS_ADMIN and CAP_SYS_RAWIO";
         found.then_some(()).ok_or((why.to_owned(), Some(Remedy::Grant(capabilities))))

@@ -198,14 +198,14 @@ mod tests {
     #[test]
     fn stalls_for_memory_are_told_in_microseconds_or_refused() {
         let dir = std::env::temp_dir().join(format!("terrace-stalls-{}", std::process::id()));
-        let told = |text: &str| {
+        let reported = |text: &str| {
             std::fs::create_dir_all(dir.join("proc/pressure")).unwrap();
             std::fs::write(dir.join("proc/pressure/memory"), text).unwrap();
             memory_stalls(&Root::with_prefix(&dir))
         };
         let line =
             "some avg10=0.00 avg60=0.00 avg300=0.00 total=25893481\nfull avg10=0.00 total=7\n";
-        assert_eq!(told(line), Ok(Nanos(25_893_481_000)));
+        assert_eq!(reported(line), Ok(Nanos(25_893_481_000)));
         for bad in [
             "",
             "some",
@@ -214,7 +214,7 @@ mod tests {
             "some total=-1",
             "some total=99999999999999999999",
         ] {
-            assert!(told(bad).is_err(), "{bad:?}");
+            assert!(reported(bad).is_err(), "{bad:?}");
         }
         std::fs::remove_dir_all(&dir).unwrap();
         assert!(memory_stalls(&Root::with_prefix(&dir)).is_err());
@@ -260,9 +260,9 @@ mod tests {
     fn the_tightest_quota_of_cpus_counts() {
         let quota = |files: &[(&str, &str)]| {
             let (root, dir) = tree(files);
-            let told = cpu_quota(&root);
+            let reported = cpu_quota(&root);
             std::fs::remove_dir_all(dir).unwrap();
-            told
+            reported
         };
         let second = ("proc/self/cgroup", "0::/a/b\n");
         let (outer, inner) = ("sys/fs/cgroup/a/cpu.max", "sys/fs/cgroup/a/b/cpu.max");

@@ -127,11 +127,11 @@ impl LocalWaker {
     /// No `/proc`, or a container's own files in its place: then nobody can tell who was started
     /// meanwhile.
     pub fn new() -> Result<Self, SysError> {
-        let told =
+        let reported =
             |e: &std::io::Error| SysError::from_io("open", "/proc/loadavg", e, "mount /proc");
-        let births = std::fs::File::open("/proc/loadavg").map_err(|e| told(&e))?;
+        let births = std::fs::File::open("/proc/loadavg").map_err(|e| reported(&e))?;
         if !is_of_proc(&births) {
-            return Err(told(&std::io::ErrorKind::Unsupported.into()));
+            return Err(reported(&std::io::ErrorKind::Unsupported.into()));
         }
         // SAFETY: takes a number.
         let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
@@ -211,8 +211,8 @@ fn is_of_proc(file: &std::fs::File) -> bool {
     // SAFETY: all bit patterns of the struct are valid.
     let mut about: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open, `about` is writable.
-    let told = unsafe { libc::fstatfs(file.as_raw_fd(), &mut about) } == 0;
-    told && about.f_type == libc::PROC_SUPER_MAGIC
+    let reported = unsafe { libc::fstatfs(file.as_raw_fd(), &mut about) } == 0;
+    reported && about.f_type == libc::PROC_SUPER_MAGIC
 }
 
 /// How often the calling thread gave its CPU up.
@@ -327,23 +327,23 @@ mod tests {
         let before = nearby.last_born().unwrap();
         // One that the program pins itself, shortly before.
         let end_of_pinned = Arc::new(OneShotReply::default());
-        let (its_end, (tell, told)) = (Arc::clone(&end_of_pinned), std::sync::mpsc::channel());
+        let (its_end, (tell, reported)) = (Arc::clone(&end_of_pinned), std::sync::mpsc::channel());
         let pinned = std::thread::spawn(move || {
             tell.send(own_tid()).unwrap();
             its_end.wait()
         });
-        let of_pinned = told.recv().unwrap();
+        let of_pinned = reported.recv().unwrap();
         // The others inherit one CPU and how it is scheduled, as in the window between waking and
         // giving back.
         assert!(schedule(own_tid(), libc::SCHED_OTHER, libc::SCHED_BATCH));
         let end = Arc::new(OneShotReply::default());
-        let (its_end, (tell, told)) = (Arc::clone(&end), std::sync::mpsc::channel());
+        let (its_end, (tell, reported)) = (Arc::clone(&end), std::sync::mpsc::channel());
         let thread = std::thread::spawn(move || {
             tell.send(own_tid()).unwrap();
             its_end.wait()
         });
         let mut child = std::process::Command::new("sleep").arg("20").spawn().unwrap();
-        let (other, of_child) = (told.recv().unwrap(), Tid(child.id() as i32));
+        let (other, of_child) = (reported.recv().unwrap(), Tid(child.id() as i32));
         assert_eq!(
             [other, of_child].map(|t| ThreadCpus::read(t).unwrap()),
             [only.clone(), only.clone()]

@@ -444,14 +444,14 @@ impl PageTables {
         while at < range.end.0 {
             let one = VpnRange::new(Vpn(at), Vpn(at + 1));
             pagemap.read(one, &mut entries)?;
-            if let Some(told) = entries.first().filter(|e| e.present() && e.pfn() != 0) {
+            if let Some(reported) = entries.first().filter(|e| e.present() && e.pfn() != 0) {
                 let mut found = None;
                 self.walk(pid, one, |page, words, huge| {
                     let entry = TableEntry(words[0]);
                     let inside = huge.map_or(0, |_| page.0 % ENTRIES);
                     found = entry.present().then_some(entry.pfn() + inside);
                 });
-                if found == Some(told.pfn()) {
+                if found == Some(reported.pfn()) {
                     same += 1;
                 } else {
                     different += 1;

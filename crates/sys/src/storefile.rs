@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_threads_bell_is_rung_from_outside_and_its_descriptors_are_its_own() {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, reported) = std::sync::mpsc::channel();
         let quiet = SignalsBlocked::new();
         let waiter = std::thread::spawn(move || {
             own_descriptors().unwrap();
@@ -415,7 +415,7 @@ mod tests {
             (heard, wait_readable(&[bell.as_fd()], Some(Nanos::ZERO)).unwrap())
         });
         drop(quiet);
-        let (bell, fd) = told.recv().unwrap();
+        let (bell, fd) = reported.recv().unwrap();
         let name = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
         assert!(!name.to_string_lossy().contains("signalfd"), "{name:?}");
         bell.ring();

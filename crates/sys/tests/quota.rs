@@ -27,7 +27,7 @@ fn a_quota_is_seen_from_within() {
         return println!("skipped: making {}: {e}", group.display());
     }
     // The period is 100 ms unless told.
-    let told = std::fs::write(group.join(file), "130000").map(|()| {
+    let reported = std::fs::write(group.join(file), "130000").map(|()| {
         let me = std::env::current_exe().expect("this test");
         let mut child = Command::new("sh");
         child.args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$@\""]).arg(&group).arg(me);
@@ -42,7 +42,7 @@ fn a_quota_is_seen_from_within() {
         }
     });
     assert!(removed, "{} is left behind", group.display());
-    let output = match told {
+    let output = match reported {
         Ok(output) => output,
         Err(e) => return println!("skipped: writing {file}: {e}"),
     };

@@ -14,11 +14,13 @@ use terrace_sys::{zones, Root, Runner};
 /// [`ManageError::Usage`]: the file, or a line of it; [`ManageError::Lacking`]: a node that is not here.
 pub fn check(path: &Path) -> Result<ArenaPlan, ManageError> {
     use std::io::Read as _;
-    let told = |why: String| ManageError::Usage(format!("plan {}: {why}", path.display()));
-    let file = std::fs::File::open(path).map_err(|e| told(e.to_string()))?;
+    let reported = |why: String| ManageError::Usage(format!("plan {}: {why}", path.display()));
+    let file = std::fs::File::open(path).map_err(|e| reported(e.to_string()))?;
     let mut bytes = Vec::new();
-    file.take(PLAN_LIMIT as u64 + 1).read_to_end(&mut bytes).map_err(|e| told(e.to_string()))?;
-    let plan = ArenaPlan::parse(&bytes).map_err(|e| told(e.to_string()))?;
+    file.take(PLAN_LIMIT as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| reported(e.to_string()))?;
+    let plan = ArenaPlan::parse(&bytes).map_err(|e| reported(e.to_string()))?;
     plan.check(&zones::nodes_with_memory(&Root::live())).map_err(|(arena, e)| {
         ManageError::Lacking(format!("plan {}: arena {arena}: {e}", path.display()))
     })?;

@@ -116,15 +116,15 @@ impl DegradeAccount {
     pub fn last_line(&self) -> String {
         let rate = |r: u64| BytesPerSec(r).to_string();
         let off = |r: u64| (r as f64 / self.wanted_bytes_per_s.max(1) as f64 - 1.0) * 100.0;
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let mut held = None;
         if let Some(after) = self.after_bytes_per_s {
-            told.push(format!("{} at the end ({:+.1}%)", rate(after), off(after)));
+            reported.push(format!("{} at the end ({:+.1}%)", rate(after), off(after)));
             held = Some(off(after).abs() <= PROMISED * 100.0);
         }
         if let Some(WatchedRun { held: h, changes, cost_share, .. }) = &self.watched {
             let [low, high] = h.quartiles_bytes_per_s;
-            told.push(format!(
+            reported.push(format!(
                 "{} while the command ran (quartiles {} and {}; {:+.1}%), within 10% for {:.0}% of {} by means over {}, {:.0}% by single ones of {} readings, which took {:.1}% of its CPUs; the load was changed {changes} times",
                 rate(h.median_bytes_per_s),
                 rate(low),
@@ -141,7 +141,7 @@ impl DegradeAccount {
                 held = Some(h.share_within >= MOSTLY);
             }
         }
-        told.extend(
+        reported.extend(
             self.not_watched
                 .as_ref()
                 .map(|why| format!("not watched while the command ran ({why})")),
@@ -152,7 +152,7 @@ impl DegradeAccount {
             }
             Some(held) => {
                 let verdict = if held { "held" } else { "NOT held within 10%" };
-                format!("node {} gave {}: {verdict}", self.node, told.join(", "))
+                format!("node {} gave {}: {verdict}", self.node, reported.join(", "))
             }
         }
     }
@@ -173,7 +173,7 @@ pub enum NotRun {
 }
 
 /// Runs `argv` while reads of `node` by the command's CPUs are held at `to`, the load on the CPUs
-/// `load` or on some that are chosen. `told` hears what was found before the command starts. The
+/// `load` or on some that are chosen. `reported` hears what was found before the command starts. The
 /// load ends with this function, and with the process however it ends.
 ///
 /// # Errors
@@ -183,7 +183,7 @@ pub fn degrade(
     to: BytesPerSec,
     load: Option<&[CpuId]>,
     argv: &[OsString],
-    told: &mut dyn FnMut(&DegradeAccount),
+    reported: &mut dyn FnMut(&DegradeAccount),
 ) -> Result<(CommandExit, DegradeAccount), NotRun> {
     let machine = load_machine(&MachineSource::Live)?;
     let whole = situation(machine, &Root::live());
@@ -203,7 +203,7 @@ pub fn degrade(
             match action {
                 SearchAction::Try(knobs) => {
                     loader.set(knobs).map_err(DegradeError::Trouble)?;
-                    action = search.told(available(&mut live, &command, node)?)?;
+                    action = search.observe(available(&mut live, &command, node)?)?;
                 }
                 SearchAction::Hold(knobs, rate) => break (knobs, rate),
             }
@@ -221,7 +221,7 @@ pub fn degrade(
             .collect();
         (account(node, to, &division, (search.free(), before), knobs, others), knobs)
     };
-    told(&account);
+    reported(&account);
     // The command inherits its CPUs.
     pin(&division.program).map_err(|e| DegradeError::Trouble(Trouble::Sys(e)))?;
     let control = LoadController::new(to, knobs, division.loader.len() as u32, addition());
@@ -318,7 +318,7 @@ fn watch(
             tally.add(reading.left, at.since(last));
             last = at;
             let before = control.now();
-            if let Some(knobs) = control.told(reading) {
+            if let Some(knobs) = control.observe(reading) {
                 if (Knobs { adds: knobs.adds, ..before }) == knobs {
                     loader.set_adds(knobs.adds);
                 } else {
@@ -333,7 +333,7 @@ fn watch(
     let all = now().since(began).get().max(1) * sampler.cpus();
     let disturbed = sampler.disturbed();
     let held = tally
-        .held(wanted, PROMISED)
+        .summarize(wanted, PROMISED)
         .ok_or_else(|| format!("{disturbed} readings were disturbed"))?;
     let cost_share = sampler.spent().get() as f64 / all as f64;
     Ok(WatchedRun { held, changes: control.changes(), disturbed, cost_share })

@@ -258,9 +258,9 @@ fn environment(
     let store = match folder(&spec.store) {
         None => spec.store.clone(),
         Some(folder) => {
-            let told =
+            let reported =
                 |e: std::io::Error| ManageError::Usage(format!("--far {}: {e}", folder.display()));
-            let mut store = std::path::absolute(&folder).map_err(told)?.into_os_string();
+            let mut store = std::path::absolute(&folder).map_err(reported)?.into_os_string();
             if spec.store.as_bytes().ends_with(b"+compressed") {
                 store.push("+compressed");
             }
@@ -302,7 +302,7 @@ pub fn run(
         let moment = Moment { elapsed: begun.elapsed(), tally, resident };
         match ended {
             Some(ended) => {
-                return Ok(FarFinished { end: moment, most: teller.most(), dram: spec.dram, ended })
+                return Ok(FarFinished { end: moment, most: teller.peak(), dram: spec.dram, ended })
             }
             None => each(&moment),
         }

@@ -111,7 +111,7 @@ impl ManageSpec {
         if !able.move_pages.usable {
             return Err(ManageError::Lacking(format!(
                 "pages cannot be moved: {}",
-                able.move_pages.told()
+                able.move_pages.describe()
             )));
         }
         let budget = Budget::new(self.cpu_share, Nanos((self.cpu_share * 60e9) as u64));
@@ -120,7 +120,7 @@ impl ManageSpec {
         let mut notes = left_out(able, &trackers);
         notes.extend(order_note(&machine));
         if !able.numa_balancing_quiet.usable {
-            notes.push(able.numa_balancing_quiet.told());
+            notes.push(able.numa_balancing_quiet.describe());
         }
         if let Some(missing) =
             placement.needs().missing(&terrace_engine::Tracker::info(&trackers).sees)
@@ -182,7 +182,7 @@ fn left_out(able: &Capabilities, trackers: &LiveTrackers) -> Vec<String> {
     [&able.page_tables, &able.damon, &able.soft_dirty]
         .into_iter()
         .filter(|c| !(c.usable || reads_pages && c.name == able.damon.name))
-        .map(|c| format!("tracker {} left out: {}", c.name, c.told()))
+        .map(|c| format!("tracker {} left out: {}", c.name, c.describe()))
         .collect()
 }
 

@@ -323,7 +323,7 @@ fn with_fast(whole: &SimSetup, size: FastSize) -> Result<SimSetup, PredictError>
         node.reserved = Bytes(node.capacity.get() - left);
     }
     let mut plan = SimSetup::from_machine(&machine, whole.input.clone())?;
-    plan.tool_takes_room = false;
+    plan.daemon_uses_memory = false;
     Ok(plan)
 }
 

@@ -54,7 +54,7 @@ pub struct Probed {
     pub depth: Depth,
 }
 
-/// Measures this machine until done or `stop` is set; `told` hears of each measurement as it
+/// Measures this machine until done or `stop` is set; `reported` hears of each measurement as it
 /// begins.
 ///
 /// # Errors
@@ -62,12 +62,12 @@ pub struct Probed {
 pub fn probe(
     depth: Depth,
     stop: &AtomicBool,
-    told: &mut dyn FnMut(&ProbeProgress),
+    reported: &mut dyn FnMut(&ProbeProgress),
 ) -> Result<Probed, ProbeError> {
     let machine = load_machine(&MachineSource::Live)?;
     let situation = situation(machine, &Root::live());
     let mut live = LiveMachine::new(&situation, depth, stop);
-    probe_with(&situation, depth, &mut live, told)
+    probe_with(&situation, depth, &mut live, reported)
 }
 
 /// Whether a disk of this name can be put into the machine file `text`, found out before it is
@@ -81,7 +81,7 @@ pub fn check_machine_file(text: &str, name: &str, store: &str) -> Result<(), Pro
     Ok(())
 }
 
-/// Measures the disk that `folder` lies on; `told` hears of each measurement as it begins.
+/// Measures the disk that `folder` lies on; `reported` hears of each measurement as it begins.
 ///
 /// # Errors
 /// [`ProbeError::Disk`].
@@ -89,10 +89,10 @@ pub fn probe_disk(
     folder: &Path,
     depth: Depth,
     stop: &AtomicBool,
-    told: &mut dyn FnMut(&ProbeProgress),
+    reported: &mut dyn FnMut(&ProbeProgress),
 ) -> Result<ProbedDisk, ProbeError> {
     let mut each = |done, all, task: &DiskTask| {
-        told(&ProbeProgress { what: name(task), done, all, left: None });
+        reported(&ProbeProgress { what: name(task), done, all, left: None });
     };
     let disk = measure_disk(folder, depth, stop, &mut each)?;
     Ok(ProbedDisk { folder: folder.to_owned(), disk })
@@ -204,7 +204,7 @@ pub fn probe_with(
     situation: &Situation,
     depth: Depth,
     instrument: &mut dyn Instrument,
-    told: &mut dyn FnMut(&ProbeProgress),
+    reported: &mut dyn FnMut(&ProbeProgress),
 ) -> Result<Probed, ProbeError> {
     let plan = plan(situation, depth);
     if !plan.steps.iter().any(|s| s.task.pair().1.is_some()) {
@@ -215,7 +215,7 @@ pub fn probe_with(
         };
         return Err(ProbeError::Nothing(why));
     }
-    let measured = run(&plan, depth, instrument, told);
+    let measured = run(&plan, depth, instrument, reported);
     let figures = figures(&situation.machine, &measured);
     let came_out = |l: &Link| {
         [l.read_latency.map(|f| f.evidence), l.read_bandwidth.map(|f| f.evidence)]

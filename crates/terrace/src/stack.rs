@@ -480,14 +480,14 @@ mod tests {
     #[test]
     fn a_study_is_ordered_as_the_sweep_and_becomes_a_page() {
         let base = presets::preset("hbm3").unwrap();
-        let told = Mutex::new(Vec::new());
+        let reported = Mutex::new(Vec::new());
         let keys = [parse("dies=4..12").unwrap(), parse("bonding=microbump,hybrid").unwrap()];
-        let study = study(&base, &keys, |n, all| told.lock().unwrap().push((n, all))).unwrap();
+        let study = study(&base, &keys, |n, all| reported.lock().unwrap().push((n, all))).unwrap();
         let names: Vec<String> =
             study.designs.iter().map(|d| named(&d.settings, &study.stack)).collect();
         assert_eq!(names[0], "dies=4 bonding=microbump");
         assert_eq!(names[5], "dies=12 bonding=hybrid");
-        assert_eq!(told.lock().unwrap().len(), 6);
+        assert_eq!(reported.lock().unwrap().len(), 6);
         assert!(study.text().lines().all(|l| l.chars().count() <= 80), "{}", study.text());
         assert!(study.html().unwrap().contains("Cross-sections to scale"));
     }

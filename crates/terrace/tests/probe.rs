@@ -74,12 +74,12 @@ fn probed(name: &str, left: usize) -> terrace_terrace::probe::Probed {
 #[test]
 fn the_machine_file_is_read_back_within_what_was_measured_and_simulated() {
     for name in ["lab-cxl", "lab-hbm", "lab-dcpmm", "lab-numa", "lab-snc4"] {
-        let told = preset(name).expect("a preset");
+        let reported = preset(name).expect("a preset");
         let probed = probed(name, usize::MAX);
         let text = probed.machine_file();
         let back = Machine::from_toml(&text, "back.toml").unwrap_or_else(|e| panic!("{name}: {e}"));
         for link in &back.links {
-            let was = told.link(link.initiator, link.target).expect("a link of the preset");
+            let was = reported.link(link.initiator, link.target).expect("a link of the preset");
             let latency = link.read_latency.expect("measured");
             if latency.evidence != Evidence::Measured {
                 // A node too small to be measured keeps what was told, and that is told.
@@ -101,7 +101,7 @@ fn the_machine_file_is_read_back_within_what_was_measured_and_simulated() {
         let order = |m: &Machine| {
             rank(m, RankAttribute::Bandwidth, None).expect("tiers").tiers[0].nodes.clone()
         };
-        assert_eq!(order(&back), order(&told), "{name}");
+        assert_eq!(order(&back), order(&reported), "{name}");
     }
     let machine = Machine::from_toml(&probed("lab-cxl", usize::MAX).machine_file(), "m")
         .expect("a machine file");

@@ -243,7 +243,7 @@ impl Tracker for PageTracker {
         let Some(ask) = self.ask.take() else {
             return Ok(seen);
         };
-        let n = match (ask.glance, self.adapts, ask.relaxed) {
+        let n = match (ask.quick_scan, self.adapts, ask.relaxed) {
             (true, ..) => 1,
             (_, true, true) => 3,
             (_, true, false) => 8,
@@ -260,7 +260,7 @@ impl Tracker for PageTracker {
             for vpn in range.start.0..range.end.0 {
                 let page = (vpn - START.0) as usize;
                 if !world.is_there(page) {
-                    hits.push(PageSamples::NOT_LOOKED);
+                    hits.push(PageSamples::NOT_SAMPLED);
                     continue;
                 }
                 let rate = (world.spec.access)(page, begun).rate();
@@ -280,7 +280,7 @@ impl Tracker for PageTracker {
         }
         if self.adapts {
             let found = || {
-                seen.looks.iter().flat_map(|l| &l.hits).filter(|h| **h != PageSamples::NOT_LOOKED)
+                seen.looks.iter().flat_map(|l| &l.hits).filter(|h| **h != PageSamples::NOT_SAMPLED)
             };
             let hits: u64 = found().map(|h| u64::from(*h)).sum();
             let all = found().count() as u64 * u64::from(n);
@@ -296,12 +296,12 @@ impl Tracker for PageTracker {
         Ok(seen)
     }
 
-    fn skim(&mut self, _: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
+    fn prescan(&mut self, _: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
         if !self.adapts {
             return Ok(None);
         }
         let mut world = self.world.borrow_mut();
-        let mut skim = Prescan { present: world.pages() as u64, ..Prescan::default() };
+        let mut prescan = Prescan { present: world.pages() as u64, ..Prescan::default() };
         let look = |world: &mut ClosedLoopWorld, touched: &mut [bool], span: Nanos| {
             for (page, touched) in touched.iter_mut().enumerate().filter(|(_, touched)| !**touched)
             {
@@ -312,22 +312,23 @@ impl Tracker for PageTracker {
             touched.iter().filter(|t| **t).count() as u64
         };
         let mut looks = [vec![false; world.pages()], vec![false; world.pages()]];
-        for (touched, count) in looks.iter_mut().zip(&mut skim.touched) {
+        for (touched, count) in looks.iter_mut().zip(&mut prescan.touched) {
             *count = look(&mut world, touched, Prescan::LOOK);
         }
         let [first, second] = &mut looks;
-        skim.both = first.iter().zip(second.iter()).filter(|(a, b)| **a && **b).count() as u64;
+        prescan.both = first.iter().zip(second.iter()).filter(|(a, b)| **a && **b).count() as u64;
         let mut last = Prescan::LOOK;
         for at in Prescan::LATER {
-            if skim.verdict().is_some() {
+            if prescan.verdict().is_some() {
                 break;
             }
-            skim.later.push((at, look(&mut world, second, at.saturating_sub(last))));
+            prescan.later.push((at, look(&mut world, second, at.saturating_sub(last))));
             last = at;
         }
-        skim.cpu = Nanos((first.len() as f64 * (54.0 + 6.0 * skim.later.len() as f64)) as u64);
-        world.cpu += skim.cpu;
-        Ok(Some(skim))
+        prescan.cpu =
+            Nanos((first.len() as f64 * (54.0 + 6.0 * prescan.later.len() as f64)) as u64);
+        world.cpu += prescan.cpu;
+        Ok(Some(prescan))
     }
 
     fn request(&mut self, _: &Request) -> Result<(), TrackError> {
@@ -335,7 +336,7 @@ impl Tracker for PageTracker {
     }
 }
 
-fn sighting(
+fn range_observation(
     vpn: u64,
     pages: u64,
     hits: u16,
@@ -397,10 +398,10 @@ impl Tracker for RegionTracker {
                 let rate = (world.spec.access)((vpn - START.0) as usize, self.begun).rate();
                 hits += world.rng.successes(1, 1.0 - (-rate * LOOK.as_secs_f64()).exp());
             }
-            seen.sightings.push(sighting(at, pages, hits, n, LOOK, false));
+            seen.observations.push(range_observation(at, pages, hits, n, LOOK, false));
             at += pages;
         }
-        let cost = seen.sightings.len() as f64 * f64::from(n) * 500.0;
+        let cost = seen.observations.len() as f64 * f64::from(n) * 500.0;
         charge(&mut world, &mut seen, cost);
         Ok(seen)
     }
@@ -446,7 +447,7 @@ impl Tracker for WriteTracker {
             let p = 1.0 - (-rate * window.as_secs_f64()).exp();
             let hits = world.rng.successes(1, p);
             faults += f64::from(hits);
-            seen.sightings.push(sighting(START.0 + i as u64, 1, hits, 1, window, true));
+            seen.observations.push(range_observation(START.0 + i as u64, 1, hits, 1, window, true));
         }
         let cost = world.pages() as f64 * 40.0 + faults * 500.0;
         charge(&mut world, &mut seen, cost);
@@ -495,8 +496,8 @@ impl Tracker for BitTracker {
             let written = world.rng.successes(1, p(access.writes));
             let touched = written.max(world.rng.successes(1, p(access.reads)));
             let vpn = START.0 + i as u64;
-            seen.sightings.push(sighting(vpn, 1, touched, 1, window, false));
-            seen.sightings.push(sighting(vpn, 1, written, 1, window, true));
+            seen.observations.push(range_observation(vpn, 1, touched, 1, window, false));
+            seen.observations.push(range_observation(vpn, 1, written, 1, window, true));
         }
         let cost = world.pages() as f64 * 100.0;
         charge(&mut world, &mut seen, cost);

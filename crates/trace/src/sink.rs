@@ -300,7 +300,7 @@ impl<W: Write> Sink<W> {
 impl<W: Write + Send + 'static> Sink<W> {
     /// From the first block on, a thread packs and writes. It is begun by whoever hands over that
     /// block, and has its signal mask.
-    pub fn behind(self) -> Self {
+    pub fn threaded(self) -> Self {
         match self.state {
             State::Here(here) => Self { state: State::Soon(here, ThreadedSink::begin), ..self },
             _ => self,

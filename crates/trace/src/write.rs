@@ -146,13 +146,13 @@ impl<W: Write> TraceWriter<W> {
         &mut self,
         process: u32,
         thread: u32,
-        told: &EncodedAccess,
+        reported: &EncodedAccess,
         gap: u32,
         pc: u64,
     ) -> Result<(), TraceError> {
         let keep_pcs = self.header.pcs;
         let open = self.open(process, thread)?;
-        open.builder.push(told);
+        open.builder.push(reported);
         open.now = open.now.saturating_add(u64::from(gap));
         if keep_pcs {
             open.builder.push_pc(pc);
@@ -497,6 +497,6 @@ impl<W: Write + Send + 'static> TraceWriter<W> {
     /// is begun with the first block, by the thread that completes it, whose signal mask it has.
     #[must_use]
     pub fn with_thread(self) -> Self {
-        Self { sink: self.sink.behind(), ..self }
+        Self { sink: self.sink.threaded(), ..self }
     }
 }

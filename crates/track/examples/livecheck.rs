@@ -354,7 +354,7 @@ fn watch(
         reads: true,
         writes: true,
         relaxed: false,
-        glance: false,
+        quick_scan: false,
     };
     let mut weight = vec![(0_f64, 0_f64); all];
     let start = now();
@@ -368,14 +368,14 @@ fn watch(
         memory = memory.max(seen.memory);
         let mine = VpnRange::new(Vpn(base), Vpn(base + all as u64));
         let counted = seen
-            .sightings
+            .observations
             .iter()
             .map(|s| (s.range, f64::from(s.hits), f64::from(s.windows) * s.window.as_secs_f64()));
-        let told = seen.writes.iter().flat_map(PageWrites::runs).map(|(range, told)| {
-            let over = told.over.as_secs_f64();
-            (range, f64::from(told.per_second) * over, over)
+        let reported = seen.writes.iter().flat_map(PageWrites::runs).map(|(range, reported)| {
+            let over = reported.over.as_secs_f64();
+            (range, f64::from(reported.per_second) * over, over)
         });
-        for (range, events, time) in counted.chain(told) {
+        for (range, events, time) in counted.chain(reported) {
             let Some(part) = range.intersect(mine) else {
                 continue;
             };
@@ -395,7 +395,7 @@ fn watch(
             let known = weight[pages]
                 .iter_mut()
                 .zip(hits)
-                .filter(|(_, hits)| **hits != PageSamples::NOT_LOOKED);
+                .filter(|(_, hits)| **hits != PageSamples::NOT_SAMPLED);
             for (w, hits) in known {
                 w.0 += f64::from(*hits);
                 w.1 += f64::from(looks.windows) * looks.window.as_secs_f64();
@@ -412,7 +412,7 @@ fn watch(
         percent = 100.0 * found as f64 / hot.len() as f64;
         let took = now().since(start);
         let sampled =
-            seen.sightings.iter().max_by_key(|s| s.range.len()).map(|s| (s.window, s.windows));
+            seen.observations.iter().max_by_key(|s| s.range.len()).map(|s| (s.window, s.windows));
         let example = seen.looks.first().map(|l| (l.window, u16::from(l.windows))).or(sampled);
         println!(
             "  {round:3} {:6.0} ms: found {:5.1}%  cpu {:6.1} ms ({:4.1}% of a core) of which this {:5.1} ms, lost {}, {} sightings, look {:?} x {:?}",
@@ -422,7 +422,7 @@ fn watch(
             100.0 * trackers.spent().as_secs_f64() / took.as_secs_f64(),
             seen.cpu.as_secs_f64() * 1e3,
             seen.lost,
-            seen.sightings.len() + seen.looks.len() + seen.writes.len(),
+            seen.observations.len() + seen.looks.len() + seen.writes.len(),
             example.map(|e| e.0.to_string()),
             example.map(|e| e.1),
         );

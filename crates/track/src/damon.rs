@@ -237,7 +237,7 @@ impl Tracker for Damon {
                     *count = (count.0 + region.hits, count.1 + 1);
                 }
             } else if !range.is_empty() {
-                seen.sightings.push(RangeObservation {
+                seen.observations.push(RangeObservation {
                     pid: *pid,
                     range,
                     hits: region.hits.min(u32::from(samples)) as u16,
@@ -258,12 +258,12 @@ impl Tracker for Damon {
         if page_mode {
             let window = now().since(self.since);
             self.rest();
-            seen.sightings = self.by_page(&pages, window);
+            seen.observations = self.by_page(&pages, window);
         } else if !running {
             // It ends by itself with its target; the next window starts another if one is left.
             self.rest();
         }
-        seen.sightings.sort_by_key(|s| (s.pid, s.range.start));
+        seen.observations.sort_by_key(|s| (s.pid, s.range.start));
         seen.cpu += work.used(Nanos::ZERO);
         Ok(seen)
     }
@@ -284,8 +284,9 @@ mod tests {
         damon.mappings = vec![(Pid(1), VpnRange::new(Vpn(10), Vpn(20)))];
         let hits = BTreeMap::from([((Pid(1), 12), (6, 2)), ((Pid(1), 13), (1, 1))]);
         let seen = damon.by_page(&hits, Nanos::millis(80));
-        let told: Vec<_> = seen.iter().map(|s| (s.range.start.0, s.range.len(), s.hits)).collect();
-        assert_eq!(told, [(10, 2, 0), (12, 1, 6), (13, 1, 1), (14, 6, 0)]);
+        let reported: Vec<_> =
+            seen.iter().map(|s| (s.range.start.0, s.range.len(), s.hits)).collect();
+        assert_eq!(reported, [(10, 2, 0), (12, 1, 6), (13, 1, 1), (14, 6, 0)]);
         assert_eq!((seen[0].windows, seen[0].window), (8, Nanos::millis(10)));
     }
 

@@ -76,7 +76,7 @@ impl LargePages {
         &mut self,
         tables: &PageTables,
         group: SampleGroup,
-        told: &mut Vec<PageSamples>,
+        reported: &mut Vec<PageSamples>,
     ) -> Result<GroupObservation, SysError> {
         let mut found = GroupObservation::default();
         self.tallies = vec![PageSampleCount::default(); self.heads.len()];
@@ -86,7 +86,7 @@ impl LargePages {
         }
         found.tally(group.looks, self.tallies.iter());
         let window = Nanos((self.waited.get() / self.batches.max(1)).max(1));
-        told.extend(together(self.pid, &self.heads, &self.tallies, group.looks, window));
+        reported.extend(together(self.pid, &self.heads, &self.tallies, group.looks, window));
         Ok(found)
     }
 

@@ -253,7 +253,7 @@ impl Tracker for LiveTrackers {
                             slot.last_cost = seen.cpu;
                         }
                         self.budget.spend(seen.cpu);
-                        all.sightings.append(&mut seen.sightings);
+                        all.observations.append(&mut seen.observations);
                         all.looks.append(&mut seen.looks);
                         all.writes.append(&mut seen.writes);
                         all.writes_to_come |= seen.writes_to_come;
@@ -270,18 +270,18 @@ impl Tracker for LiveTrackers {
             }
             at += 1;
         }
-        all.sightings.sort_by_key(|s| (s.pid, s.range.start, s.writes_only));
+        all.observations.sort_by_key(|s| (s.pid, s.range.start, s.writes_only));
         Ok(all)
     }
 
-    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
+    fn prescan(&mut self, mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
         self.budget.earn(now());
         let mut at = 0;
         while at < self.slots.len() {
-            match self.slots[at].tracker.skim(mappings) {
-                Ok(Some(skim)) => {
-                    self.budget.spend(skim.cpu);
-                    return Ok(Some(skim));
+            match self.slots[at].tracker.prescan(mappings) {
+                Ok(Some(prescan)) => {
+                    self.budget.spend(prescan.cpu);
+                    return Ok(Some(prescan));
                 }
                 Ok(None) => at += 1,
                 Err(e) => self.drop_slot(at, &e)?,
@@ -337,7 +337,7 @@ mod tests {
         }
 
         fn finish(&mut self, _: Tick) -> Result<Observation, TrackError> {
-            let sighting = RangeObservation {
+            let observation = RangeObservation {
                 pid: Pid(1),
                 range: VpnRange::new(Vpn(self.start), Vpn(self.start + 1)),
                 hits: 1,
@@ -346,7 +346,11 @@ mod tests {
                 writes_only: false,
                 every_page: true,
             };
-            Ok(Observation { sightings: vec![sighting], cpu: self.cost, ..Observation::default() })
+            Ok(Observation {
+                observations: vec![observation],
+                cpu: self.cost,
+                ..Observation::default()
+            })
         }
 
         fn request(&mut self, _: &Request) -> Result<(), TrackError> {
@@ -361,7 +365,7 @@ mod tests {
             reads: true,
             writes: true,
             relaxed: false,
-            glance: false,
+            quick_scan: false,
         }
     }
 
@@ -379,8 +383,8 @@ mod tests {
         for window in 0..4 {
             all.begin(&[], &ask()).unwrap();
             let seen = all.finish(Tick(0)).unwrap();
-            assert_eq!(seen.sightings.len(), if window < 2 { 2 } else { 1 });
-            assert!(seen.sightings.is_sorted_by_key(|s| s.range.start));
+            assert_eq!(seen.observations.len(), if window < 2 { 2 } else { 1 });
+            assert!(seen.observations.is_sorted_by_key(|s| s.range.start));
         }
         assert_eq!(all.notes().len(), 1);
         assert!(!all.info().sees.reads);
@@ -410,7 +414,7 @@ mod tests {
         let mut ran = 0;
         for _ in 0..100 {
             all.begin(&[], &ask()).unwrap();
-            ran += all.finish(Tick(0)).unwrap().sightings.len();
+            ran += all.finish(Tick(0)).unwrap().observations.len();
         }
         assert!((3..=4).contains(&ran), "{ran}");
     }

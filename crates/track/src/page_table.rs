@@ -39,7 +39,7 @@ pub struct PageTable {
     /// Huge pages that had their turn.
     turn: usize,
     /// Bursts in a row in which no huge page could be looked at.
-    unlooked: u32,
+    unsampled: u32,
     ask: SampleRequest,
     watched: BTreeMap<Pid, WatchedProcess>,
     /// Accessed bits were cleared at `begin` for one look over the whole window.
@@ -85,7 +85,7 @@ impl PageTable {
             reads: true,
             writes: true,
             relaxed: false,
-            glance: false,
+            quick_scan: false,
         };
         Ok(Self {
             tables: PageTables::open(&root)?,
@@ -94,7 +94,7 @@ impl PageTable {
             aim: SampleLengthTuner::default(),
             large: Some(LargeAim::default()),
             turn: 0,
-            unlooked: 0,
+            unsampled: 0,
             ask,
             watched: BTreeMap::new(),
             whole: false,
@@ -279,13 +279,13 @@ impl PageTable {
         }
         self.aim.took(now().since(start).saturating_sub(slept), looks);
         if self.large.is_some_and(|large| large.on()) {
-            self.look_at_large(seen);
+            self.sample_huge_pages(seen);
         }
         slept
     }
 
     /// Looks at huge pages by themselves; what ordinary looks told of them is left out.
-    fn look_at_large(&mut self, seen: &mut Observation) {
+    fn sample_huge_pages(&mut self, seen: &mut Observation) {
         let Some(mut large) = self.large else { return };
         let (start, mut looks, mut lengths) = (now(), 0, Nanos::ZERO);
         let mut looked_at = 0;
@@ -293,33 +293,33 @@ impl PageTable {
             let heads: Vec<Vpn> = watch.large.iter().map(|l| l.0).collect();
             let before = held(&seen.looks);
             let aside = SetAsideSamples::take(&mut seen.looks, *pid);
-            let told = LargePages::open(*pid, &heads, self.turn).and_then(|mut pages| {
-                let mut told = Vec::new();
+            let reported = LargePages::open(*pid, &heads, self.turn).and_then(|mut pages| {
+                let mut reported = Vec::new();
                 pages.aim(&self.tables, &mut large.aim, &self.ask)?;
                 for group in &large.aim.groups(&self.ask) {
-                    let found = pages.group(&self.tables, *group, &mut told)?;
+                    let found = pages.group(&self.tables, *group, &mut reported)?;
                     large.aim.learn(*group, found, &self.ask);
                     looks += group.looks;
                     lengths += Nanos(group.length.get() * u64::from(group.looks));
                 }
                 looked_at += pages.len();
-                Ok(told)
+                Ok(reported)
             });
-            let none = |told: &[PageSamples]| {
-                told.iter().flat_map(|one| &one.hits).all(|h| *h == PageSamples::NOT_LOOKED)
+            let none = |reported: &[PageSamples]| {
+                reported.iter().flat_map(|one| &one.hits).all(|h| *h == PageSamples::NOT_SAMPLED)
             };
             let mut over = false;
-            match told {
-                Ok(told) if told.is_empty() => aside.put_back(&mut seen.looks),
+            match reported {
+                Ok(reported) if reported.is_empty() => aside.put_back(&mut seen.looks),
                 // They went, or the kernel never clears them.
-                Ok(told) if none(&told) => {
-                    self.unlooked += 1;
-                    over = self.unlooked >= UNLOOKED;
+                Ok(reported) if none(&reported) => {
+                    self.unsampled += 1;
+                    over = self.unsampled >= UNLOOKED;
                     aside.put_back(&mut seen.looks);
                 }
-                Ok(told) => {
-                    self.unlooked = 0;
-                    seen.looks.extend(told);
+                Ok(reported) => {
+                    self.unsampled = 0;
+                    seen.looks.extend(reported);
                 }
                 // Gone, not permitted, or none such in this kernel: as before there was this.
                 Err(e) => {
@@ -422,24 +422,24 @@ impl Tracker for PageTable {
         Ok(seen)
     }
 
-    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
+    fn prescan(&mut self, mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
         let (work, mut slept) = (self.meter.start(), Nanos::ZERO);
         self.find(mappings)?;
         self.watched.values_mut().for_each(WatchedProcess::begin);
-        let (mut skim, mut since) = (Prescan::default(), now());
-        for touched in &mut skim.touched {
+        let (mut prescan, mut since) = (Prescan::default(), now());
+        for touched in &mut prescan.touched {
             let before = now();
             self.clear_all();
             since = midway(before, now());
             let before = now();
             sleep(Prescan::LOOK);
             slept += now().since(before);
-            (skim.present, *touched) = self.read_all();
+            (prescan.present, *touched) = self.read_all();
         }
         let tallies = self.watched.values().flat_map(|w| &w.tallies).flatten();
-        skim.both = tallies.filter(|t| t.hits() == 2).count() as u64;
+        prescan.both = tallies.filter(|t| t.hits() == 2).count() as u64;
         for at in Prescan::LATER {
-            if skim.verdict().is_some() {
+            if prescan.verdict().is_some() {
                 break;
             }
             let before = now();
@@ -447,11 +447,11 @@ impl Tracker for PageTable {
             let begun = now();
             slept += begun.since(before);
             let (_, touched) = self.count();
-            skim.later.push((midway(begun, now()).since(since), touched));
+            prescan.later.push((midway(begun, now()).since(since), touched));
         }
         self.watched.values_mut().for_each(|w| w.tallies.clear());
-        skim.cpu = work.used(slept);
-        Ok(Some(skim))
+        prescan.cpu = work.used(slept);
+        Ok(Some(prescan))
     }
 
     fn request(&mut self, _request: &Request) -> Result<(), TrackError> {

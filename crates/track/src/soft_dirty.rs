@@ -300,7 +300,7 @@ mod tests {
         let left = |smaps: &str| {
             std::fs::write(folder.join("proc/7/smaps"), smaps).unwrap();
             let mut window = WriteSamples::new(vec![range(100, 300), range(400, 600)]);
-            window.surely_look(|range, tell| tell(range), || Nanos::millis(30));
+            window.force_sample(|range, tell| tell(range), || Nanos::millis(30));
             tracker.leave_out_whole(Pid(7), &mut window).unwrap();
             window.pages()
         };
@@ -332,7 +332,7 @@ mod tests {
             reads: true,
             writes: true,
             relaxed: false,
-            glance: false,
+            quick_scan: false,
         };
         let mut tracker = SoftDirty::new(Root::live(), Budget::default());
         tracker.begin(&[mapping], &ask).unwrap();
@@ -343,7 +343,7 @@ mod tests {
         let seen = tracker.finish(now()).unwrap();
         let all: Vec<_> = seen.writes.iter().flat_map(PageWrites::runs).collect();
         let hit: u64 =
-            all.iter().filter(|(_, told)| told.dirty).map(|(range, _)| range.len()).sum();
+            all.iter().filter(|(_, reported)| reported.dirty).map(|(range, _)| range.len()).sum();
         assert!((3..10).contains(&hit), "{hit}");
         assert_eq!(all.iter().map(|(range, _)| range.len()).sum::<u64>(), 60);
     }
@@ -382,7 +382,7 @@ mod tests {
             reads: true,
             writes: true,
             relaxed: false,
-            glance: false,
+            quick_scan: false,
         };
         tracker.begin(&[gone], &ask).unwrap();
         assert_eq!(tracker.finish(now()).unwrap(), Observation::default());

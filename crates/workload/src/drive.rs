@@ -136,7 +136,7 @@ fn threads<A: Algorithm>(
     let gate = Barrier::new(spec.threads as usize + 1);
     let meeting = Barrier::new(spec.threads as usize);
     let (algorithm, gate, meeting) = (&algorithm, &gate, &meeting);
-    let (told, time) = std::thread::scope(|scope| {
+    let (reported, time) = std::thread::scope(|scope| {
         for state in &mut states {
             scope.spawn(move || {
                 gate.wait();
@@ -154,14 +154,14 @@ fn threads<A: Algorithm>(
             });
         }
         let began = Instant::now();
-        let told = phase.begin();
+        let reported = phase.begin();
         gate.wait();
         gate.wait();
         let time = nanos(began);
         phase.end();
-        (told, time)
+        (reported, time)
     });
-    told?;
+    reported?;
     let outcome = algorithm.finish(memory, &states)?;
     Ok((outcome, Timing { prepare, phase: time }))
 }

@@ -44,7 +44,7 @@ impl Kronecker {
 
     /// Writes offsets at word 0 and neighbours at `neighbours`.
     pub fn build<M: WordMemory + ?Sized>(&self, memory: &M, neighbours: usize) {
-        memory.held(self.table.len() as u64);
+        memory.reserve_bytes(self.table.len() as u64);
         if memory.listens() {
             // Twice the size of a first level: what it misses there is a good part of what drawing
             // takes.

@@ -27,7 +27,7 @@ pub trait WordMemory: Sync {
     /// The algorithm's own heap holds `bytes` beside the words from now on to the end: lists that
     /// it makes its data of. Real memory has that heap anyhow; who models a program's memory wants
     /// to know of it.
-    fn held(&self, bytes: u64) {
+    fn reserve_bytes(&self, bytes: u64) {
         let _real_heap_is_real = bytes;
     }
 

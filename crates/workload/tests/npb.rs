@@ -29,7 +29,7 @@ impl WordMemory for Told {
     fn store(&self, word: usize, value: u64) {
         self.0.store(word, value);
     }
-    fn held(&self, bytes: u64) {
+    fn reserve_bytes(&self, bytes: u64) {
         self.1.store(bytes, Ordering::Relaxed);
     }
 }

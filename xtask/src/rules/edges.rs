@@ -155,11 +155,11 @@ fn uses(manifest: &Table) -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told;
+    use super::super::describe;
     use super::*;
 
     fn findings(package: &str, manifest: &str) -> String {
-        told(&check(&Tree::with(&[(&format!("{package}/Cargo.toml"), manifest)])))
+        describe(&check(&Tree::with(&[(&format!("{package}/Cargo.toml"), manifest)])))
     }
 
     #[test]
@@ -178,15 +178,16 @@ mod tests {
             "[target.'cfg(unix)'.dependencies]\nterrace-sys.workspace = true\n",
             "[build-dependencies]\nterrace-sys = { path = '../sys' }\n",
         ] {
-            let told = findings("crates/policy", manifest);
-            assert!(told.contains("policy may not use sys"), "{manifest}: {told}");
+            let describe = findings("crates/policy", manifest);
+            assert!(describe.contains("policy may not use sys"), "{manifest}: {describe}");
         }
     }
 
     #[test]
     fn testkit_is_for_tests_only() {
-        let told = findings("crates/engine", "[dependencies]\nterrace-testkit.workspace = true\n");
-        assert!(told.contains("engine may not use testkit"), "{told}");
+        let describe =
+            findings("crates/engine", "[dependencies]\nterrace-testkit.workspace = true\n");
+        assert!(describe.contains("engine may not use testkit"), "{describe}");
     }
 
     #[test]

@@ -38,7 +38,7 @@ fn without_tests(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told;
+    use super::super::describe;
     use super::*;
 
     #[test]
@@ -51,7 +51,7 @@ mod tests {
             ("crates/a/tests/all.rs", &long),
         ]);
         let found = check(&tree);
-        assert_eq!(found.len(), 1, "{}", told(&found));
+        assert_eq!(found.len(), 1, "{}", describe(&found));
         assert!(found[0].fails && found[0].at == "crates/a/src/long.rs");
     }
 

@@ -55,7 +55,7 @@ fn resolve(from: &str, target: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told;
+    use super::super::describe;
     use super::*;
 
     #[test]
@@ -63,7 +63,7 @@ mod tests {
         let text =
             "[a](b.md) [c](../README.md#x) [d](gone.md)\n[e](https://example.com) [f](#here)\n\
                     ```\n[g](not-a-link.md)\n```\n[h](../../out.md)\n";
-        let found = told(&check(&Tree::with(&[
+        let found = describe(&check(&Tree::with(&[
             ("docs/a.md", text),
             ("docs/b.md", ""),
             ("README.md", "[docs](docs/)"),

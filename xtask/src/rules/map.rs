@@ -37,12 +37,12 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told;
+    use super::super::describe;
     use super::*;
 
     #[test]
     fn rooms_off_the_map_and_rows_without_room_are_found() {
-        let found = told(&check(&Tree::with(&[
+        let found = describe(&check(&Tree::with(&[
             (MAP, "# Map\n| `crates/types` | ids |\n| `crates/attic` | gone |\n"),
             ("crates/types/Cargo.toml", ""),
             ("crates/cellar/Cargo.toml", ""),

@@ -53,6 +53,6 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 #[cfg(test)]
-fn told(findings: &[Finding]) -> String {
+fn describe(findings: &[Finding]) -> String {
     findings.iter().map(|f| format!("{}: {}\n", f.at, f.what)).collect()
 }

@@ -49,12 +49,12 @@ fn public_type(line: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told;
+    use super::super::describe;
     use super::*;
 
     #[test]
     fn a_second_type_of_a_name_is_found_and_names_the_first() {
-        let found = told(&check(&Tree::with(&[
+        let found = describe(&check(&Tree::with(&[
             ("crates/a/src/lib.rs", "pub struct Plan<'a>(&'a str);\n"),
             ("crates/b/src/deep/down.rs", "\n    pub enum Plan {\n"),
             ("lab/plugin/src/lib.rs", "pub type Plan = u8;\n"),
@@ -75,6 +75,6 @@ mod tests {
             ("crates/b/tests/all.rs", "pub struct Plan;\n"),
             ("python/src/lib.rs", "pub struct Plan;\n"),
         ]);
-        assert_eq!(told(&check(&tree)), "");
+        assert_eq!(describe(&check(&tree)), "");
     }
 }

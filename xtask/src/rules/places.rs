@@ -42,14 +42,15 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told;
+    use super::super::describe;
     use super::*;
 
     #[test]
     fn each_foreign_place_is_found() {
         for place in FOREIGN {
             let text = format!("fine\nsee {place}x\nsee {place}y // tidy:allow(place)\n");
-            let found = told(&check(&Tree::with(&[("docs/a.md", &text), ("fixtures/a", &text)])));
+            let found =
+                describe(&check(&Tree::with(&[("docs/a.md", &text), ("fixtures/a", &text)])));
             assert_eq!(found.lines().count(), 1, "{found}");
             assert!(found.starts_with("docs/a.md:2:"), "{found}");
         }

@@ -23,7 +23,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told;
+    use super::super::describe;
     use super::*;
 
     #[test]
@@ -31,7 +31,7 @@ mod tests {
         for mark in MARKS {
             let text = format!("fn f() {{\n    {mark}\n}}\n");
             let found =
-                told(&check(&Tree::with(&[("crates/a/src/lib.rs", &text), ("a.md", &text)])));
+                describe(&check(&Tree::with(&[("crates/a/src/lib.rs", &text), ("a.md", &text)])));
             assert_eq!(found.lines().count(), 1, "{found}");
             assert!(found.starts_with("crates/a/src/lib.rs:2:"), "{found}");
         }

@@ -59,13 +59,13 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told;
+    use super::super::describe;
     use super::*;
 
     #[test]
     fn a_crate_that_does_not_forbid_unsafe_is_found() {
         let tree = |text| {
-            told(&check(&Tree::with(&[
+            describe(&check(&Tree::with(&[
                 ("crates/policy/Cargo.toml", ""),
                 ("crates/policy/src/lib.rs", text),
             ])))
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn unsafe_outside_its_module_is_found() {
-        let found = told(&check(&Tree::with(&[
+        let found = describe(&check(&Tree::with(&[
             ("crates/workload/Cargo.toml", ""),
             ("crates/workload/src/roi.rs", "unsafe { mark() }"),
             (

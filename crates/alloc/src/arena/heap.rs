@@ -220,7 +220,7 @@ impl Inner {
     /// # Safety
     /// The caller holds the lock, and the reference ends before it gives it back.
     #[allow(clippy::mut_from_ref)]
-    pub(crate) unsafe fn held(&self) -> &mut LockedArena {
+    pub(crate) unsafe fn locked(&self) -> &mut LockedArena {
         // SAFETY: by the contract this is the only reference.
         unsafe { &mut *self.locked.get() }
     }
@@ -229,7 +229,7 @@ impl Inner {
     pub(crate) fn start(&self, index: usize, limit: usize, classes: &[u16]) -> u64 {
         let _held = self.lock.hold();
         // SAFETY: the lock is held.
-        let held = unsafe { self.held() };
+        let held = unsafe { self.locked() };
         let mut order = [0; SPILL_MOST];
         order[..classes.len()].copy_from_slice(classes);
         *held = LockedArena {
@@ -261,7 +261,7 @@ impl Inner {
             return false;
         }
         // SAFETY: the lock is held.
-        let held = unsafe { self.held() };
+        let held = unsafe { self.locked() };
         let mut segment = std::mem::replace(&mut held.segments, null_mut());
         while !segment.is_null() {
             // SAFETY: segments in the list are this arena's; by the contract nothing in them is
@@ -313,7 +313,7 @@ impl Inner {
         // SAFETY: the generation is the cache's, so it is alive; the lock is held.
         unsafe {
             (*cache).owner.store(0, Release);
-            let held = self.held();
+            let held = self.locked();
             (*cache).next_orphan = held.orphans;
             held.orphans = cache;
         }
@@ -327,7 +327,7 @@ impl Inner {
         }
         // SAFETY: the lock is held; orphans are caches of this arena.
         unsafe {
-            let held = self.held();
+            let held = self.locked();
             if !held.orphans.is_null() {
                 let cache = held.orphans;
                 held.orphans = (*cache).next_orphan;

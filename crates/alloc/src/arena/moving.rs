@@ -308,7 +308,7 @@ fn bind(
         return Err(ArenaError::Destroyed.into());
     }
     // SAFETY: the lock is held to the end of this function.
-    let held = unsafe { arena.inner().held() };
+    let held = unsafe { arena.inner().locked() };
     let mut done: Vec<(*mut space::Segment, u16)> = Vec::new();
     let mut room = SpillRoom::new(devices, nodes);
     let mut segment = held.segments;

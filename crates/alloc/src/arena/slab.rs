@@ -348,16 +348,16 @@ mod tests {
         let at = slab.take() as usize;
         let Place::Block(block) = slab.place(at) else { panic!("{:?}", slab.place(at)) };
         assert_eq!(slab.place(at + 8), Place::Inside);
-        let mut told = 0;
-        assert_eq!(slab.put_remote(block, |_| told += 1), Freed::Done);
-        assert_eq!((told, slab.used(), slab.pending()), (1, 1, 1));
-        assert_eq!(slab.put_remote(block, |_| told += 1), Freed::Twice);
+        let mut reported = 0;
+        assert_eq!(slab.put_remote(block, |_| reported += 1), Freed::Done);
+        assert_eq!((reported, slab.used(), slab.pending()), (1, 1, 1));
+        assert_eq!(slab.put_remote(block, |_| reported += 1), Freed::Twice);
         assert_eq!(slab.put(block), Freed::Twice);
         assert_eq!(slab.collect(), 0);
         assert!(slab.landed());
         assert_eq!(slab.put(block), Freed::Twice);
-        assert_eq!(slab.put_remote(block, |_| told += 1), Freed::Twice);
-        assert_eq!(told, 1);
+        assert_eq!(slab.put_remote(block, |_| reported += 1), Freed::Twice);
+        assert_eq!(reported, 1);
         assert_eq!(slab.take() as usize, at);
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn stats(arena: Arena) -> Result<ArenaStats, ArenaError> {
         return Err(ArenaError::Destroyed);
     }
     // SAFETY: the lock is held to the end of this function.
-    let held = unsafe { arena.inner().held() };
+    let held = unsafe { arena.inner().locked() };
     let mut stats = ArenaStats {
         held: bytes_of(held.taken),
         peak: bytes_of(held.peak),
@@ -95,7 +95,7 @@ pub(crate) fn trim(arena: Arena) -> Bytes {
         return Bytes::ZERO;
     }
     // SAFETY: the lock is held to the end of this function.
-    let held = unsafe { arena.inner().held() };
+    let held = unsafe { arena.inner().locked() };
     bytes_of(super::heap::Inner::purge(held))
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn residency(arena: Arena) -> Result<Residency, ArenaError> {
             return Err(ArenaError::Destroyed);
         }
         // SAFETY: the lock is held to the end of this block.
-        let mut segment = unsafe { arena.inner().held() }.segments;
+        let mut segment = unsafe { arena.inner().locked() }.segments;
         while !segment.is_null() {
             // SAFETY: segments in the list are this arena's, and its lock is held.
             let this = unsafe { &*segment };

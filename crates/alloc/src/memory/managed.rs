@@ -62,7 +62,7 @@ impl Managed {
 
     /// Where it is at home, and what else there is to say of it.
     fn why(&self, notes: &[String]) -> Cow<'static, str> {
-        let mut told: Vec<String> = self.meaning.notes.iter().chain(notes).cloned().collect();
+        let mut reported: Vec<String> = self.meaning.notes.iter().chain(notes).cloned().collect();
         let host: usize =
             self.pieces.iter().filter(|p| p.nodes.is_empty()).map(|p| p.range.len()).sum();
         let mut on: BTreeMap<&[NodeId], usize> = BTreeMap::new();
@@ -70,7 +70,7 @@ impl Managed {
             *on.entry(&piece.nodes).or_default() += piece.range.len();
         }
         for (gpus, bytes) in on {
-            told.push(match gpus {
+            reported.push(match gpus {
                 [gpu] => format!("{} are at home on GPU {gpu}", Bytes(bytes as u64)),
                 _ => format!(
                     "{} lie with whichever of GPUs {} touches them",
@@ -80,15 +80,15 @@ impl Managed {
             });
         }
         if host > 0 {
-            told.push(format!(
+            reported.push(format!(
                 "{} found no room there and are at home with the host",
                 Bytes(host as u64)
             ));
         }
         if let Some(error) = &self.unsaid {
-            told.push(format!("but the driver did not take that: {error}"));
+            reported.push(format!("but the driver did not take that: {error}"));
         }
-        Cow::Owned(told.join("; "))
+        Cow::Owned(reported.join("; "))
     }
 }
 

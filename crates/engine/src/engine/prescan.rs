@@ -35,15 +35,15 @@ impl Engine {
     /// Whether to skim before the first full look: where pages can be looked at one by one, by a
     /// policy that looks only at what may be worth it. Pages touched alike may still be written and
     /// read apart, where that matters.
-    pub(super) fn skims(&self) -> bool {
+    pub(super) fn prescans(&self) -> bool {
         let needs = self.placement.needs();
         let able = needs.dozes && !needs.writes && self.watch.sees().pages;
-        able && self.skims != PrescanState::Over && !self.next.doze && !self.next.relaxed
+        able && self.prescans != PrescanState::Over && !self.next.doze && !self.next.relaxed
     }
 
     /// Waits and skims. A full look follows unless touches are spread evenly, so that none could
     /// pay.
-    pub(super) fn skim(
+    pub(super) fn prescan(
         &mut self,
         mappings: &[Mapping],
         looked: Nanos,
@@ -51,29 +51,30 @@ impl Engine {
     ) -> Result<(), StopReason> {
         let begun = self.clock.now();
         let pages: u64 = self.heat.by_node().iter().map(|n| n.pages).sum();
-        let (since, pause) = match self.skims {
+        let (since, pause) = match self.prescans {
             PrescanState::Since(since, pause) => (since, pause),
             _ => (begun, Nanos(pages * PAGE.get() * SHARE)),
         };
         let left = LONGEST.saturating_sub(begun.since(since));
         self.clock.wait(pause.min(left));
-        let skim = if pause < left { self.watch.skim(mappings, &mut report.notes) } else { None };
+        let prescan =
+            if pause < left { self.watch.prescan(mappings, &mut report.notes) } else { None };
         let before = (self.own_cpu)().saturating_sub(looked);
         let now = self.clock.now();
         report.window = now.since(begun);
-        let verdict = skim.as_ref().and_then(Prescan::verdict);
+        let verdict = prescan.as_ref().and_then(Prescan::verdict);
         if verdict == Some(TouchEvenness::Even) {
-            self.skims = PrescanState::Since(since, Nanos(pause.get().saturating_mul(LONGER)));
+            self.prescans = PrescanState::Since(since, Nanos(pause.get().saturating_mul(LONGER)));
         } else {
-            self.skims = PrescanState::Over;
+            self.prescans = PrescanState::Over;
             self.next = NextWindow { window: FULL, at_once: true, ..NextWindow::default() };
         }
         // A byte a page while it lasted.
-        let (cpu, held) = skim.as_ref().map_or((Nanos::ZERO, 0), |s| (s.cpu, s.present));
+        let (cpu, held) = prescan.as_ref().map_or((Nanos::ZERO, 0), |s| (s.cpu, s.present));
         // Pages may have come since they were last located.
         self.account.managed(Bytes(held.saturating_mul(self.machine.page_size.get())));
-        if let (Some(skim), Some(verdict)) = (skim, verdict) {
-            self.tell(verdict, &skim, now);
+        if let (Some(prescan), Some(verdict)) = (prescan, verdict) {
+            self.tell(verdict, &prescan, now);
         }
         let deciding = (self.own_cpu)().saturating_sub(before);
         self.account.window(cpu, deciding, self.heat.memory() + Bytes(held), 0);
@@ -81,10 +82,10 @@ impl Engine {
         Ok(())
     }
 
-    fn tell(&mut self, verdict: TouchEvenness, skim: &Prescan, now: Tick) {
-        let [first, second] = skim.touched;
+    fn tell(&mut self, verdict: TouchEvenness, prescan: &Prescan, now: Tick) {
+        let [first, second] = prescan.touched;
         let later: Vec<String> =
-            skim.later.iter().map(|(at, touched)| format!(", {touched} within {at}")).collect();
+            prescan.later.iter().map(|(at, touched)| format!(", {touched} within {at}")).collect();
         let (name, what) = match verdict {
             TouchEvenness::Even => ("even", "no full look could pay now"),
             TouchEvenness::Uneven => ("look", "more than by chance"),
@@ -95,8 +96,8 @@ impl Engine {
             name: name.to_owned(),
             why: format!(
                 "of {} pages {first} and {second} were touched in two short looks, {} in both{}: {what}",
-                skim.present,
-                skim.both,
+                prescan.present,
+                prescan.both,
                 later.concat()
             ),
             gain_ns_per_s: 0,

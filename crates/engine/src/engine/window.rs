@@ -40,10 +40,10 @@ const fn quarter(window: Nanos) -> Nanos {
 impl Engine {
     /// Time to the next glance, where glances do for now: heat has settled, every page can be
     /// looked at, and where pages are is known.
-    pub(super) fn glance_due(&mut self) -> Option<Nanos> {
+    pub(super) fn quick_scan_due(&mut self) -> Option<Nanos> {
         let able = self.next.relaxed && !self.must_locate && self.watch.sees().pages;
         if !able {
-            self.glances.over();
+            self.quick_scans.over();
             return None;
         }
         let whole = self.next.window + self.quota.pace(self.next.window, false).rest;
@@ -51,8 +51,9 @@ impl Engine {
         // still where nothing was ever worth moving.
         let (part, rarest) =
             if self.account.moved() { (8, RAREST) } else { (4, Nanos(RAREST.get() * 2)) };
-        let every = self.quota.glance_every().max(Nanos(self.next.window.get() / part).min(rarest));
-        self.glances.next(self.clock.now(), whole, every)
+        let every =
+            self.quota.quick_scan_interval().max(Nanos(self.next.window.get() / part).min(rarest));
+        self.quick_scans.next(self.clock.now(), whole, every)
     }
 
     /// What was known of heat counts for little from now on.
@@ -62,7 +63,7 @@ impl Engine {
         self.shifted = true;
     }
 
-    pub(super) fn glance(
+    pub(super) fn quick_scan(
         &mut self,
         mappings: &[Mapping],
         window: Nanos,
@@ -75,20 +76,20 @@ impl Engine {
             reads: true,
             writes: false,
             relaxed: true,
-            glance: true,
+            quick_scan: true,
         };
         let watched = self.look(mappings, ask, report);
         let before = (self.own_cpu)().saturating_sub(looked);
         let tiers = self.target.tiers().map_err(stop)?;
         let now = self.clock.now();
-        let why = self.wont.glances.surprised_by(
+        let why = self.wont.quick_scans.surprised_by(
             &self.heat.foreseen(&watched.looks, &worse_nodes(&tiers)),
             !self.next.ignore_cooling,
         );
-        let confirmed = self.glances.confirmed(why.is_some());
+        let confirmed = self.quick_scans.confirmed(why.is_some());
         if self.finds_new(&watched.looks) || self.must_locate {
             // It fills memory: what to do with that is decided as soon as it has done so.
-            self.glances.over();
+            self.quick_scans.over();
             self.free_then = tiers.iter().map(|t| t.free).collect();
             self.next = NextWindow { settle: Some(now), came: true, ..NextWindow::default() };
         } else if let Some(why) = why.filter(|_| confirmed) {
@@ -112,7 +113,7 @@ impl Engine {
             self.heat.memory() + watched.memory,
             watched.lost,
         );
-        self.quota.book_glance(watched.cpu + deciding, now);
+        self.quota.charge_quick_scan(watched.cpu + deciding, now);
         Ok(())
     }
 
@@ -123,7 +124,7 @@ impl Engine {
     ) -> WindowSamples {
         if self.next.relaxed && self.watch.sees().pages {
             // Glances took the time that would be rested through.
-            self.glances.over();
+            self.quick_scans.over();
             self.next.window = self.next.window.min(self.config.first_window);
             return self.look(mappings, self.ask(true), report);
         }
@@ -148,7 +149,7 @@ impl Engine {
             // Without looks at every page, write bits are what tells pages apart.
             writes: needs.heat && (needs.writes && due || !pages) || needs.cells,
             relaxed,
-            glance: false,
+            quick_scan: false,
         }
     }
 
@@ -163,7 +164,7 @@ impl Engine {
         let lead = self.watch.lead();
         if !(self.next.at_once && lead > Nanos::ZERO) {
             let wait = ask.window.saturating_sub(lead);
-            if ask.glance && self.quota.left_seconds() > 0.0 {
+            if ask.quick_scan && self.quota.left_seconds() > 0.0 {
                 self.wait_for_filling(wait);
             } else {
                 self.clock.wait(wait);
@@ -213,7 +214,7 @@ impl Engine {
     }
 
     /// Lets a short time pass, and looks only at whether free memory stands still.
-    pub(super) fn settle(
+    pub(super) fn warm_up(
         &mut self,
         since: Tick,
         looked: Nanos,
@@ -247,7 +248,7 @@ impl Engine {
     }
 
     /// Lets a window pass without trackers.
-    pub(super) fn doze(&mut self, report: &mut StepReport) -> WindowSamples {
+    pub(super) fn idle(&mut self, report: &mut StepReport) -> WindowSamples {
         let begun = self.clock.now();
         self.clock.wait(self.next.window);
         report.window = self.clock.now().since(begun);

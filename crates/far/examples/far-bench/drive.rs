@@ -86,13 +86,13 @@ fn device(folder: &Path, size: u64, what: Alone) -> Result<f64, String> {
 /// second.
 fn device_at_random(folder: &Path, size: u64) -> Result<f64, String> {
     const AT_ONCE: usize = 32;
-    let told = |e: &dyn std::fmt::Display| e.to_string();
-    let made = StoreFile::create(folder, size << 20).map_err(|e| told(&e))?;
+    let reported = |e: &dyn std::fmt::Display| e.to_string();
+    let made = StoreFile::create(folder, size << 20).map_err(|e| reported(&e))?;
     // Blocks that were never written are read without the device.
     let content: Vec<u8> =
         (0..1_u32 << 18).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
-    let mut buffer = ChunkFrame::pool(AT_ONCE, 1 << 20).map_err(|e| told(&e))?;
-    let mut ring = Ring::new(AT_ONCE as u32, vec![made.file]).map_err(|e| told(&e))?;
+    let mut buffer = ChunkFrame::pool(AT_ONCE, 1 << 20).map_err(|e| reported(&e))?;
+    let mut ring = Ring::new(AT_ONCE as u32, vec![made.file]).map_err(|e| reported(&e))?;
     let (mut seed, mut done, mut count) = (Seed(1), Vec::new(), 0_u64);
     buffer[0].bytes_mut().copy_from_slice(&content);
     let whole = Arc::new(buffer.remove(0));
@@ -104,7 +104,7 @@ fn device_at_random(folder: &Path, size: u64) -> Result<f64, String> {
         ring.submit()
             .and_then(|()| ring.wait(&[], None))
             .and_then(|_| ring.finished(&mut done))
-            .map_err(|e| told(&e))?;
+            .map_err(|e| reported(&e))?;
     }
     done.clear();
     let begin = Instant::now();
@@ -127,7 +127,7 @@ fn device_at_random(folder: &Path, size: u64) -> Result<f64, String> {
         ring.submit()
             .and_then(|()| ring.wait(&[], None))
             .and_then(|_| ring.finished(&mut done))
-            .map_err(|e| told(&e))?;
+            .map_err(|e| reported(&e))?;
         for (transfer, errno) in done.drain(..) {
             count += 1;
             if errno != 0 {
@@ -224,9 +224,9 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
     table(&mut results);
     if let Some(at) = rest.iter().position(|a| *a == "--json") {
         let path = rest.get(at + 1).ok_or("--json FILE")?;
-        let told = json!({"size_mib": size, "dram_mib": dram, "repeats": repeats, "load_before": first_load,
+        let reported = json!({"size_mib": size, "dram_mib": dram, "repeats": repeats, "load_before": first_load,
             "load_after": load(), "wall_seconds": seconds, "runs": log});
-        std::fs::write(path, format!("{told:#}\n")).map_err(|e| format!("{path}: {e}"))?;
+        std::fs::write(path, format!("{reported:#}\n")).map_err(|e| format!("{path}: {e}"))?;
     }
     Ok(())
 }

@@ -31,18 +31,18 @@ const FULL: Form = Form { dram: 96, rounds: 3, limit: 60, budget: 1400.0 };
 struct Asked<'a> {
     form: Form,
     only: Vec<&'a str>,
-    told: &'a str,
+    reported: &'a str,
 }
 
 fn asked<'a>(rest: &[&'a str]) -> Result<Asked<'a>, String> {
-    let mut asked = Asked { form: FULL, only: Vec::new(), told: "" };
+    let mut asked = Asked { form: FULL, only: Vec::new(), reported: "" };
     let mut words = rest.iter().copied();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word}: a value is missing"));
         match word {
             "--quick" => asked.form = QUICK,
             "--only" => asked.only = value()?.split(',').collect(),
-            "--lines" => asked.told = value()?,
+            "--lines" => asked.reported = value()?,
             "--dram" => asked.form.dram = value()?.parse().map_err(|_| "--dram MIB".to_owned())?,
             "--seconds" => {
                 asked.form.budget = value()?.parse().map_err(|_| "--seconds NUMBER".to_owned())?
@@ -55,16 +55,16 @@ fn asked<'a>(rest: &[&'a str]) -> Result<Asked<'a>, String> {
 
 /// Runs all of it and adds a line of JSON for each measurement to a file.
 pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
-    let Asked { form, only, told } = asked(rest)?;
+    let Asked { form, only, reported } = asked(rest)?;
     let all = cells(OTHERS, &only);
-    if all.is_empty() || told.is_empty() {
+    if all.is_empty() || reported.is_empty() {
         return Err(
             "drive FOLDER --lines FILE [--quick] [--only KERNEL,...] [--dram MIB] [--seconds N]"
                 .to_owned(),
         );
     }
-    let opened = std::fs::OpenOptions::new().create(true).append(true).open(told);
-    let mut lines = opened.map_err(|e| format!("{told}: {e}"))?;
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(reported);
+    let mut lines = opened.map_err(|e| format!("{reported}: {e}"))?;
     let mut undo = Undo::default();
     let folder = Path::new(folder);
     let most = FACTORS.iter().max().copied().unwrap_or(0) * form.dram / 1000;
@@ -91,7 +91,7 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
                     "{peer} {}",
                     line["seconds"].as_f64().map_or("-".to_owned(), |s| format!("{s:.3}"))
                 ));
-                writeln!(lines, "{line}").map_err(|e| format!("{told}: {e}"))?;
+                writeln!(lines, "{line}").map_err(|e| format!("{reported}: {e}"))?;
             }
             ahead -= took[n];
             took[n] = since.elapsed().as_secs_f64();
@@ -114,7 +114,7 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
     let seconds = begun.elapsed().as_secs_f64();
     let end = json!({"load_before": before, "load_after": load(), "wall_seconds": seconds, "dram_mib": form.dram,
         "limit_s": form.limit, "beside_mib": BESIDE, "swap": ready.is_ok()});
-    writeln!(lines, "{end}").map_err(|e| format!("{told}: {e}"))
+    writeln!(lines, "{end}").map_err(|e| format!("{reported}: {e}"))
 }
 
 /// One measurement as a line of JSON; where there is none, `why`.

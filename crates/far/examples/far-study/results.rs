@@ -70,7 +70,7 @@ impl Results {
     }
 
     /// A number that one peer said of a kernel.
-    pub fn said(&self, kernel: &str, factor: u64, peer: &str, what: &str) -> Option<Figure> {
+    pub fn median_of(&self, kernel: &str, factor: u64, peer: &str, what: &str) -> Option<Figure> {
         Figure::from_values(
             self.turns(kernel, factor).iter().filter_map(|t| t.get(peer)?[what].as_f64()).collect(),
         )
@@ -117,7 +117,7 @@ impl Results {
     }
 
     /// The most that any run of a peer said.
-    pub fn most(&self, peer: &str, what: &str) -> Option<f64> {
+    pub fn peak_of(&self, peer: &str, what: &str) -> Option<f64> {
         let all = self.cells.values().flatten().filter_map(|t| t.get(peer)?[what].as_f64());
         all.reduce(f64::max)
     }
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(results.efficiency("fft", 1000, "far"), None);
         assert_eq!(results.word("fft", 2000, "shape").as_deref(), Some("cube"));
         assert_eq!((results.missing().len(), results.ends.len()), (1, 1));
-        assert_eq!(results.most("far", "seconds"), Some(4.0));
+        assert_eq!(results.peak_of("far", "seconds"), Some(4.0));
         assert!(Results::default().add("no JSON").is_err());
     }
 }

@@ -26,21 +26,21 @@ fn at(results: &Results, kernel: &str, factor: u64) -> String {
 
 /// How many times as fast one kernel computes as another.
 fn speed(results: &Results, one: &str, other: &str, factor: u64, peer: &str) -> String {
-    let rate = |kernel| results.said(kernel, factor, peer, "gflops").map(|f| f.median);
+    let rate = |kernel| results.median_of(kernel, factor, peer, "gflops").map(|f| f.median);
     rate(one).zip(rate(other)).map_or("-".to_owned(), |(a, b)| format!("{:.2}", a / b))
 }
 
 /// GB/s of STREAM's copy.
 fn copy(results: &Results, factor: u64, peer: &str) -> String {
-    let bytes = results.said("stream", factor, peer, "bytes").map(|f| 2.0 / 3.0 * f.median);
-    let seconds = results.said("stream-copy", factor, peer, "seconds").map(|f| f.median);
+    let bytes = results.median_of("stream", factor, peer, "bytes").map(|f| 2.0 / 3.0 * f.median);
+    let seconds = results.median_of("stream-copy", factor, peer, "seconds").map(|f| f.median);
     bytes.zip(seconds).map_or("-".to_owned(), |(b, s)| format!("{:.2}", b / s / 1e9))
 }
 
 /// From which FLOP/byte on plain memory computes at nine tenths of its speed at the highest degree.
 fn bound(results: &Results, factor: u64) -> String {
     let rate = |d: &usize| {
-        results.said(&format!("poly1-{d}"), factor, "plain", "gflops").map(|f| f.median)
+        results.median_of(&format!("poly1-{d}"), factor, "plain", "gflops").map(|f| f.median)
     };
     let rates: Vec<(f64, f64)> =
         DEGREES.iter().filter_map(|d| Some((intensity(*d), rate(d)?))).collect();
@@ -53,7 +53,7 @@ fn bound(results: &Results, factor: u64) -> String {
 /// computing takes as long.
 fn balance(results: &Results, factor: u64) -> String {
     let number = |kernel: &str, peer: &str, what: &str| {
-        results.said(kernel, factor, peer, what).map(|f| f.median)
+        results.median_of(kernel, factor, peer, what).map(|f| f.median)
     };
     let speed = number("poly1-16", "far", "bytes").zip(number("poly1-16", "far", "seconds"));
     let top = number("poly1-8192", "plain", "gflops");

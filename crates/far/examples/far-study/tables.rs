@@ -152,7 +152,7 @@ fn seconds(results: &Results) -> String {
         for factor in &FACTORS[3..] {
             let number = |peer: &str, what: &str| {
                 results
-                    .said(kernel, *factor, peer, what)
+                    .median_of(kernel, *factor, peer, what)
                     .map_or("-".to_owned(), |f| format!("{:.2}", f.median))
             };
             let shape = results.word(kernel, *factor, "shape").unwrap_or_default();
@@ -166,8 +166,9 @@ fn seconds(results: &Results) -> String {
             );
         }
     }
-    let most =
-        |peer: &str| results.most(peer, "peak_mib").map_or("-".to_owned(), |m| format!("{m:.0}"));
+    let most = |peer: &str| {
+        results.peak_of(peer, "peak_mib").map_or("-".to_owned(), |m| format!("{m:.0}"))
+    };
     text + &format!(
         "\nMost memory of a process, MiB: far {}, swap {}.\n",
         most("far"),

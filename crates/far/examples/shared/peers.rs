@@ -90,8 +90,8 @@ pub fn measure(group: Option<&str>, limit: u64, args: &[&str]) -> Result<Value, 
     let line = format!("{enter}exec timeout --foreground -k 5 {limit} \"$0\" \"$@\"");
     let mut words = vec!["sh", "-c", &line, &me];
     words.extend(args);
-    let told = sh(&words)?;
-    serde_json::from_str(&told).map_err(|e| format!("{told}: {e}"))
+    let reported = sh(&words)?;
+    serde_json::from_str(&reported).map_err(|e| format!("{reported}: {e}"))
 }
 
 /// The value in the middle.

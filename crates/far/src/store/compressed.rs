@@ -54,7 +54,7 @@ impl std::fmt::Debug for Compressed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Compressed")
             .field("pages", &self.pages.len())
-            .field("held", &self.slab.held())
+            .field("held", &self.slab.bytes_held())
             .finish()
     }
 }
@@ -228,7 +228,7 @@ impl BackingStore for Compressed {
     }
 
     fn memory(&self) -> Bytes {
-        Bytes(self.slab.held() as u64)
+        Bytes(self.slab.bytes_held() as u64)
     }
 
     fn metadata(&self) -> Bytes {

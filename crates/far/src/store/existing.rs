@@ -84,8 +84,8 @@ impl BackingStore for ExistingFile {
         self.inner.finished(done);
     }
 
-    fn tells(&self) -> bool {
-        self.inner.tells()
+    fn reports_reads(&self) -> bool {
+        self.inner.reports_reads()
     }
 
     fn wait(&mut self, others: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Result<u64, SysError> {

@@ -158,7 +158,7 @@ impl BackingStore for FileStore {
         }
     }
 
-    fn tells(&self) -> bool {
+    fn reports_reads(&self) -> bool {
         matches!(self.engine, Engine::Ring(_))
     }
 

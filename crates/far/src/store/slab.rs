@@ -41,7 +41,7 @@ pub(super) fn class(len: usize) -> usize {
 
 impl Slab {
     /// Bytes held from the allocator.
-    pub const fn held(&self) -> usize {
+    pub const fn bytes_held(&self) -> usize {
         self.held
     }
 
@@ -133,11 +133,11 @@ mod tests {
                 kept.push((slab.put(&data, usize::MAX).unwrap(), data));
             }
         }
-        assert!(slab.put(&[1; 300_000], slab.held()).is_none());
+        assert!(slab.put(&[1; 300_000], slab.bytes_held()).is_none());
         for (place, data) in kept {
             assert_eq!(&slab.get(place).unwrap()[..data.len()], data);
             slab.free(place);
         }
-        assert_eq!(slab.held(), 0);
+        assert_eq!(slab.bytes_held(), 0);
     }
 }

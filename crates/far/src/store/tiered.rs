@@ -87,8 +87,8 @@ impl BackingStore for Tiered {
         self.second.finished(done);
     }
 
-    fn tells(&self) -> bool {
-        self.second.tells()
+    fn reports_reads(&self) -> bool {
+        self.second.reports_reads()
     }
 
     fn wait(&mut self, others: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Result<u64, SysError> {

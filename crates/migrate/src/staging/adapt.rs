@@ -49,7 +49,7 @@ impl ThreadTuner {
     }
 
     /// Takes a window, gives the number of copying threads from now on.
-    pub fn told(&mut self, window: &AdaptWindow) -> u32 {
+    pub fn observe(&mut self, window: &AdaptWindow) -> u32 {
         let seconds = window.span.as_secs_f64();
         if seconds <= 0.0 {
             return self.migrators;
@@ -102,7 +102,7 @@ mod tests {
             let stalled = Nanos((0.1 * off * 1e9) as u64 * u64::from(threads));
             let (starved, crowded) =
                 if m < best { (stalled, Nanos::ZERO) } else { (Nanos::ZERO, stalled) };
-            adapt.told(&AdaptWindow { span: Nanos::secs(1), done, starved, crowded });
+            adapt.observe(&AdaptWindow { span: Nanos::secs(1), done, starved, crowded });
         }
         adapt.migrators()
     }
@@ -126,7 +126,7 @@ mod tests {
             starved: Nanos::secs(4),
             crowded: Nanos::ZERO,
         };
-        let seen: Vec<u32> = (0..40).map(|_| adapt.told(&window)).collect();
+        let seen: Vec<u32> = (0..40).map(|_| adapt.observe(&window)).collect();
         let changed = seen.iter().filter(|m| **m == 3).count();
         assert!(changed > 0 && changed <= 5, "{seen:?}");
         assert!(seen.iter().all(|m| (2..=3).contains(m)));
@@ -143,7 +143,7 @@ mod tests {
             starved: Nanos::secs(2),
             crowded: Nanos::ZERO,
         };
-        assert!((0..9).all(|_| adapt.told(&window) == 1));
-        assert_eq!(adapt.told(&AdaptWindow::default()), 1);
+        assert!((0..9).all(|_| adapt.observe(&window) == 1));
+        assert_eq!(adapt.observe(&AdaptWindow::default()), 1);
     }
 }

@@ -115,7 +115,7 @@ impl<'a> Blocks<'a> {
     }
 
     /// Asks until so many are known or the last has come.
-    pub(super) fn look(&mut self, ahead: usize) -> Result<(), StageError> {
+    pub(super) fn fill_ahead(&mut self, ahead: usize) -> Result<(), StageError> {
         while self.known.len() < ahead && self.next()? {}
         Ok(())
     }
@@ -159,8 +159,9 @@ impl<'a> Blocks<'a> {
         if self.ended || sum == 0 {
             return Prospect { blocks: known, largest: most, total: sum };
         }
-        let largest = largest
-            .map_or(most, |told| most.max(usize::try_from(told.get()).unwrap_or(usize::MAX)));
+        let largest = largest.map_or(most, |reported| {
+            most.max(usize::try_from(reported.get()).unwrap_or(usize::MAX))
+        });
         let (mean, all) = (sum.div_ceil(known.max(1)).max(1), self.length * self.size);
         let hinted = || {
             self.ranges
@@ -244,10 +245,10 @@ mod tests {
                 let first: Vec<usize> = (0..number).filter(|n| shares(&given[*n])).collect();
                 match all.next() {
                     Ok(true) => assert!(first.is_empty(), "{given:?} {range:?}"),
-                    Err(StageError::Overlap { first: told, second }) => {
+                    Err(StageError::Overlap { first: reported, second }) => {
                         assert!(
-                            first.contains(&told) && second == number,
-                            "{given:?} {range:?} {told}"
+                            first.contains(&reported) && second == number,
+                            "{given:?} {range:?} {reported}"
                         );
                         break;
                     }
@@ -266,13 +267,13 @@ mod tests {
             k * 5..k * 5 + 5
         });
         let mut all = blocks(50, counted);
-        all.look(3).unwrap();
+        all.fill_ahead(3).unwrap();
         assert_eq!(
             (all.known(), all.ended(), all.can_ask()),
             (&[(0, 20), (20, 20), (40, 20)][..], false, true)
         );
         assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 3);
-        all.look(100).unwrap();
+        all.fill_ahead(100).unwrap();
         assert_eq!((all.known().len(), all.ended(), all.can_ask()), (10, true, false));
         assert_eq!(
             (all.next(), asked.load(std::sync::atomic::Ordering::Relaxed)),
@@ -293,7 +294,7 @@ mod tests {
                 Some(hint) => blocks(length, endless.take(hint)),
                 None => blocks(length, std::iter::from_fn(move || endless.next())),
             };
-            all.look(4).unwrap();
+            all.fill_ahead(4).unwrap();
             let p = all.prospect(expected, largest);
             (p.blocks, p.largest, p.total)
         };
@@ -308,7 +309,7 @@ mod tests {
             "never less than came"
         );
         let mut empty = blocks(1000, std::iter::repeat_with(|| 3..3));
-        empty.look(4).unwrap();
+        empty.fill_ahead(4).unwrap();
         assert_eq!((empty.prospect(None, None).blocks, empty.prospect(None, None).total), (4, 0));
         assert_eq!(check_blocks(9, [0..9, 4..4]), Ok(()));
         assert_eq!(check_blocks(9, [0..5, 4..6]), Err(StageError::Overlap { first: 0, second: 1 }));
@@ -322,8 +323,8 @@ mod tests {
                 |k| if k < 2 { k..k + 1 } else { std::panic::resume_unwind(Box::new("third")) },
             ),
         );
-        let told = all.look(64);
-        assert_eq!(told, Err(StageError::Sequence { after: 2, message: "third".into() }));
+        let reported = all.fill_ahead(64);
+        assert_eq!(reported, Err(StageError::Sequence { after: 2, message: "third".into() }));
         assert_eq!((all.ended(), all.next()), (true, Ok(false)));
     }
 }

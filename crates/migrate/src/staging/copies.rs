@@ -74,7 +74,7 @@ impl Copies {
     }
 
     /// A part is there. Whether that was the last of its block.
-    pub(super) fn there(&mut self, part: &Part) -> bool {
+    pub(super) fn part_done(&mut self, part: &Part) -> bool {
         let Some(at) = self.open.iter().position(|copy| copy.slot == part.slot) else {
             return false;
         };
@@ -123,7 +123,7 @@ mod tests {
             );
             // In any order; the last one that is there completes it.
             for (i, part) in parts.iter().rev().enumerate() {
-                assert_eq!(copies.there(part), i + 1 == parts.len());
+                assert_eq!(copies.part_done(part), i + 1 == parts.len());
             }
             assert!(!copies.has_parts() && copies.open.is_empty());
         }
@@ -136,6 +136,6 @@ mod tests {
         let second = copies.begin(1, 6, false, 2 * PART);
         let blocks: Vec<usize> = std::iter::from_fn(|| copies.take()).map(|p| p.block).collect();
         assert_eq!(blocks, [0, 0, 1]);
-        assert!(!copies.there(&first) && !copies.there(&second));
+        assert!(!copies.part_done(&first) && !copies.part_done(&second));
     }
 }

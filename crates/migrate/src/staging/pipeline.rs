@@ -139,7 +139,7 @@ struct State<'a> {
 impl State<'_> {
     /// `bytes` of a part were carried. Whether its block is there now.
     fn carried(&mut self, part: &Part, bytes: usize) -> bool {
-        let whole = self.copies.there(part);
+        let whole = self.copies.part_done(part);
         let stayed = Bytes((part.range.len() - bytes) as u64);
         if part.back {
             self.report.returned += Bytes(bytes as u64);
@@ -207,7 +207,7 @@ impl State<'_> {
     }
 
     /// Now and then, whether more or fewer threads should copy.
-    fn look(&mut self) {
+    fn fill_ahead(&mut self) {
         let every = BLOCKS_A_WINDOW * self.report.threads as usize;
         if self.adapt.is_none()
             || self.through == 0
@@ -219,7 +219,7 @@ impl State<'_> {
         let span = now().since(self.window_began);
         let window = AdaptWindow { span, ..self.window };
         if let Some(adapt) = &mut self.adapt {
-            let next = adapt.told(&window);
+            let next = adapt.observe(&window);
             if next != self.migrators {
                 self.report.changes += 1;
                 self.migrators = next;
@@ -235,7 +235,7 @@ const BLOCKS_A_WINDOW: usize = 4;
 impl Pipeline<'_> {
     fn go(&self, mut blocks: Blocks<'_>) -> Result<StagingReport, StageError> {
         let began = now();
-        blocks.look(self.options.ahead.max(1))?;
+        blocks.fill_ahead(self.options.ahead.max(1))?;
         let all = blocks.prospect(self.options.expected, self.options.largest);
         let (threads, decision) = divided(self.options, self.back, !past_caches(), all);
         if threads == 0 {
@@ -444,7 +444,7 @@ impl Pipeline<'_> {
                     }
                 }
             }
-            state.look();
+            state.fill_ahead();
             changed.notify_all();
         }
     }

@@ -161,7 +161,7 @@ mod tests {
                 }
             }
             there.extend(
-                taken.iter().filter(|part| copies.there(part)).map(|part| (part.block, tick)),
+                taken.iter().filter(|part| copies.part_done(part)).map(|part| (part.block, tick)),
             );
         }
         // Eight parts a block by four threads.

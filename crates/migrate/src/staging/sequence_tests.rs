@@ -77,7 +77,7 @@ fn blocks_are_asked_for_while_others_are_worked_on() {
 fn what_gives_the_blocks_may_wait_for_the_one_before() {
     for options in ways() {
         let mut data = vec![1_u64; 64_000];
-        let (told, heard) = sync_channel(64);
+        let (reported, heard) = sync_channel(64);
         let mut next = 0;
         // As long as kernels tell: block k + 1 is known once block k was worked on.
         let given = std::iter::from_fn(move || {
@@ -90,7 +90,7 @@ fn what_gives_the_blocks_may_wait_for_the_one_before() {
         });
         let tells = |block: usize, part: &mut [u64]| {
             part.fill(block as u64);
-            told.send(block).expect("the iterator is there");
+            reported.send(block).expect("the iterator is there");
         };
         let Some(report) = here(stage_update(&mut data, given, &options, tells)) else { return };
         assert_eq!(report.unwrap().blocks, 16, "{options:?}");
@@ -112,8 +112,8 @@ fn a_late_overlap_ends_the_run_with_blocks_whole_and_buffers_given_back() {
             });
             let Some(result) = here(result) else { return };
             match result {
-                Err(StageError::Overlap { first: told, second: 39 }) if first > 0 => {
-                    assert_eq!(told, first)
+                Err(StageError::Overlap { first: reported, second: 39 }) if first > 0 => {
+                    assert_eq!(reported, first)
                 }
                 Err(StageError::Overlap { second: 39, .. }) => {}
                 other => panic!("{other:?}"),
@@ -213,8 +213,8 @@ fn a_block_larger_than_the_buffers_is_worked_on_where_it_lies() {
         matches!(failed, Err(StageError::Panicked { block: 2, intact: false, .. })),
         "{failed:?}"
     );
-    let told = StagingOptions { largest: Some(Bytes(85_000 * 8)), ..options };
-    let failed = stage_update(&mut data, blocks.clone(), &told, fails);
+    let reported = StagingOptions { largest: Some(Bytes(85_000 * 8)), ..options };
+    let failed = stage_update(&mut data, blocks.clone(), &reported, fails);
     assert!(
         matches!(failed, Err(StageError::Panicked { block: 2, intact: true, .. })),
         "{failed:?}"
@@ -277,9 +277,9 @@ fn the_model_goes_by_what_is_expected() {
     let cached =
         run(&StagingOptions { expected: Some(1), costs: Some(small), ..auto.clone() }).unwrap();
     assert!(matches!(cached.mode, StagingMode::InPlace(_)));
-    let told = StagingOptions { largest: Some(Bytes(1 << 40)), ..auto };
+    let reported = StagingOptions { largest: Some(Bytes(1 << 40)), ..auto };
     assert!(matches!(
-        run(&told).unwrap().mode,
+        run(&reported).unwrap().mode,
         StagingMode::InPlace(NoStagingReason::NoRoom { .. })
     ));
 }

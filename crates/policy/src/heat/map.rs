@@ -68,7 +68,7 @@ pub struct HeatMap {
     last: Option<Tick>,
     fade_left: f32,
     write_window: f32,
-    look_window: f32,
+    sample_window: f32,
     at_least: bool,
     needs_access: bool,
     rounds: u32,
@@ -89,7 +89,7 @@ impl HeatMap {
             last: None,
             fade_left: 0.0,
             write_window: 0.05,
-            look_window: 0.005,
+            sample_window: 0.005,
             at_least: false,
             needs_access: false,
             rounds: 0,
@@ -214,18 +214,18 @@ impl HeatMap {
         if let Some(most) =
             looks.iter().filter(|one| one.windows > 0).max_by_key(|one| one.hits.len())
         {
-            self.look_window = most.seconds();
+            self.sample_window = most.seconds();
             let pages = |shared: bool| {
                 looks
                     .iter()
                     .filter(|one| one.at_random == shared)
-                    .map(PageSamples::told)
+                    .map(PageSamples::report_count)
                     .sum::<usize>()
             };
             self.at_least = looks.iter().any(|one| one.at_random) && pages(true) > pages(false);
         }
         for one in looks {
-            let pages = self.absorb_looks(one, &before, now);
+            let pages = self.merge_samples(one, &before, now);
             absorbed.pages += pages;
             absorbed.stray += u64::from(pages == 0);
         }
@@ -291,7 +291,7 @@ impl HeatMap {
         if seen.writes_only {
             self.write_window = window;
         } else {
-            self.look_window = window;
+            self.sample_window = window;
         }
         let known = if exact { self.params.known_looks } else { self.params.known_samples };
         let prior = if first_exact { FIRST_EXACT } else { 1.0 };
@@ -314,11 +314,11 @@ impl HeatMap {
 
     fn absorb_writes(&mut self, of: &PageWrites, looked: &[(Pid, VpnRange)]) -> u64 {
         let window = of.window.as_secs_f64() as f32;
-        let looks = |told: &PageEvidence| {
-            SampleHits::estimated(told.per_second, told.over.as_secs_f64() as f32, window)
+        let looks = |reported: &PageEvidence| {
+            SampleHits::estimated(reported.per_second, reported.over.as_secs_f64() as f32, window)
         };
         let table: Vec<(Option<SampleHits>, bool)> =
-            of.told.iter().map(|told| (looks(told), told.dirty)).collect();
+            of.reported.iter().map(|reported| (looks(reported), reported.dirty)).collect();
         if !table.iter().any(|(looks, _)| looks.is_some()) {
             return 0;
         }
@@ -335,7 +335,7 @@ impl HeatMap {
         updated
     }
 
-    fn absorb_looks(&mut self, seen: &PageSamples, before: &[(Pid, VpnRange)], now: Tick) -> u64 {
+    fn merge_samples(&mut self, seen: &PageSamples, before: &[(Pid, VpnRange)], now: Tick) -> u64 {
         let window = seen.seconds();
         let by_hits =
             |hits: u8| SampleHits::new(u16::from(hits), u16::from(seen.windows), window, 1.0);

@@ -167,7 +167,7 @@ fn a_big_map_is_merged_quickly() {
 fn looks_by_page_say_what_single_sightings_say() {
     let (mut one, mut other) = (map(&[(Pid(1), range(0, 300))]), map(&[(Pid(1), range(0, 300))]));
     let hits: Vec<u8> = (0..200u64)
-        .map(|i| if i == 7 { PageSamples::NOT_LOOKED } else { (i % 21) as u8 })
+        .map(|i| if i == 7 { PageSamples::NOT_SAMPLED } else { (i % 21) as u8 })
         .collect();
     for round in 0..3 {
         let tick = Tick(round * 100_000_000);
@@ -218,12 +218,12 @@ fn looks_beyond_what_is_mapped_are_stray() {
 
 #[test]
 fn writes_by_page_are_taken_as_they_are_told() {
-    let told = |per_second, dirty| PageEvidence { per_second, over: Nanos::millis(30), dirty };
+    let reported = |per_second, dirty| PageEvidence { per_second, over: Nanos::millis(30), dirty };
     let writes = |start: u64, found: &[u8]| PageWrites {
         pid: Pid(1),
         start: Vpn(start),
         window: Nanos::millis(2),
-        told: vec![told(4.0, false), told(800.0, true), told(20.0, true)],
+        reported: vec![reported(4.0, false), reported(800.0, true), reported(20.0, true)],
         found: found.to_vec(),
     };
     let mut map = map(&[(Pid(1), range(0, 100))]);
@@ -271,8 +271,14 @@ fn looks_at_ten(hits: u8) -> PageSamples {
 }
 
 fn written_at_ten(per_second: f32) -> PageWrites {
-    let told = vec![PageEvidence { per_second, over: Nanos::millis(30), dirty: true }];
-    PageWrites { pid: Pid(1), start: Vpn(0), window: Nanos::micros(300), told, found: vec![0; 10] }
+    let reported = vec![PageEvidence { per_second, over: Nanos::millis(30), dirty: true }];
+    PageWrites {
+        pid: Pid(1),
+        start: Vpn(0),
+        window: Nanos::micros(300),
+        reported,
+        found: vec![0; 10],
+    }
 }
 
 #[test]
@@ -344,9 +350,9 @@ fn pages_that_share_a_bit_share_its_accesses() {
     assert!((25_000.0..50_000.0).contains(&alone), "{alone}");
     assert!((0.9..1.1).contains(&(of_huge * 512.0 / alone)), "{of_huge} {alone}");
     // They are found by one event, not by 512.
-    let glance = PageSamples { windows: 1, hits: vec![1; 1024], ..huge };
+    let quick_scan = PageSamples { windows: 1, hits: vec![1; 1024], ..huge };
     map.areas_mut()[0].pages.iter_mut().for_each(|p| p.flags = p.flags.with(PageFlags::PRESENT));
-    let foreseen = map.foreseen(&[glance], &[]);
+    let foreseen = map.foreseen(&[quick_scan], &[]);
     assert_eq!(foreseen.all.found, 2.0);
     assert!((0.8..1.2).contains(&foreseen.all.expected), "{foreseen:?}");
 }

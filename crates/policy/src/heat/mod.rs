@@ -70,14 +70,14 @@ pub struct PageSamples {
     /// each, in turn), so that each is as hot as if it alone had been looked at for `each` times as
     /// long.
     pub at_random: bool,
-    /// By page, windows in which it was found accessed; [`PageSamples::NOT_LOOKED`] where it was not
+    /// By page, windows in which it was found accessed; [`PageSamples::NOT_SAMPLED`] where it was not
     /// looked at in all of them.
     pub hits: Vec<u8>,
 }
 
 impl PageSamples {
     /// In place of hits: not looked at.
-    pub const NOT_LOOKED: u8 = u8::MAX;
+    pub const NOT_SAMPLED: u8 = u8::MAX;
 
     /// The pages.
     #[must_use]
@@ -86,8 +86,8 @@ impl PageSamples {
     }
 
     /// Pages that were looked at in all windows.
-    fn told(&self) -> usize {
-        self.hits.iter().filter(|h| **h != Self::NOT_LOOKED).count()
+    fn report_count(&self) -> usize {
+        self.hits.iter().filter(|h| **h != Self::NOT_SAMPLED).count()
     }
 
     /// Seconds of one window, as it counts for a page.
@@ -118,8 +118,8 @@ pub struct PageWrites {
     /// Time to the first look into the window: more than some writes in it are not told apart.
     pub window: Nanos,
     /// What can be told of a page.
-    pub told: Vec<PageEvidence>,
-    /// By page, which of `told`; what is not there was not looked at.
+    pub reported: Vec<PageEvidence>,
+    /// By page, which of `reported`; what is not there was not looked at.
     pub found: Vec<u8>,
 }
 
@@ -136,8 +136,8 @@ impl PageWrites {
         self.found.chunk_by(|a, b| a == b).filter_map(move |run| {
             let start = Vpn(at);
             at = at.saturating_add(run.len() as u64);
-            let told = *self.told.get(usize::from(run[0]))?;
-            Some((VpnRange::new(start, Vpn(at)), told))
+            let reported = *self.reported.get(usize::from(run[0]))?;
+            Some((VpnRange::new(start, Vpn(at)), reported))
         })
     }
 }

@@ -83,19 +83,19 @@ mod tests {
         };
         let touched = |span: Nanos| move |rate: f64| 1.0 - (-rate * span.as_secs_f64()).exp();
         let look = touched(Prescan::LOOK);
-        let mut skim = Prescan {
+        let mut prescan = Prescan {
             present: sum(&|_| 1.0),
             touched: [sum(&look); 2],
             both: sum(&|rate| look(rate).powi(2)),
             ..Prescan::default()
         };
         for at in Prescan::LATER {
-            if skim.verdict().is_some() {
+            if prescan.verdict().is_some() {
                 break;
             }
-            skim.later.push((at, sum(&touched(at))));
+            prescan.later.push((at, sum(&touched(at))));
         }
-        skim.verdict()
+        prescan.verdict()
     }
 
     #[test]
@@ -133,9 +133,9 @@ mod tests {
         // It touches other pages each time.
         let sweep = |all: u64| {
             let later = Prescan::LATER.map(|at| (at, ((1.5e6 * at.as_secs_f64()) as u64).min(all)));
-            let skim = Prescan { present: 40_000, touched: [1_500; 2], ..Prescan::default() };
-            assert_eq!(skim.verdict(), None);
-            Prescan { later: later.to_vec(), ..skim }.verdict()
+            let prescan = Prescan { present: 40_000, touched: [1_500; 2], ..Prescan::default() };
+            assert_eq!(prescan.verdict(), None);
+            Prescan { later: later.to_vec(), ..prescan }.verdict()
         };
         assert_eq!(sweep(40_000), Some(TouchEvenness::Even));
         assert_eq!(
@@ -148,9 +148,9 @@ mod tests {
     #[test]
     fn chance_alone_is_not_uneven() {
         // 100 expected.
-        let skim =
+        let prescan =
             |both| Prescan { present: 100_000, touched: [3_162; 2], both, ..Prescan::default() };
-        assert_eq!(skim(135).verdict(), None);
-        assert_eq!(skim(145).verdict(), Some(TouchEvenness::Uneven));
+        assert_eq!(prescan(135).verdict(), None);
+        assert_eq!(prescan(145).verdict(), Some(TouchEvenness::Uneven));
     }
 }

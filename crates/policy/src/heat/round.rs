@@ -107,7 +107,7 @@ impl SampleRound<'_> {
     ) {
         let mut memo = MergeMemo::new();
         for (i, ((page, b), hits)) in pages.iter_mut().zip(behind).zip(hits).enumerate() {
-            if *hits == PageSamples::NOT_LOOKED {
+            if *hits == PageSamples::NOT_SAMPLED {
                 continue;
             }
             let Some(looks) = table.get(usize::from(*hits)) else { continue };

@@ -27,14 +27,14 @@ pub struct SweepEstimator {
     differ: f32,
     chance: f32,
     /// What chance alone would give, by the bits looked at.
-    told: f32,
+    reported: f32,
 }
 
 impl SweepEstimator {
     /// Learns from one burst. What pages say that share a bit is said of as many pages; where they
     /// were touched at random, it is that they are no sweep.
     pub fn learn(&mut self, looks: &[PageSamples]) {
-        let (mut differ, mut chance, mut told) = (0.0, 0.0, 0.0);
+        let (mut differ, mut chance, mut reported) = (0.0, 0.0, 0.0);
         for group in looks.iter().filter(|g| g.windows > 1) {
             let each = group.each.max(1);
             let (d, c) = if each > 1 {
@@ -43,12 +43,12 @@ impl SweepEstimator {
             } else {
                 pairs(&group.hits, group.windows)
             };
-            told += c;
+            reported += c;
             differ += f32::from(each) * if group.at_random { c } else { d };
             chance += f32::from(each) * c;
         }
         if chance > 0.0 {
-            self.told = KEPT * self.told + told;
+            self.reported = KEPT * self.reported + reported;
             (self.differ, self.chance) = (KEPT * self.differ + differ, KEPT * self.chance + chance);
         }
     }
@@ -56,7 +56,7 @@ impl SweepEstimator {
     /// Part of the touches, from 0 to 1, that belong to sweeps. None while little is known.
     #[must_use]
     pub fn share(&self) -> f32 {
-        if self.told < LEAST {
+        if self.reported < LEAST {
             return 0.0;
         }
         (1.0 - self.differ / self.chance).clamp(0.0, 1.0)
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(share(burst(8, |_, _| false)), 0.0);
         assert_eq!(share(burst(1, |page, _| page < 4000)), 0.0, "one look tells nothing");
         let few = PageSamples {
-            hits: vec![1, 1, 1, 1, PageSamples::NOT_LOOKED, 1],
+            hits: vec![1, 1, 1, 1, PageSamples::NOT_SAMPLED, 1],
             ..burst(8, |_, _| false)
         };
         assert_eq!(share(few), 0.0);

@@ -157,12 +157,12 @@ mod tests {
             &[(2_000.0, 1_500.0), (70_000.0, 0.2)],
         ] {
             let (looks, never) = found(kinds);
-            let told = group_by_first_write(&looks, never);
+            let reported = group_by_first_write(&looks, never);
             let counts = std::iter::once(never).chain(looks.iter().map(|l| l.1));
             let sum: f64 =
-                told.iter().zip(counts).map(|(t, n)| f64::from(t.per_second) * n as f64).sum();
+                reported.iter().zip(counts).map(|(t, n)| f64::from(t.per_second) * n as f64).sum();
             let want: f64 = kinds.iter().map(|(pages, rate)| pages * rate).sum();
-            assert!(within(sum, want, 0.15), "{sum} for {want}: {told:?}");
+            assert!(within(sum, want, 0.15), "{sum} for {want}: {reported:?}");
         }
     }
 

@@ -25,7 +25,8 @@ pub struct TrackingQuota {
     /// Seconds of CPU a window costs: in full, and thrifty.
     window_cost: [f64; 2],
     /// The same of a glance; none were made while it is zero.
-    glance_cost: f64,
+    #[serde(alias = "glance_cost")]
+    quick_scan_cost: f64,
     longest_rest: Nanos,
 }
 
@@ -41,7 +42,7 @@ impl TrackingQuota {
             share: if share.is_finite() { share.clamp(0.0, 64.0) } else { 0.0 },
             bucket: TokenBucket::new(share * STEADY, Nanos(over.get() / 2)),
             window_cost: [0.0; 2],
-            glance_cost: 0.0,
+            quick_scan_cost: 0.0,
             longest_rest: Nanos::secs(5),
         }
     }
@@ -62,21 +63,25 @@ impl TrackingQuota {
     }
 
     /// Books what a glance cost.
-    pub fn book_glance(&mut self, cpu: Nanos, now: Tick) {
+    pub fn charge_quick_scan(&mut self, cpu: Nanos, now: Tick) {
         self.bucket.advance(now);
         let cost = cpu.as_secs_f64();
         self.bucket.spend(cost);
-        self.glance_cost =
-            if self.glance_cost == 0.0 { cost } else { 0.7 * self.glance_cost + 0.3 * cost };
+        self.quick_scan_cost = if self.quick_scan_cost == 0.0 {
+            cost
+        } else {
+            0.7 * self.quick_scan_cost + 0.3 * cost
+        };
     }
 
     /// Time from glance to glance that half of the steady share pays for.
     #[must_use]
-    pub fn glance_every(&self) -> Nanos {
+    pub fn quick_scan_interval(&self) -> Nanos {
         if self.share <= 0.0 {
             return self.longest_rest;
         }
-        Nanos((self.glance_cost / (self.share * STEADY / 2.0) * 1e9) as u64).min(self.longest_rest)
+        Nanos((self.quick_scan_cost / (self.share * STEADY / 2.0) * 1e9) as u64)
+            .min(self.longest_rest)
     }
 
     /// How the next window of length `window` should run. `urgent`: heat has not settled, or a
@@ -88,7 +93,7 @@ impl TrackingQuota {
         }
         let cost = self.window_cost[1];
         // Glances have the other half.
-        let steady = if self.glance_cost > 0.0 { STEADY / 2.0 } else { STEADY };
+        let steady = if self.quick_scan_cost > 0.0 { STEADY / 2.0 } else { STEADY };
         let sustainable = if self.share > 0.0 { cost / (self.share * steady) } else { 1e9 };
         let rest = Nanos((sustainable * 1e9) as u64).saturating_sub(window);
         SamplingPace { rest: rest.min(self.longest_rest), thrifty: true }

@@ -116,7 +116,7 @@ impl LoadController {
     }
 
     /// Takes a reading. Knobs to set where they change.
-    pub fn told(&mut self, reading: LoadReading) -> Option<Knobs> {
+    pub fn observe(&mut self, reading: LoadReading) -> Option<Knobs> {
         let new = (reading.left.get() as f64, reading.load.get() as f64);
         if let Some(last) = self.recent.back() {
             // Two readings with the same load: half of the square is the variance of each, unless
@@ -248,7 +248,7 @@ impl LoadTally {
 
     /// Of all readings; none without any.
     #[must_use]
-    pub fn held(&self, wanted: BytesPerSec, promised: f64) -> Option<LoadSummary> {
+    pub fn summarize(&self, wanted: BytesPerSec, promised: f64) -> Option<LoadSummary> {
         let mut sorted = self.readings.clone();
         sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
         let span: Nanos = sorted.iter().map(|r| r.1).sum();
@@ -390,7 +390,7 @@ mod tests {
         let mut good = 0;
         for _ in 0..readings {
             good += u32::from((bus.truth(control.now()).0 / wanted - 1.0).abs() <= 0.1);
-            control.told(bus.reading(control.now()));
+            control.observe(bus.reading(control.now()));
         }
         f64::from(good) / f64::from(readings)
     }
@@ -513,31 +513,31 @@ mod tests {
         let mut control = control(16.0, (1, 100), 2);
         for _ in 0..20 {
             let none = LoadReading { left: BytesPerSec::gb(25), load: BytesPerSec(0) };
-            assert_eq!(control.told(none), None);
+            assert_eq!(control.observe(none), None);
         }
     }
 
     #[test]
     fn a_tally_goes_by_time() {
         let mut tally = LoadTally::default();
-        assert_eq!(tally.held(BytesPerSec::gb(10), 0.1), None);
+        assert_eq!(tally.summarize(BytesPerSec::gb(10), 0.1), None);
         for (gb, ms) in [(10, 600), (20, 200), (9, 200)] {
             tally.add(BytesPerSec::gb(gb), Nanos::millis(ms));
         }
-        let held = tally.held(BytesPerSec::gb(10), 0.1).unwrap();
+        let held = tally.summarize(BytesPerSec::gb(10), 0.1).unwrap();
         // The second window is 20 for 200 ms and 9 for 200.
         assert_eq!((held.readings, held.span_ns, held.readings_within), (3, 1_000_000_000, 0.8));
         assert!((held.share_within - 0.6).abs() < 1e-9, "{held:?}");
         let scattered = |ms| {
             let mut tally = LoadTally::default();
             (0..40).for_each(|i| tally.add(BytesPerSec::gb([8, 12][i % 2]), Nanos::millis(ms)));
-            tally.held(BytesPerSec::gb(10), 0.1).unwrap()
+            tally.summarize(BytesPerSec::gb(10), 0.1).unwrap()
         };
         assert_eq!((scattered(10).share_within, scattered(10).readings_within), (1.0, 0.0));
         assert_eq!(scattered(300).share_within, 0.0, "a reading a window");
         tally = LoadTally::default();
         tally.add(BytesPerSec::gb(10), Nanos::millis(60));
-        let held = tally.held(BytesPerSec::gb(10), 0.1).unwrap();
+        let held = tally.summarize(BytesPerSec::gb(10), 0.1).unwrap();
         assert_eq!(held.share_within, 1.0);
         assert_eq!(held.median_bytes_per_s, 10_000_000_000);
         assert_eq!(held.quartiles_bytes_per_s, [10_000_000_000, 10_000_000_000]);

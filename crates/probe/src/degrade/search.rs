@@ -17,7 +17,7 @@ pub struct Knobs {
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SearchAction {
-    /// Load so, and tell [`LoadSearch::told`] what is left.
+    /// Load so, and tell [`LoadSearch::describe`] what is left.
     Try(Knobs),
     /// This load leaves what is wanted; it left the figure when it was tried last.
     Hold(Knobs, BytesPerSec),
@@ -103,7 +103,7 @@ impl LoadSearch {
     ///
     /// # Errors
     /// The wanted figure cannot be had.
-    pub fn told(&mut self, left: BytesPerSec) -> Result<SearchAction, DegradeError> {
+    pub fn observe(&mut self, left: BytesPerSec) -> Result<SearchAction, DegradeError> {
         let rate = left.get() as f64;
         self.tries += 1;
         self.least = self.least.min(rate);
@@ -229,7 +229,7 @@ mod tests {
             let mut action = search.first();
             loop {
                 match action {
-                    SearchAction::Try(knobs) => action = search.told(self.left(knobs))?,
+                    SearchAction::Try(knobs) => action = search.observe(self.left(knobs))?,
                     SearchAction::Hold(knobs, rate) => return Ok((knobs, rate)),
                 }
             }
@@ -293,9 +293,9 @@ mod tests {
         let below = node.search_over(20.0, 4, regions).unwrap_err();
         let least = 55.0 / ((48.0 * (1.0 - 32.0 / 600.0) + 55.0) / 60.0);
         match below {
-            DegradeError::OutOfReach { least: told, region, .. } => {
+            DegradeError::OutOfReach { least: describe, region, .. } => {
                 assert_eq!(region, mib(600), "no more may be had");
-                assert!((told.get() as f64 / 1e9 - least).abs() < 0.01, "{told} {least}");
+                assert!((describe.get() as f64 / 1e9 - least).abs() < 0.01, "{describe} {least}");
             }
             other => panic!("{other}"),
         }
@@ -346,7 +346,7 @@ mod tests {
         let mut tries = 0;
         for rate in [50, 2, 50, 2].into_iter().cycle() {
             tries += 1;
-            result = search.told(BytesPerSec::gb(rate));
+            result = search.observe(BytesPerSec::gb(rate));
             if !matches!(result, Ok(SearchAction::Try(_))) {
                 break;
             }

@@ -219,7 +219,7 @@ fn under_load(
     let (loads, mut at) = unsafe { pace(start, elements) };
     let (mut reps, mut runs) = (Vec::new(), Vec::new());
     let began = now();
-    while rule.again(&reps, now().since(began)) && !stop.load(Ordering::Relaxed) {
+    while rule.needs_repeat(&reps, now().since(began)) && !stop.load(Ordering::Relaxed) {
         let (cpu, begin, bytes) = (thread_cpu(), now(), load.bytes());
         // SAFETY: as above; `follow` ends at an element.
         at = unsafe { follow(at, loads) };

@@ -46,7 +46,7 @@ impl LiveMachine<'_> {
         let rule = StoppingRule { limit: Nanos(self.rule().limit.get() * 2), ..self.rule() };
         let began = now();
         let mut reps: Vec<Rep> = Vec::new();
-        while rule.again(&reps, now().since(began)) {
+        while rule.needs_repeat(&reps, now().since(began)) {
             self.stopped()?;
             reps.push(one(order, &cpus, self.stop)?);
         }
@@ -93,7 +93,8 @@ impl LiveMachine<'_> {
                 }
                 let (mut reps, mut values) = (Vec::new(), Vec::new());
                 let began = now();
-                while rule.again(&reps, now().since(began)) && !stop.load(Ordering::Relaxed) {
+                while rule.needs_repeat(&reps, now().since(began)) && !stop.load(Ordering::Relaxed)
+                {
                     let (mut spent, cpu, start) = (Nanos::ZERO, terrace_sys::thread_cpu(), now());
                     for _ in 0..CALLS {
                         mapping.protect(0..1, true)?;

@@ -183,10 +183,10 @@ fn interleaved(probe: &ProbeReport, body: &mut String) {
                 line.push((share, read));
             }
         }
-        let told: Vec<String> =
+        let reported: Vec<String> =
             parts.iter().map(|(node, weight)| format!("{weight} of node {node}")).collect();
         let read = read.map_or("unknown".to_owned(), |r| rate(r as u64));
-        let what = format!("read, {} ({} threads)", told.join(" to "), plain(&m["threads"]));
+        let what = format!("read, {} ({} threads)", reported.join(" to "), plain(&m["threads"]));
         put!(&mut rows, "<tr><th>{}</th><td>{}</td></tr>\n", escape(&what), escape(&read));
     }
     if rows.is_empty() {
@@ -231,12 +231,12 @@ fn shootdown(probe: &ProbeReport, body: &mut String) {
                 .or_default()
                 .push((others, ns));
         }
-        let told = ns.map_or("unknown".to_owned(), |n| format!("{n:.0} ns"));
+        let reported = ns.map_or("unknown".to_owned(), |n| format!("{n:.0} ns"));
         let what = format!(
             "taking a right to a page away while {} other threads run",
             plain(&m["others"])
         );
-        put!(&mut rows, "<tr><th>{}</th><td>{}</td></tr>\n", escape(&what), escape(&told));
+        put!(&mut rows, "<tr><th>{}</th><td>{}</td></tr>\n", escape(&what), escape(&reported));
     }
     if rows.is_empty() {
         return;

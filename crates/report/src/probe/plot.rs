@@ -42,7 +42,7 @@ impl Axis {
                 let (from, to) = (self.place(low).floor(), self.place(high).ceil().min(62.0));
                 let step = ((to - from) / 9.0).ceil().max(1.0);
                 let marks = (0..64).map(|k| from + f64::from(k) * step).take_while(|m| *m <= to);
-                let name = |m: f64| told(self, (1_u64 << (m as u32).min(62)) as f64);
+                let name = |m: f64| describe(self, (1_u64 << (m as u32).min(62)) as f64);
                 (from, to, marks.map(|m| (m, name(m))).collect())
             }
             Self::Nanos => {
@@ -64,7 +64,7 @@ impl Axis {
             Self::Share => (
                 0.0,
                 1.0,
-                (0..=4).map(|k| f64::from(k) / 4.0).map(|v| (v, told(self, v))).collect(),
+                (0..=4).map(|k| f64::from(k) / 4.0).map(|v| (v, describe(self, v))).collect(),
             ),
             Self::Rate => (0.0, high * 1.05, crate::chart::marks(high * 1.05, rate_mark)),
         }
@@ -83,7 +83,7 @@ pub(super) fn plot(body: &mut String, title: &str, lines: &[Line], across: Axis,
     }
     let one = all.iter().all(|p| p.0 == all[0].0);
     if let (true, Axis::Threads, Axis::Rate) = (one, across, up) {
-        let threads = format!("{title} ({} threads)", told(across, all[0].0));
+        let threads = format!("{title} ({} threads)", describe(across, all[0].0));
         let figures: Vec<(&str, f64)> = lines
             .iter()
             .flat_map(|(name, points)| points.iter().map(move |p| (name.as_str(), p.1)))
@@ -108,7 +108,7 @@ pub(super) fn plot(body: &mut String, title: &str, lines: &[Line], across: Axis,
                 *x,
                 *y,
                 &class,
-                &format!("{name}: {} at {}", told(up, point.1), told(across, point.0)),
+                &format!("{name}: {} at {}", describe(up, point.1), describe(across, point.0)),
             );
         }
     }
@@ -128,16 +128,17 @@ pub(super) fn bars(body: &mut String, title: &str, figures: &[(&str, f64)]) {
     let most = figures.iter().map(|f| f.1).fold(1.0, f64::max);
     put!(body, "<h3>{}</h3>\n<table class=\"plain meter ours\">\n", escape(title));
     for (name, value) in figures.iter().filter(|f| f.1 > 0.0) {
-        let (name, told, percent) = (escape(name), told(Axis::Rate, *value), 97.0 * value / most);
+        let (name, describe, percent) =
+            (escape(name), describe(Axis::Rate, *value), 97.0 * value / most);
         put!(
             body,
-            "<tr><th>{name}</th><td class=\"track\"><i style=\"width:{percent:.1}%\"></i></td><td>{told}</td></tr>\n"
+            "<tr><th>{name}</th><td class=\"track\"><i style=\"width:{percent:.1}%\"></i></td><td>{describe}</td></tr>\n"
         );
     }
     body.push_str("</table>\n");
 }
 
-fn told(axis: Axis, value: f64) -> String {
+fn describe(axis: Axis, value: f64) -> String {
     match axis {
         Axis::Size => bytes(value as u64),
         Axis::Nanos => format!("{value:.1} ns"),

@@ -201,7 +201,7 @@ impl DamonScan {
         let samples = self.sampled.clamp(1, u64::from(u16::MAX)) as u16;
         self.regions.merge(u32::from(samples));
         for region in &self.regions.list {
-            seen.sightings.push(RangeObservation {
+            seen.observations.push(RangeObservation {
                 pid: PID,
                 range: VpnRange::new(Vpn(region.start), Vpn(region.end)),
                 hits: region.hits.min(u32::from(samples)) as u16,
@@ -291,7 +291,7 @@ impl Tracker for DamonScan {
             }
         }
         world.show(EngineInput { looks: true, ..EngineInput::default() });
-        seen.sightings.sort_by_key(|s| s.range.start);
+        seen.observations.sort_by_key(|s| s.range.start);
         seen.memory = Bytes(self.regions.list.len() as u64 * REGION_BYTES);
         Ok(seen)
     }

@@ -178,7 +178,7 @@ impl SimMover {
         if pages == 0 {
             return;
         }
-        let waits = world.waits_for_records();
+        let waits = world.waits_for_page_records();
         let (unmapping, copying) =
             (part(self.cost.page, 1, UNMAPPING), part(self.cost.page, 1, COPYING));
         let mut copies = Vec::with_capacity(which.len());

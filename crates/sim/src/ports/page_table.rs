@@ -185,12 +185,17 @@ impl PageTableScan {
 
     /// Looks at huge pages by themselves, as the live tracker does; what ordinary looks told of
     /// them is left out.
-    fn look_at_large(&mut self, world: &mut World, ask: &SampleRequest, seen: &mut Observation) {
+    fn sample_huge_pages(
+        &mut self,
+        world: &mut World,
+        ask: &SampleRequest,
+        seen: &mut Observation,
+    ) {
         for number in 0..AIMED {
             let one = SampleGroup { length: self.large.aim.length(), looks: 1, sharp: false };
             let (mut found, mut tallies) =
                 (GroupObservation::default(), vec![PageSampleCount::default(); self.heads.len()]);
-            self.large_look(world, one.length, number, &mut tallies, &mut found);
+            self.huge_page_sample(world, one.length, number, &mut tallies, &mut found);
             self.large.aim.learn(one, found, ask);
             if self.large.aim.length() == one.length {
                 break;
@@ -206,13 +211,14 @@ impl PageTableScan {
                 (GroupObservation::default(), vec![PageSampleCount::default(); self.heads.len()]);
             let mut waited = Nanos::ZERO;
             for number in 0..group.looks {
-                waited += self.large_look(world, group.length, number, &mut tallies, &mut found);
+                waited +=
+                    self.huge_page_sample(world, group.length, number, &mut tallies, &mut found);
             }
             found.tally(group.looks, tallies.iter());
             let window = Nanos((waited.get() / u64::from(group.looks)).max(1));
-            let told = together(PID, &self.heads, &tallies, group.looks, window);
-            seen.memory += Bytes(told.iter().map(|one| one.hits.len() as u64).sum());
-            seen.looks.extend(told);
+            let reported = together(PID, &self.heads, &tallies, group.looks, window);
+            seen.memory += Bytes(reported.iter().map(|one| one.hits.len() as u64).sum());
+            seen.looks.extend(reported);
             self.large.aim.learn(group, found, ask);
             looks += group.looks;
             lengths += Nanos(group.length.get() * u64::from(group.looks));
@@ -221,7 +227,7 @@ impl PageTableScan {
     }
 
     /// One look at each huge page; how long each was looked at, in the mean.
-    fn large_look(
+    fn huge_page_sample(
         &mut self,
         world: &mut World,
         length: Nanos,
@@ -334,42 +340,42 @@ impl Tracker for PageTableScan {
             }
             self.aim.took(world.now().since(start).saturating_sub(slept), looks);
             if self.large.on() && !self.heads.is_empty() {
-                self.look_at_large(&mut world, &ask, &mut seen);
+                self.sample_huge_pages(&mut world, &ask, &mut seen);
             }
         }
         world.show(EngineInput {
-            foreseen: ask.glance,
-            looks: !ask.glance,
+            foreseen: ask.quick_scan,
+            looks: !ask.quick_scan,
             ..EngineInput::default()
         });
         seen.cpu = std::mem::take(&mut self.cpu);
         Ok(seen)
     }
 
-    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
+    fn prescan(&mut self, mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
         let shared = self.world.clone();
         let mut world = shared.borrow_mut();
         self.find(&mut world, mappings);
         self.begin_group();
-        let mut skim = Prescan::default();
-        for touched in &mut skim.touched {
+        let mut prescan = Prescan::default();
+        for touched in &mut prescan.touched {
             self.clear(&mut world);
             world.sleep(Prescan::LOOK);
-            (skim.present, *touched) = self.read(&mut world);
+            (prescan.present, *touched) = self.read(&mut world);
         }
-        skim.both = self.tallies.drain(..).flatten().filter(|t| t.hits() == 2).count() as u64;
+        prescan.both = self.tallies.drain(..).flatten().filter(|t| t.hits() == 2).count() as u64;
         for at in Prescan::LATER {
-            if skim.verdict().is_some() {
+            if prescan.verdict().is_some() {
                 break;
             }
             let gone = world.now().since(self.cleared);
             world.sleep(at.saturating_sub(gone));
             let read = world.now().since(self.cleared);
             let (_, touched) = self.count(&mut world);
-            skim.later.push((read, touched));
+            prescan.later.push((read, touched));
         }
-        skim.cpu = std::mem::take(&mut self.cpu);
-        Ok(Some(skim))
+        prescan.cpu = std::mem::take(&mut self.cpu);
+        Ok(Some(prescan))
     }
 
     fn request(&mut self, _request: &Request) -> Result<(), TrackError> {

@@ -43,7 +43,7 @@ impl SimWindow {
         let (mut hint, since) = (0, self.since);
         // A page's bit was read somewhere on the way: the middle is least wrong.
         let middle = Nanos((before.since(since).0 + world.now().since(since).0) / 2);
-        self.window.surely_look(|range, tell| written(world, range, &mut hint, tell), || middle);
+        self.window.force_sample(|range, tell| written(world, range, &mut hint, tell), || middle);
     }
 }
 

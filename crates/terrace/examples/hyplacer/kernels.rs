@@ -88,7 +88,7 @@ pub fn runs(
             )
             .map_err(|e| e.to_string())?;
             plan.quantum = scale.quantum();
-            plan.waits_for_records = false;
+            plan.waits_for_page_records = false;
             tasks.extend(
                 policies
                     .iter()

@@ -76,8 +76,8 @@ fn machine() -> Result<Machine, String> {
 
 fn recording(load: Load) -> Result<Recording, String> {
     let header = TraceHeader { dependence: true, ..TraceHeader::default() };
-    let told = |e: &dyn std::fmt::Display| e.to_string();
-    let mut writer = TraceWriter::new(Vec::new(), &header).map_err(|e| told(&e))?;
+    let reported = |e: &dyn std::fmt::Display| e.to_string();
+    let mut writer = TraceWriter::new(Vec::new(), &header).map_err(|e| reported(&e))?;
     let access = |address: u64| Access { address, size: 8, ..Access::default() };
     let first = u32::from(load.chase);
     if load.chase {
@@ -86,12 +86,12 @@ fn recording(load: Load) -> Result<Recording, String> {
         for page in 0..CHASED * LINE / 4096 {
             writer
                 .access(0, 0, &Access { gap: 4, ..access(BASE + page * 4096) })
-                .map_err(|e| told(&e))?;
+                .map_err(|e| reported(&e))?;
         }
         for i in 0..CHASE {
             let line = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % CHASED;
             let chased = Access { gap: 4, depends: 1, ..access(BASE + line * LINE) };
-            writer.access(0, 0, &chased).map_err(|e| told(&e))?;
+            writer.access(0, 0, &chased).map_err(|e| reported(&e))?;
         }
     }
     for thread in first..load.threads + first {
@@ -99,23 +99,23 @@ fn recording(load: Load) -> Result<Recording, String> {
         for i in 0..LINES * PASSES {
             let store = load.store_every > 0 && i % load.store_every == 0;
             let one = Access { gap: load.gap, store, ..access(start + i % LINES * LINE) };
-            writer.access(0, thread, &one).map_err(|e| told(&e))?;
+            writer.access(0, thread, &one).map_err(|e| reported(&e))?;
         }
     }
-    let bytes: Arc<[u8]> = writer.finish().map_err(|e| told(&e))?.into();
+    let bytes: Arc<[u8]> = writer.finish().map_err(|e| reported(&e))?.into();
     let open: Arc<OpenRecording> =
         Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn RecordingSource>));
-    Recording::new(open).map_err(|e| told(&e))
+    Recording::new(open).map_err(|e| reported(&e))
 }
 
 /// GB/s on all buses, and ns a load of the chase, once all memory has been touched. Pages that
-/// `births` puts on several nodes must be found on several.
+/// `first_touch_placement` puts on several nodes must be found on several.
 fn measure(
     machine: &Machine,
     load: Load,
-    births: FirstTouchPlacement,
+    first_touch_placement: FirstTouchPlacement,
 ) -> Result<(f64, f64), String> {
-    let dealt_out = match &births {
+    let dealt_out = match &first_touch_placement {
         FirstTouchPlacement::Placed(nodes) => {
             [0, 1].into_iter().filter(|node| nodes.values().any(|n| n == node)).count()
         }
@@ -125,8 +125,9 @@ fn measure(
     let mut plan = SimSetup::from_machine(machine, input).map_err(|e| e.to_string())?;
     // What is measured is memory that was filled before: no zeros are written to it, which caches
     // would have.
-    plan.waits_for_records = false;
-    let mut world = plan.world(MachineMode::Plain, births).map_err(|e| e.to_string())?;
+    plan.waits_for_page_records = false;
+    let mut world =
+        plan.world(MachineMode::Plain, first_touch_placement).map_err(|e| e.to_string())?;
     let first = usize::from(load.chase);
     let loaders = first..load.threads as usize + first;
     let warm = LINES + LINES / 2;
@@ -163,7 +164,7 @@ fn measure(
 pub fn figure2() -> Result<Vec<Point>, String> {
     let machine = machine()?;
     let mut points = Vec::new();
-    for (tier, births) in
+    for (tier, first_touch_placement) in
         [("DRAM", FirstTouchPlacement::Nearest), ("DCPMM", FirstTouchPlacement::Slow)]
     {
         for reads in [0, 3, 2] {
@@ -171,7 +172,8 @@ pub fn figure2() -> Result<Vec<Point>, String> {
                 // A line that is stored to is read first, and written when it leaves: with one in n
                 // stored to, n reads go with each write.
                 let load = Load { threads: CORES, gap, store_every: reads, chase: true };
-                let (gb_per_s, latency_ns) = measure(&machine, load, births.clone())?;
+                let (gb_per_s, latency_ns) =
+                    measure(&machine, load, first_touch_placement.clone())?;
                 points.push(Point { tier, reads, gap, gb_per_s, latency_ns });
             }
         }

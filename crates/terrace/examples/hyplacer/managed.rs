@@ -58,17 +58,18 @@ pub fn run(
     scale: Scale,
     journal: Option<&Path>,
 ) -> Result<Outcome, String> {
-    let told = |e: &dyn std::fmt::Display| e.to_string();
+    let reported = |e: &dyn std::fmt::Display| e.to_string();
     let (mut world, moved) = match policy {
         "default" | "memm" => {
             let mode = if policy == "memm" { MachineMode::MemoryMode } else { MachineMode::Plain };
-            let mut world = plan.world(mode, FirstTouchPlacement::Nearest).map_err(|e| told(&e))?;
+            let mut world =
+                plan.world(mode, FirstTouchPlacement::Nearest).map_err(|e| reported(&e))?;
             world.pass(FOR_EVER);
             (world, (0, 0))
         }
         _ => managed(plan, policy, scale, journal)?,
     };
-    world.finish().map_err(|e| told(&e))?;
+    world.finish().map_err(|e| reported(&e))?;
     let (span, counters) = world.measured.result().ok_or("the measured phase did not end")?;
     Ok(Outcome { span, counters, moved })
 }
@@ -83,13 +84,14 @@ fn managed(
         scaled(Placement::named(policy, &plan.machine).map_err(|e| e.to_string())?, scale);
     // A huge page would be half of the scaled fast tier: all policies have base pages here, nimble
     // too.
-    let births = if placement.starts_slow() {
+    let first_touch_placement = if placement.starts_slow() {
         FirstTouchPlacement::Slow
     } else {
         FirstTouchPlacement::Nearest
     };
-    let world: Shared =
-        Rc::new(RefCell::new(plan.world(MachineMode::Plain, births).map_err(|e| e.to_string())?));
+    let world: Shared = Rc::new(RefCell::new(
+        plan.world(MachineMode::Plain, first_touch_placement).map_err(|e| e.to_string())?,
+    ));
     let config = config(scale);
     let trackers: Vec<Box<dyn Tracker>> = vec![
         Box::new(PageTableScan::new(world.clone())),

@@ -192,8 +192,9 @@ mod tests {
             let from = || prop_oneof![Just(0u16), (0u16..8).prop_map(|r| 1 << r), 0u16..256];
             let change = (from(), prop_oneof![3 => Just(0u16), 1 => 1..=loads]);
             let changes = vec(proptest::option::weighted(0.4, change), 8).prop_map(|all| {
-                let told = all.into_iter().enumerate();
-                told.filter_map(|(r, c)| c.map(|(from, load)| (r as u8, from, load)))
+                let reported = all.into_iter().enumerate();
+                reported
+                    .filter_map(|(r, c)| c.map(|(from, load)| (r as u8, from, load)))
                     .collect::<Vec<_>>()
             });
             // The latest load an address comes from lies among those before it.
@@ -221,7 +222,7 @@ mod tests {
                 }
                 after
             };
-            let told = |ages: &RegisterAges| -> Vec<u8> {
+            let reported = |ages: &RegisterAges| -> Vec<u8> {
                 let one = |(from, before, latest): &AccessAddress| {
                     depends((youngest(ages, *from) + before).min(*latest).min(OLD))
                 };
@@ -238,7 +239,7 @@ mod tests {
             let mut ages = start;
             for turn in 0..turns {
                 if turn < growth.steady(&start) {
-                    prop_assert_eq!(told(&ages), told(&start), "turn {}", turn);
+                    prop_assert_eq!(reported(&ages), reported(&start), "turn {}", turn);
                 }
                 ages = step(&ages);
                 prop_assert_eq!(growth.behind(&start, turn + 1), ages);

@@ -242,8 +242,8 @@ impl<W: Write> Capture<W> {
             self.totals.nonsense += 1;
             return Ok(());
         };
-        let (told, store) = (Pending::new(word), threads::is_store(word));
-        let (address, size) = (told.address(), told.size);
+        let (reported, store) = (Pending::new(word), threads::is_store(word));
+        let (address, size) = (reported.address(), reported.size);
         thread.before += 1;
         self.totals.instructions += 1;
         *(if store { &mut self.totals.stores } else { &mut self.totals.loads }) += 1;

@@ -80,8 +80,8 @@ struct OpenAccess {
 }
 
 impl OpenAccess {
-    fn new(at: usize, told: &AccessDependence) -> Option<Self> {
-        let mut left = told.address.registers;
+    fn new(at: usize, reported: &AccessDependence) -> Option<Self> {
+        let mut left = reported.address.registers;
         if left == 0 {
             return None;
         }
@@ -91,10 +91,10 @@ impl OpenAccess {
             register
         };
         let first = next();
-        let second = if told.address.registers.count_ones() > 1 { next() } else { first };
-        let none = Origin { registers: 0, ..told.address };
-        let latest = none.age(&[OLD; REGISTERS], told.loads);
-        let loads = told.loads.min(u16::from(OLD)) as u8;
+        let second = if reported.address.registers.count_ones() > 1 { next() } else { first };
+        let none = Origin { registers: 0, ..reported.address };
+        let latest = none.age(&[OLD; REGISTERS], reported.loads);
+        let loads = reported.loads.min(u16::from(OLD)) as u8;
         Some(Self { at: at as u16, registers: [first, second], more: left, loads, latest })
     }
 
@@ -333,7 +333,7 @@ struct Drafted {
     store: bool,
     pc: u64,
     position: u64,
-    told: AccessDependence,
+    reported: AccessDependence,
 }
 
 /// A path being put together, block by block.
@@ -445,14 +445,14 @@ impl<'a> Draft<'a> {
             if index as u64 >= length(block) || !behind {
                 return None;
             }
-            let told =
+            let reported =
                 AccessDependence { address: self.origin(site.address, &loaded), loads: self.loads };
             if !access.store() {
                 self.loads += 1;
                 loaded.push((index, self.loads));
             }
             let (size, store, word) = (access.size, access.store(), at as u16);
-            self.accesses.push(Drafted { word, size, store, pc: site.pc, position, told });
+            self.accesses.push(Drafted { word, size, store, pc: site.pc, position, reported });
         }
         self.accesses
             .iter()
@@ -498,7 +498,7 @@ impl<'a> Draft<'a> {
                 .accesses
                 .iter()
                 .enumerate()
-                .filter_map(|(at, access)| OpenAccess::new(at, &access.told))
+                .filter_map(|(at, access)| OpenAccess::new(at, &access.reported))
                 .collect(),
             blocks: self.blocks,
             uses: 0,
@@ -514,8 +514,10 @@ impl<'a> Draft<'a> {
             again: LoopLookahead::default(),
         };
         for (at, access) in self.accesses.iter().enumerate() {
-            path.row
-                .depend(at, depends(access.told.address.age(&[OLD; REGISTERS], access.told.loads)));
+            path.row.depend(
+                at,
+                depends(access.reported.address.age(&[OLD; REGISTERS], access.reported.loads)),
+            );
         }
         path.look_again(&[OLD; REGISTERS]);
         if path.row.len() > 0 {

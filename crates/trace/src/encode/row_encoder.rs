@@ -50,8 +50,8 @@ impl Lane {
         let (mut last, mut turns) = (self.address, 0);
         for (word, out) in words.zip(out) {
             let address = word & ADDRESS;
-            let Some(told) = tell(address, address.wrapping_sub(last) as i64) else { break };
-            *out = told;
+            let Some(reported) = tell(address, address.wrapping_sub(last) as i64) else { break };
+            *out = reported;
             last = address;
             turns += 1;
         }

@@ -280,7 +280,7 @@ impl NumericalKernel for Cg {
     }
 
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {
-        memory.held(self.lists.offsets().end as u64);
+        memory.reserve_bytes(self.lists.offsets().end as u64);
         if memory.listens() {
             // `new` has drawn the rows once, to count their elements.
             self.lists.each_row(

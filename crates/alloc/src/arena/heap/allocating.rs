@@ -205,7 +205,7 @@ fn large(
             return Err(ArenaAllocError::Destroyed);
         }
         // SAFETY: the lock is held.
-        let held = unsafe { inner.held() };
+        let held = unsafe { inner.locked() };
         let slab = meta::take(size_of::<Slab>()).cast::<Slab>();
         if slab.is_null() {
             return Err(ArenaAllocError::NoAddresses);

@@ -116,7 +116,7 @@ impl Cache {
                 if twice > 0 {
                     let inner = &*self.inner;
                     let _held = inner.lock.hold();
-                    inner.held().twice += u64::from(twice);
+                    inner.locked().twice += u64::from(twice);
                 }
                 if (*slab).has_free() {
                     self.freed_into(slab);
@@ -183,7 +183,7 @@ impl Cache {
         }
         // SAFETY: the lock is held; the record is ours until it is in the table.
         unsafe {
-            let (segment, first, _) = match inner.take_slices(inner.held(), slices, MIN_ALIGN) {
+            let (segment, first, _) = match inner.take_slices(inner.locked(), slices, MIN_ALIGN) {
                 Ok(taken) => taken,
                 Err(e) => {
                     give_slab(slab);
@@ -216,7 +216,7 @@ impl Cache {
             space::clear_slab(start, slices);
             let _held = inner.lock.hold();
             inner.give_slices(
-                inner.held(),
+                inner.locked(),
                 segment,
                 (start - (*segment).start) >> SLICE_SHIFT,
                 slices,

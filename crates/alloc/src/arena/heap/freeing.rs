@@ -221,7 +221,7 @@ unsafe fn free_large(at: usize) -> Result<(), FreeError> {
         let segment = (*slab).segment.load(Relaxed) as *mut Segment;
         let first = (start - (*segment).start) >> SLICE_SHIFT;
         inner.give_slices(
-            inner.held(),
+            inner.locked(),
             segment,
             first,
             slices,
@@ -281,7 +281,7 @@ pub(crate) unsafe fn resize_large(inner: &'static Inner, at: usize, size: usize)
     }
     // SAFETY: the lock is held; the segment is the arena's.
     let (held, segment) =
-        unsafe { (inner.held(), &mut *(slab.segment.load(Relaxed) as *mut Segment)) };
+        unsafe { (inner.locked(), &mut *(slab.segment.load(Relaxed) as *mut Segment)) };
     let slices = slab.slices.load(Relaxed) as usize;
     let first = (at - segment.start) >> SLICE_SHIFT;
     if wanted < slices {

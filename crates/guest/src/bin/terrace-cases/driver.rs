@@ -96,11 +96,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 impl CaseBench {
     fn new(terrace: &str, own: &Path, case: &str) -> Result<Self, String> {
         let dir = std::env::temp_dir().join(format!("terrace-case-{case}"));
-        let told = dir.join("told");
+        let reported = dir.join("told");
         // Targets of any user tell there what they see.
-        let made = fs::create_dir_all(&told)
+        let made = fs::create_dir_all(&reported)
             .and_then(|()| fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)))
-            .and_then(|()| fs::set_permissions(&told, fs::Permissions::from_mode(0o777)));
+            .and_then(|()| fs::set_permissions(&reported, fs::Permissions::from_mode(0o777)));
         made.map_err(|e| format!("{}: {e}", dir.display()))?;
         Ok(Self { terrace: PathBuf::from(terrace), own: own.to_owned(), dir })
     }
@@ -110,7 +110,7 @@ impl CaseBench {
         self.dir.join(name)
     }
 
-    pub fn told(&self) -> PathBuf {
+    pub fn report_folder(&self) -> PathBuf {
         self.file("told")
     }
 
@@ -128,7 +128,7 @@ impl CaseBench {
     /// The target, which waits for its pages to be moved.
     pub fn watched(&self, mode: &str) -> Command {
         let mut c = self.target(mode);
-        c.env(TOLD, self.told());
+        c.env(TOLD, self.report_folder());
         c
     }
 
@@ -141,7 +141,7 @@ impl CaseBench {
     pub fn managed_by(&self, terrace: &Path, options: &[&str], mode: &str) -> Command {
         let mut c = Command::new(terrace);
         c.arg("run").arg("--summary").arg(self.summary()).args(options);
-        c.arg("--").arg(&self.own).args(["target", mode]).env(TOLD, self.told());
+        c.arg("--").arg(&self.own).args(["target", mode]).env(TOLD, self.report_folder());
         c
     }
 
@@ -174,7 +174,7 @@ impl CaseBench {
 
     /// Waits until the target says that its pages have begun to move.
     pub fn wait_moving(&self, tool: &mut Child) -> CaseVerdict {
-        let seen = self.told().join(MOVING);
+        let seen = self.report_folder().join(MOVING);
         wait_for("pages of the target move", PATIENCE, || {
             seen.exists() || matches!(tool.try_wait(), Ok(Some(_)))
         })?;
@@ -186,8 +186,10 @@ impl CaseBench {
 
     /// A target that works until [`TargetProcess::let_go`].
     pub fn hold(&self) -> Result<TargetProcess, String> {
-        spawn(&mut self.watched("held"))
-            .map(|child| TargetProcess { child: Some(child), enough: self.told().join(ENOUGH) })
+        spawn(&mut self.watched("held")).map(|child| TargetProcess {
+            child: Some(child),
+            enough: self.report_folder().join(ENOUGH),
+        })
     }
 
     /// `terrace attach` to it.

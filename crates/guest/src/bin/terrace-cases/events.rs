@@ -43,25 +43,25 @@ fn wait_for(pid: i32) {
 }
 
 /// Memory of which the first pages have just been moved.
-fn being_moved(told: &TargetFiles, seed: u64) -> PageMapping {
+fn being_moved(reported: &TargetFiles, seed: u64) -> PageMapping {
     let mut map = PageMapping::slow(HOT).fill(seed);
     let all = map.pages();
-    told.stir_until_moving(&mut map, 0..all);
+    reported.stir_until_moving(&mut map, 0..all);
     map
 }
 
 /// Children, one after the other, each of which ends while its pages are being moved.
-pub fn exits(told: &TargetFiles) {
+pub fn exits(reported: &TargetFiles) {
     let filler = PageMapping::filler();
     for round in 0..ROUNDS {
-        wait_for(child(|| being_moved(told, round).sum(true)));
+        wait_for(child(|| being_moved(reported, round).sum(true)));
     }
     drop(filler);
     report("exit", ROUNDS);
 }
 
 /// The program replaces itself while its pages are being moved.
-pub fn execs(told: &TargetFiles, args: &[&str]) {
+pub fn execs(reported: &TargetFiles, args: &[&str]) {
     let (round, before) = match args {
         [round, sum] => {
             (round.parse().unwrap_or(ROUNDS), u64::from_str_radix(sum, 16).unwrap_or(0))
@@ -71,7 +71,7 @@ pub fn execs(told: &TargetFiles, args: &[&str]) {
     if round == ROUNDS {
         return report("exec", before);
     }
-    let sum = before.rotate_left(7) ^ being_moved(told, round).sum(true);
+    let sum = before.rotate_left(7) ^ being_moved(reported, round).sum(true);
     let own = std::env::current_exe().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
     let words = [own, "target".into(), "exec".into(), (round + 1).to_string(), format!("{sum:x}")];
     let words: Vec<CString> = words.into_iter().filter_map(|w| CString::new(w).ok()).collect();
@@ -87,26 +87,26 @@ pub fn execs(told: &TargetFiles, args: &[&str]) {
 const SHARED: Duration = Duration::from_millis(250);
 
 /// Reads what it shares for a while; unmanaged, not at all.
-fn linger(told: &TargetFiles, map: &PageMapping) {
+fn linger(reported: &TargetFiles, map: &PageMapping) {
     let until = kernel::now() + SHARED.as_nanos() as u64;
-    while told.managed() && kernel::now() < until {
-        map.glance(0..map.pages());
+    while reported.managed() && kernel::now() < until {
+        map.touch_once(0..map.pages());
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// Forks while its pages are being moved; parent and child then write to what they share.
-pub fn forks(told: &TargetFiles) {
+pub fn forks(reported: &TargetFiles) {
     let mut sum = 0_u64;
     for round in 0..ROUNDS {
-        let mut map = being_moved(told, round);
+        let mut map = being_moved(reported, round);
         let half = map.words().len() / 2;
         let pid = child(|| {
-            linger(told, &map);
+            linger(reported, &map);
             fill(&mut map.words()[..half], round + 10);
             map.sum(false)
         });
-        linger(told, &map);
+        linger(reported, &map);
         fill(&mut map.words()[half..], round + 20);
         sum = sum.rotate_left(9) ^ map.sum(false);
         wait_for(pid);
@@ -115,10 +115,10 @@ pub fn forks(told: &TargetFiles) {
 }
 
 /// Unmaps, moves, discards and cuts its memory while its pages are being moved.
-pub fn unmaps(told: &TargetFiles) {
+pub fn unmaps(reported: &TargetFiles) {
     let mut sum = 0_u64;
     for round in 0..ROUNDS {
-        let mut map = being_moved(told, round);
+        let mut map = being_moved(reported, round);
         match round {
             0 => {}
             1 => map.remap(HOT + HOT / 2),

@@ -31,11 +31,11 @@ struct Kinds {
 }
 
 /// Runs it; the result depends on all that its memory holds.
-pub fn run(told: &TargetFiles) -> u64 {
+pub fn run(reported: &TargetFiles) -> u64 {
     let mut kinds = Kinds::new();
     let pid = kinds.share();
-    if told.managed() {
-        kinds.until_moved(told);
+    if reported.managed() {
+        kinds.until_moved(reported);
         kinds.check();
     }
     kinds.stop_sharing(pid);
@@ -80,7 +80,7 @@ impl Kinds {
             // up.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             while self.over().load(Ordering::Acquire) == 0 {
-                self.shared.glance(0..self.shared.pages());
+                self.shared.touch_once(0..self.shared.pages());
                 std::thread::sleep(Duration::from_millis(5));
             }
             // SAFETY: _exit ends the child at once.
@@ -97,7 +97,7 @@ impl Kinds {
     }
 
     /// Touches everything until what may be moved has been, and a while longer.
-    fn until_moved(&mut self, told: &TargetFiles) {
+    fn until_moved(&mut self, reported: &TargetFiles) {
         let until = kernel::now() + PATIENCE.as_nanos() as u64;
         let mut moved = None;
         while moved.is_none_or(|at| kernel::now() < at + LONGER.as_nanos() as u64) {
@@ -106,7 +106,7 @@ impl Kinds {
             let (own, written) =
                 (self.own.fast(0..self.own.pages()), self.file.fast(self.written()));
             if most(own) && most(written) && moved.is_none() {
-                told.say(crate::memory::MOVING);
+                reported.say(crate::memory::MOVING);
                 moved = Some(kernel::now());
             }
             if kernel::now() > until {
@@ -128,10 +128,10 @@ impl Kinds {
             map.stir(0..map.pages());
         }
         let written = self.written();
-        self.file.glance(0..written.start);
+        self.file.touch_once(0..written.start);
         self.file.stir(written);
         // A write would end the sharing.
-        self.merged.glance(0..self.merged.pages());
+        self.merged.touch_once(0..self.merged.pages());
     }
 
     fn check(&mut self) {
@@ -174,7 +174,7 @@ fn file_half_written(len: usize) -> PageMapping {
     let mut map = PageMapping::file(&file, len).placed_slow();
     let half = map.words().len() / 2;
     fill(&mut map.words()[half..], 6);
-    map.glance(0..map.pages() / 2);
+    map.touch_once(0..map.pages() / 2);
     if map.fast(0..map.pages()).pages > 0 {
         give_up(NOT_AS_MEANT, &format!("the file is not in memory of node {SLOW}"));
     }

@@ -181,7 +181,7 @@ impl PageMapping {
     }
 
     /// Reads a word of each page of `pages`.
-    pub fn glance(&self, pages: Range<usize>) {
+    pub fn touch_once(&self, pages: Range<usize>) {
         for page in pages {
             // SAFETY: the first word of a page of this live mapping, aligned; nothing is written.
             unsafe { self.base.add(page * PAGE).cast::<u64>().read_volatile() };

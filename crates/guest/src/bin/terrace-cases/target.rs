@@ -9,19 +9,19 @@ use terrace_guest::kernel;
 
 /// Runs the target `mode`; returns its exit status.
 pub fn run(mode: &str, args: &[&str]) -> i32 {
-    let told = TargetFiles::from_env();
+    let reported = TargetFiles::from_env();
     match mode {
-        "steady" => report("steady", steady(&told)),
+        "steady" => report("steady", steady(&reported)),
         "brief" => report("brief", PageMapping::slow(8 << 20).fill(1).sum(false)),
-        "exit" => events::exits(&told),
-        "exec" => events::execs(&told, args),
-        "fork" => events::forks(&told),
-        "unmap" => events::unmaps(&told),
-        "huge" => report("huge", huge(&told)),
-        "kinds" => report("kinds", kinds::run(&told)),
-        "held" => report("held", held(&told)),
-        "crowded" => report("crowded", crowded(&told)),
-        "hog" => hog(&told),
+        "exit" => events::exits(&reported),
+        "exec" => events::execs(&reported, args),
+        "fork" => events::forks(&reported),
+        "unmap" => events::unmaps(&reported),
+        "huge" => report("huge", huge(&reported)),
+        "kinds" => report("kinds", kinds::run(&reported)),
+        "held" => report("held", held(&reported)),
+        "crowded" => report("crowded", crowded(&reported)),
+        "hog" => hog(&reported),
         "status" => {
             report("status", churn(PageMapping::slow(8 << 20).fill(1).words(), 10));
             return 37;
@@ -57,17 +57,17 @@ pub fn churn(words: &mut [u64], rounds: u64) -> u64 {
 
 /// Cold memory first, which takes the fast node, then hot memory, which finds no room there: the
 /// ordinary case.
-fn steady(told: &TargetFiles) -> u64 {
+fn steady(reported: &TargetFiles) -> u64 {
     let mut map = PageMapping::new(144 << 20, libc::MAP_PRIVATE);
     crate::memory::fill(map.words(), 1);
     let (all, words) = (map.pages(), map.words().len());
-    told.stir_until_moving(&mut map, all - all / 8..all);
+    reported.stir_until_moving(&mut map, all - all / 8..all);
     let hot = churn(&mut map.words()[words - words / 8..], 20);
     hot ^ map.sum(false)
 }
 
 /// Hot memory in huge pages.
-fn huge(told: &TargetFiles) -> u64 {
+fn huge(reported: &TargetFiles) -> u64 {
     let _filler = PageMapping::filler();
     let mut map = PageMapping::new(24 << 20, libc::MAP_PRIVATE)
         .advised(libc::MADV_HUGEPAGE)
@@ -81,16 +81,16 @@ fn huge(told: &TargetFiles) -> u64 {
         give_up(NOT_AS_MEANT, &format!("no huge pages: {huge_kib:?} KiB"));
     }
     let all = map.pages();
-    told.stir_until_moving(&mut map, 0..all);
+    reported.stir_until_moving(&mut map, 0..all);
     churn(map.words(), 10)
 }
 
 /// Hot memory until the driver has had enough: what it holds does not depend on when that is.
-fn held(told: &TargetFiles) -> u64 {
+fn held(reported: &TargetFiles) -> u64 {
     let mut map = PageMapping::slow(48 << 20).fill(6);
     let all = map.pages();
-    told.stir_until_moving(&mut map, 0..all);
-    while told.managed() && !told.heard(ENOUGH) {
+    reported.stir_until_moving(&mut map, 0..all);
+    while reported.managed() && !reported.heard(ENOUGH) {
         map.stir(0..all);
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -107,13 +107,13 @@ const FULL: &str = "full";
 
 /// Hot memory, most of which would fit the fast node if the hog did not take that as soon as pages
 /// move.
-fn crowded(told: &TargetFiles) -> u64 {
+fn crowded(reported: &TargetFiles) -> u64 {
     let mut map = PageMapping::slow(80 << 20).fill(7);
     let all = map.pages();
-    told.stir_until_moving(&mut map, 0..all);
-    told.wait_for(FULL);
+    reported.stir_until_moving(&mut map, 0..all);
+    reported.wait_for(FULL);
     let until = kernel::now() + CROWDED.as_nanos() as u64;
-    while told.managed() && kernel::now() < until {
+    while reported.managed() && kernel::now() < until {
         map.stir(0..all);
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -121,12 +121,12 @@ fn crowded(told: &TargetFiles) -> u64 {
 }
 
 /// Takes the fast node when pages of another have begun to move, and keeps it until it is killed.
-fn hog(told: &TargetFiles) {
-    told.wait_for(crate::memory::MOVING);
+fn hog(reported: &TargetFiles) {
+    reported.wait_for(crate::memory::MOVING);
     let filler = PageMapping::filler();
-    told.say(FULL);
+    reported.say(FULL);
     loop {
         std::thread::sleep(Duration::from_millis(50));
-        filler.glance(0..1);
+        filler.touch_once(0..1);
     }
 }

@@ -173,7 +173,7 @@ impl ClockRings {
     }
 
     /// A victim of main went at last.
-    pub fn gone(&mut self, s: &mut ClockEntry) {
+    pub fn remove(&mut self, s: &mut ClockEntry) {
         self.evictions = self.evictions.wrapping_add(1);
         s.gone = self.evictions.wrapping_add(1).max(1);
         s.was = ClockList::Main;

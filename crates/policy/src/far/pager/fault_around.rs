@@ -69,7 +69,7 @@ impl WatchedPages {
 
     /// What passed so far counts, in a memory of `room` grains; who was watched for long enough is
     /// not any more.
-    fn reckon(&mut self, now: u64, room: u64) {
+    fn update_estimate(&mut self, now: u64, room: u64) {
         self.times += std::mem::take(&mut self.recent) as f64 / room.max(1) as f64;
         if self.met.max(self.times) > MEMORY {
             (self.met, self.times) = (self.met / 2.0, self.times / 2.0);
@@ -138,7 +138,7 @@ impl FaultAround {
 
     /// Grains `mask` of a unit, whose first is grain `first`, went, from a memory that holds `room`
     /// grains.
-    pub fn went(&mut self, mask: PageMask, first: GrainNo, room: u64) {
+    pub fn record_eviction(&mut self, mask: PageMask, first: GrainNo, room: u64) {
         self.went += 1;
         if mask == 0 || self.went % EACH_GONE != 0 || !self.gone.has_room() {
             return;
@@ -151,8 +151,8 @@ impl FaultAround {
     /// holds `room` grains: those to fetch.
     pub fn of(&mut self, mates: PageMask, first: GrainNo, room: u64) -> PageMask {
         self.passed(1 + u64::from(mates.count_ones()));
-        self.mates.reckon(self.passed, room);
-        self.gone.reckon(self.passed, room);
+        self.mates.update_estimate(self.passed, room);
+        self.gone.update_estimate(self.passed, room);
         if mates == 0 {
             return 0;
         }
@@ -263,7 +263,7 @@ mod tests {
             let due: Vec<GrainNo> =
                 mates.mates.watched.keys().copied().filter(|g| g / 16 + 20 <= n).collect();
             due.into_iter().for_each(|grain| mates.missed(grain));
-            mates.went(1, 1 << 32 | n, 1024);
+            mates.record_eviction(1, 1 << 32 | n, 1024);
             later.push_back((n + gone_after, 1 << 32 | n));
             while let Some((_, grain)) = later.front().copied().filter(|(when, _)| *when <= n) {
                 later.pop_front();

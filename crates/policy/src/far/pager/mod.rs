@@ -552,7 +552,8 @@ impl Pager {
             let Some((&unit, b)) = parked.min_by_key(|(_, b)| b.number) else {
                 return false;
             };
-            self.prefetch.wrong(b.touch.tid, self.geometry.grain_at(unit, b.mask.trailing_zeros()));
+            self.prefetch
+                .report_unused(b.touch.tid, self.geometry.grain_at(unit, b.mask.trailing_zeros()));
             self.counts.wasted_bytes +=
                 u64::from(b.mask.count_ones()) * self.geometry.grain_bytes() as u64;
             self.release(unit);

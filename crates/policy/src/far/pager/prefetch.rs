@@ -214,7 +214,7 @@ impl FarPrefetcher {
     }
 
     /// What was fetched for `tid`'s walk near `at` was thrown away untouched.
-    pub fn wrong(&mut self, tid: Tid, at: GrainNo) {
+    pub fn report_unused(&mut self, tid: Tid, at: GrainNo) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             for s in &mut thread.streams {
                 if s.steps_to(at).is_some_and(|n| n <= s.ahead) {
@@ -496,7 +496,7 @@ mod tests {
         for at in 0..200 {
             p.touch(T, at, true);
         }
-        p.wrong(T, 201);
+        p.report_unused(T, 201);
         let after = p.threads[&T].streams.iter().find(|s| s.stride == 1).unwrap();
         assert!(after.window <= 128 && after.ahead == 0);
     }

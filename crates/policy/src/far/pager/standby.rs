@@ -140,7 +140,7 @@ impl Pager {
         };
         self.used -= u64::from(trial.mask.count_ones());
         self.goes(unit, trial.mask, trial.dirty);
-        self.clock.gone(&mut self.units[unit as usize].standing);
+        self.clock.remove(&mut self.units[unit as usize].standing);
         self.counts.evictions += 1;
         self.trials.evicted();
         if dirty {

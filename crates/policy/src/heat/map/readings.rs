@@ -98,8 +98,8 @@ impl HeatMap {
                 let span = if self.needs_access { behind[at].access } else { behind[at].write };
                 let span = if span == LogDuration::NONE { behind[at].access } else { span };
                 if area.pages[at].flags.has(PageFlags::KNOWN) && span != LogDuration::NONE {
-                    let x =
-                        f64::from(area.pages[at].rate() as f32 * self.look_window).clamp(1e-3, 3.0);
+                    let x = f64::from(area.pages[at].rate() as f32 * self.sample_window)
+                        .clamp(1e-3, 3.0);
                     let worth = if self.needs_access { x / x.exp_m1() } else { 1.0 };
                     sum += 1.0 / (f64::from(span.seconds()) * worth);
                     spans.push(span);
@@ -128,10 +128,10 @@ impl HeatMap {
         let pages =
             self.areas.iter().zip(&self.behind).flat_map(|(a, behind)| a.pages.iter().zip(behind));
         let movable = pages.step_by((total / 1024).max(1)).filter(|(p, _)| p.movable());
-        let (all, told) = movable.fold((0, 0), |(all, told), (_, b)| {
-            (all + 1, told + u32::from(b.write != LogDuration::NONE))
+        let (all, reported) = movable.fold((0, 0), |(all, reported), (_, b)| {
+            (all + 1, reported + u32::from(b.write != LogDuration::NONE))
         });
-        8 * told > 7 * all
+        8 * reported > 7 * all
     }
 
     /// Present pages and their heat by node (index: the low 8 bits of the node's number), in one
@@ -174,18 +174,18 @@ impl HeatMap {
         worse.iter().for_each(|n| on[usize::from(n.0 as u8)] = true);
         let mut out = ForecastCheck::default();
         for one in looks {
-            let mut census = HitHistogram::new();
+            let mut hotness = HitHistogram::new();
             let look = one.seconds();
             let time = look * f32::from(one.windows);
             for (page, hits) in self.looked_at(one).flat_map(|(pages, hits)| pages.iter().zip(hits))
             {
-                if page.flags.has(PageFlags::PRESENT) && *hits != PageSamples::NOT_LOOKED {
+                if page.flags.has(PageFlags::PRESENT) && *hits != PageSamples::NOT_SAMPLED {
                     let rate = page.reads.per_second() + page.writes.per_second();
-                    let step = &mut census.counts[HitCurve::step(rate * time)];
+                    let step = &mut hotness.counts[HitCurve::step(rate * time)];
                     step[usize::from(on[usize::from(page.node)])][usize::from(*hits > 0)] += 1;
                 }
             }
-            let seen = census.sum_up(&self.curve, SELDOM * f32::from(one.windows));
+            let seen = hotness.sum_up(&self.curve, SELDOM * f32::from(one.windows));
             // Pages that share a bit were found by one event.
             let events = 1.0 / f64::from(one.each.max(1));
             for (sum, one) in [(&mut out.all, seen.all), (&mut out.new, seen.new)] {
@@ -217,7 +217,7 @@ impl HeatMap {
     /// pages were last located, or no node can be told of them.
     #[must_use]
     pub fn unplaced(&self, looks: &[PageSamples]) -> u64 {
-        let touched = |hits: u8| hits > 0 && hits != PageSamples::NOT_LOOKED;
+        let touched = |hits: u8| hits > 0 && hits != PageSamples::NOT_SAMPLED;
         let new = |(page, hits): &(&PageStat, &u8)| {
             touched(**hits) && !page.flags.has(PageFlags::PRESENT)
         };

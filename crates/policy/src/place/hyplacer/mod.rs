@@ -129,14 +129,14 @@ impl SocketView {
 pub fn step(p: &Params, s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed) -> Plan {
     // Bits that the hardware keeps, and counters, tell from the first moment on.
     let counted = snap.tiers.iter().any(|t| t.throughput_source == ThroughputSource::Hardware);
-    let told = snap.window > Nanos::ZERO
+    let reported = snap.window > Nanos::ZERO
         && (p.write_blind || snap.tiers.iter().skip(1).all(|t| t.write_throughput.is_some()));
     if snap.sees.pages
         && snap.sees.writes
         && snap.sees.bits != BitSource::Exact
         && !snap.sees.sampled
         && !counted
-        && !told
+        && !reported
     {
         let mut plan = hold("writes are not told of yet [wait-writes]".to_owned());
         plan.requests.push(Request::Wait(p.delay));

@@ -29,9 +29,9 @@ pub fn class(p: &Params, sees: &TrackerVisibility, page: &PageStat) -> PageClass
 
 /// The rate from which a page counts as touched (`rate-bits`, `sample-bits`).
 fn touched_from(p: &Params, snap: &Snapshot) -> f64 {
-    let told = snap.window.as_secs_f64();
-    if snap.sees.sampled && told > 0.0 {
-        p.touched_per_s().max(std::f64::consts::LN_2 / told)
+    let reported = snap.window.as_secs_f64();
+    if snap.sees.sampled && reported > 0.0 {
+        p.touched_per_s().max(std::f64::consts::LN_2 / reported)
     } else {
         p.touched_per_s()
     }

@@ -163,8 +163,8 @@ impl<'a> UnitRater<'a> {
             rater.scale.expected.push(table(1.0));
             rater.scale.lately.push(table(again));
         }
-        let census = rater.census(snap, &raw);
-        (rater, census)
+        let hotness = rater.hotness(snap, &raw);
+        (rater, hotness)
     }
 
     /// As an earlier census taught, which a plan is made of in parts.
@@ -312,7 +312,7 @@ impl<'a> UnitRater<'a> {
 
     /// All pages by expected value: chance is taken out of the counts, not of each page; only
     /// where something moved lately are pages looked at once more.
-    fn census(&self, snap: &Snapshot, raw: &RawHistogram) -> HotnessHistogram {
+    fn hotness(&self, snap: &Snapshot, raw: &RawHistogram) -> HotnessHistogram {
         let [fast, slow] = [0, 1].map(|side| {
             let mut out = vec![0u32; buckets::COUNT];
             for class in side * KINDS..(side + 1) * KINDS {
@@ -325,7 +325,7 @@ impl<'a> UnitRater<'a> {
         });
         let pages: f64 = fast.iter().map(|n| f64::from(*n)).sum();
         let fast_mean = raw.fast_value / pages.max(1.0);
-        let mut census = HotnessHistogram {
+        let mut hotness = HotnessHistogram {
             fast,
             slow,
             slow_value: raw.slow_value,
@@ -339,26 +339,26 @@ impl<'a> UnitRater<'a> {
                         && !page.flags.has(PageFlags::HUGE_HEAD)
                         && self.moved(area, index)
                     {
-                        self.damp(&mut census, area, &MoveUnit { index, pages: 1, stat: *page });
+                        self.damp(&mut hotness, area, &MoveUnit { index, pages: 1, stat: *page });
                     }
                 }
                 let huge = |p: &PageStat| p.flags.has(PageFlags::HUGE_HEAD);
                 if area.pages.iter().any(huge) {
                     units(area)
                         .filter(|u| u.pages > 1)
-                        .for_each(|u| self.damp(&mut census, area, &u));
+                        .for_each(|u| self.damp(&mut hotness, area, &u));
                 }
             }
         }
-        census
+        hotness
     }
 
-    fn damp(&self, census: &mut HotnessHistogram, area: &Area, unit: &MoveUnit) {
+    fn damp(&self, hotness: &mut HotnessHistogram, area: &Area, unit: &MoveUnit) {
         let Some(slow) = self.side(unit).filter(|_| self.moved_lately(area, unit)) else {
             return;
         };
         let seen = buckets::bucket_of(self.value(unit));
-        let side = if slow { &mut census.slow } else { &mut census.fast };
+        let side = if slow { &mut hotness.slow } else { &mut hotness.fast };
         let class = self.class(unit, slow);
         let [from, to] =
             [&self.scale.expected, &self.scale.lately].map(|tables| expected(&tables[class], seen));

@@ -108,7 +108,8 @@ pub struct State {
     /// Steps in a row that waited for the target to fill its memory.
     pub waits: u32,
     /// Whether memory filled lately was hot.
-    pub newcomers: NewPageHeat,
+    #[serde(alias = "newcomers")]
+    pub new_pages: NewPageHeat,
     /// The exchange that is under way; only from a step to the last [`go_on`] after it.
     #[serde(skip)]
     carry: Option<MigrationCursor>,
@@ -194,9 +195,9 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     s.recent.fit(snap.page_count());
     s.recent.age(p.damp, now);
     let worths = worths(p, snap, &pages.touches);
-    s.newcomers.review(snap, &worths[0], now);
+    s.new_pages.review(snap, &worths[0], now);
     if came {
-        let (moves, count) = s.newcomers.take_in(p, snap, &worths[0], now);
+        let (moves, count) = s.new_pages.take_in(p, snap, &worths[0], now);
         if !moves.is_empty() {
             plan.moves = moves;
             plan.decisions.push(plain("take in", format!("{count} pages were filled on the worse tier: memory that was just filled is mostly hot, and they take the place of the coldest at the cost of a look")));
@@ -373,11 +374,11 @@ fn boundary(
         false => (s.trust.lifetime.unwrap_or(p.first_lifetime), 20.0),
     };
     let horizon = lifetime.as_secs_f64().clamp(0.2, longest) * s.trust.counted_on(now);
-    let (rater, census) = UnitRater::new(p, &s.recent, worth, snap, rank, now);
+    let (rater, hotness) = UnitRater::new(p, &s.recent, worth, snap, rank, now);
     let seen = TierBoundary {
-        slow_value: census.slow_value,
-        known: census.known,
-        apart: census.extremes(),
+        slow_value: hotness.slow_value,
+        known: hotness.known,
+        apart: hotness.extremes(),
     };
     // Pages of a probe are known less well than the rest until it is over.
     let probing = matches!(s.probe.look, ProbeTarget::Probe { .. });
@@ -401,9 +402,9 @@ fn boundary(
             (false, false) => 0.5,
         },
     };
-    let cut = census.cut(&rater, &terms);
+    let cut = hotness.cut(&rater, &terms);
     let share = if snap.sees.pages { LEAST_SHARE.0 } else { LEAST_SHARE.1 };
-    let least = (LEAST_PROFIT_NS / horizon).max(share * census.slow_value);
+    let least = (LEAST_PROFIT_NS / horizon).max(share * hotness.slow_value);
     if cut.promote == 0 || cut.gain - cut.cost / horizon < least {
         return seen;
     }

@@ -85,7 +85,7 @@ impl NewPageHeat {
         const NOTHING: (Vec<Move>, u64) = (Vec::new(), 0);
         let most = (snap.page_count() as f64 / AS_A_LOOK as f64 * self.credit_at(now)) as u64;
         let sides = BoundarySides::new(snap);
-        let count = sides.newcomers(snap);
+        let count = sides.new_pages(snap);
         let reserve = snap.tiers[0].capacity.pages(page_size(snap)) as f64 * p.reserve;
         let room = free_pages(snap, 0).saturating_sub(reserve as u64);
         if count < FEW || count > most || worth.unit() <= 0.0 {
@@ -134,7 +134,7 @@ impl BoundarySides {
     }
 
     /// Base pages that came on the worse tier.
-    fn newcomers(&self, snap: &Snapshot) -> u64 {
+    fn new_pages(&self, snap: &Snapshot) -> u64 {
         let pages = snap.areas.iter().flat_map(|area| &area.pages);
         pages.filter(|page| self.of(page) == Side::New).count() as u64
     }
@@ -260,20 +260,20 @@ mod tests {
         (Params::for_machine(&machine), worth)
     }
 
-    fn taken_in(newcomers: &mut NewPageHeat, new: u64, now: Tick) -> u64 {
+    fn taken_in(new_pages: &mut NewPageHeat, new: u64, now: Tick) -> u64 {
         let (p, worth) = parts("lab-cxl");
-        newcomers.take_in(&p, &grown(new, 0), &worth, now).1
+        new_pages.take_in(&p, &grown(new, 0), &worth, now).1
     }
 
     /// What looks then find of the newcomers.
-    fn found(newcomers: &mut NewPageHeat, rate: u64, now: Tick) {
+    fn found(new_pages: &mut NewPageHeat, rate: u64, now: Tick) {
         let (_, worth) = parts("lab-cxl");
         let mut snap = grown(600, 0);
         for page in &mut snap.areas[0].pages[OLD as usize..] {
             page.reads = Heat::from_rate(rate);
             page.flags = page.flags.with(PageFlags::KNOWN);
         }
-        newcomers.review(&snap, &worth, now);
+        new_pages.review(&snap, &worth, now);
     }
 
     #[test]
@@ -296,30 +296,30 @@ mod tests {
 
     #[test]
     fn no_more_than_a_look_costs_and_no_few() {
-        let mut newcomers = NewPageHeat::default();
+        let mut new_pages = NewPageHeat::default();
         assert_eq!(
-            [63, 64, 640, 700].map(|new| taken_in(&mut newcomers, new, Tick(0))),
+            [63, 64, 640, 700].map(|new| taken_in(&mut new_pages, new, Tick(0))),
             [0, 64, 640, 0]
         );
     }
 
     #[test]
     fn where_they_were_cold_fewer_are_taken_in_unseen_for_a_while() {
-        let mut newcomers = NewPageHeat::default();
+        let mut new_pages = NewPageHeat::default();
         let at = |ms: u64| Tick(ms * SECOND / 1000);
-        assert_eq!(taken_in(&mut newcomers, 600, at(0)), 600);
-        found(&mut newcomers, 1, at(20));
-        assert_eq!(taken_in(&mut newcomers.clone(), 600, at(30)), 600, "nothing was known yet");
-        found(&mut newcomers, 0, at(100));
-        assert_eq!([300, 330].map(|new| taken_in(&mut newcomers.clone(), new, at(110))), [300, 0]);
+        assert_eq!(taken_in(&mut new_pages, 600, at(0)), 600);
+        found(&mut new_pages, 1, at(20));
+        assert_eq!(taken_in(&mut new_pages.clone(), 600, at(30)), 600, "nothing was known yet");
+        found(&mut new_pages, 0, at(100));
+        assert_eq!([300, 330].map(|new| taken_in(&mut new_pages.clone(), new, at(110))), [300, 0]);
         assert_eq!(
-            taken_in(&mut newcomers.clone(), 600, at(10_200)),
+            taken_in(&mut new_pages.clone(), 600, at(10_200)),
             600,
             "twice as many after ten seconds"
         );
-        assert_eq!(taken_in(&mut newcomers, 300, at(200)), 300);
-        found(&mut newcomers, 5_000, at(300));
-        assert_eq!(taken_in(&mut newcomers, 600, at(310)), 600, "these were hot");
+        assert_eq!(taken_in(&mut new_pages, 300, at(200)), 300);
+        found(&mut new_pages, 5_000, at(300));
+        assert_eq!(taken_in(&mut new_pages, 600, at(310)), 600, "these were hot");
     }
 
     #[test]
