@@ -191,7 +191,7 @@ impl Service {
     /// Waits for faults, commands, or the store; whether there are faults.
     fn wait(&mut self) -> Result<bool, SysError> {
         let s = &self.state;
-        let tells = self.store.reports_reads();
+        let tells = self.store.signals_completion();
         let limit = if s.begun || !s.reads.is_empty() || !s.writes.is_empty() {
             Some(Nanos::ZERO)
         } else if !tells && !s.under_way.is_empty() {
@@ -215,7 +215,7 @@ impl Service {
 
     /// Gives the store its jobs, those that somebody waits for first, and takes in what has ended.
     fn move_data(&mut self, done: &mut Vec<CompletedJob>) -> Result<(), SysError> {
-        let sync = !self.store.reports_reads();
+        let sync = !self.store.signals_completion();
         if !self.state.reads.is_empty() {
             self.store.begin(&mut self.state.reads);
         }
@@ -285,10 +285,9 @@ impl Service {
         let sums = Bytes(self.sums.as_ref().map_or(0, |s| s.len() * 4) as u64);
         let metadata = self.pager.metadata() + self.store.metadata() + sums;
         let counts = FarCounts { woken_here: self.state.company.woken_here, ..self.pager.counts() };
-        let reported = ServiceReport { counts, store_memory: self.store.memory(), metadata };
-        *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner) = reported;
-        let asked =
-            self.on_counts.as_ref().and_then(|on| on(&reported.counts, reported.store_memory));
+        let report = ServiceReport { counts, store_memory: self.store.memory(), metadata };
+        *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner) = report;
+        let asked = self.on_counts.as_ref().and_then(|on| on(&report.counts, report.store_memory));
         if let Some(dram) = asked {
             self.set = dram - self.slot_bytes;
         }

@@ -84,8 +84,8 @@ impl BackingStore for ExistingFile {
         self.inner.finished(done);
     }
 
-    fn reports_reads(&self) -> bool {
-        self.inner.reports_reads()
+    fn signals_completion(&self) -> bool {
+        self.inner.signals_completion()
     }
 
     fn wait(&mut self, others: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Result<u64, SysError> {

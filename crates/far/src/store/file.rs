@@ -158,7 +158,7 @@ impl BackingStore for FileStore {
         }
     }
 
-    fn reports_reads(&self) -> bool {
+    fn signals_completion(&self) -> bool {
         matches!(self.engine, Engine::Ring(_))
     }
 

@@ -125,7 +125,7 @@ pub trait BackingStore: Send + std::fmt::Debug {
     fn finished(&mut self, done: &mut Vec<CompletedJob>);
     /// Whether [`BackingStore::wait`] ends when [`BackingStore::finished`] has something to say; not for a store
     /// whose jobs end within `begin`.
-    fn reports_reads(&self) -> bool {
+    fn signals_completion(&self) -> bool {
         false
     }
     /// Waits until one of these descriptors, the same each time, is readable (its bit) or, with a

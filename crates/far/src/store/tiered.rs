@@ -87,8 +87,8 @@ impl BackingStore for Tiered {
         self.second.finished(done);
     }
 
-    fn reports_reads(&self) -> bool {
-        self.second.reports_reads()
+    fn signals_completion(&self) -> bool {
+        self.second.signals_completion()
     }
 
     fn wait(&mut self, others: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Result<u64, SysError> {
