@@ -73,12 +73,12 @@ fn a_program_runs_on_stacks_with_temperature_in_the_loop() {
 #[test]
 fn a_sweep_of_a_stacks_key_needs_no_more_than_a_program() {
     let output = terrace(&["sim", "--sweep=dies=4..8", "workload:stream,accesses=100k,fast=8MiB"]);
-    let text = told(&output);
+    let text = describe(&output);
     assert!(output.status.success() && text.contains("dies=8"), "{text}");
     for arguments in [&["sim", "--sweep=fast=10%..20%", "workload:skew"][..], &["sim", "x"][..]] {
         let output = terrace(arguments);
-        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
-        assert!(told(&output).contains("--machine"), "{}", told(&output));
+        assert_eq!(output.status.code(), Some(2), "{}", describe(&output));
+        assert!(describe(&output).contains("--machine"), "{}", describe(&output));
     }
 }
 

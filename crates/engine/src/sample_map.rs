@@ -83,16 +83,16 @@ impl SampleMap {
             [(&counted.loads, periods.loads, false), (&counted.stores, periods.stores, true)]
         {
             if period > 0 && window > Nanos::ZERO {
-                report(counts, mappings, window, period, store, &mut seen.sightings);
+                report(counts, mappings, window, period, store, &mut seen.observations);
             }
         }
-        seen.sightings.sort_by_key(|s| (s.pid, s.range.start, s.writes_only));
+        seen.observations.sort_by_key(|s| (s.pid, s.range.start, s.writes_only));
         let count = |((pid, vpn, cell, thread), (reads, writes)): (&ThreadPage, &(u32, u32))| {
             let (pid, vpn, cell, thread) = (*pid, *vpn, *cell, *thread);
             CellCount { pid, vpn, cell, thread, reads: *reads, writes: *writes }
         };
         seen.by_cell = counted.by_cell.iter().map(count).collect();
-        let bytes = std::mem::size_of_val(seen.sightings.as_slice())
+        let bytes = std::mem::size_of_val(seen.observations.as_slice())
             + std::mem::size_of_val(seen.by_cell.as_slice());
         seen.memory = terrace_types::Bytes(bytes as u64);
         seen
@@ -175,11 +175,11 @@ mod tests {
         }
         let periods = SamplePeriods { loads: 100, stores: 0 };
         let seen = map.take(&[mapping(1, 10, 16)], Nanos::millis(64), periods);
-        let told: Vec<(u64, u64, u16)> =
-            seen.sightings.iter().map(|s| (s.range.start.0, s.range.end.0, s.hits)).collect();
-        assert_eq!(told, [(10, 12, 0), (12, 13, 3), (13, 16, 0)]);
+        let reported: Vec<(u64, u64, u16)> =
+            seen.observations.iter().map(|s| (s.range.start.0, s.range.end.0, s.hits)).collect();
+        assert_eq!(reported, [(10, 12, 0), (12, 13, 3), (13, 16, 0)]);
         // 64 intervals, together a hundredth of the window.
-        let first = seen.sightings[0];
+        let first = seen.observations[0];
         assert_eq!((first.windows, first.window), (64, Nanos(10_000)));
         let counts: Vec<(u64, u16, i32, u32, u32)> = seen
             .by_cell
@@ -192,7 +192,7 @@ mod tests {
         );
         // Once: the next window begins empty.
         let next = map.take(&[mapping(1, 10, 16)], Nanos::millis(64), periods);
-        assert!(next.by_cell.is_empty() && next.sightings.len() == 1);
+        assert!(next.by_cell.is_empty() && next.observations.len() == 1);
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl SystemQueues {
         let manager_wait_ps = self.manager_wait_ps(window_ps, hosts);
         self.keep_use();
         let count = self.pools.len();
-        let told = hosts.iter().enumerate().map(|(host, _)| {
+        let reported = hosts.iter().enumerate().map(|(host, _)| {
             let mine = &outlooks[host * count..(host + 1) * count];
             let found = mine.iter().zip(&banks).map(|(outlook, bank)| outlook.wait_ps + bank);
             for (wait, found) in self.waits_ps[host].iter_mut().zip(found) {
@@ -144,7 +144,7 @@ impl SystemQueues {
                 manager_wait_ps,
             }
         });
-        Ok(told.collect())
+        Ok(reported.collect())
     }
 
     /// Each direction of each link, and each switch, that messages passed.

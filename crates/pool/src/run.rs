@@ -257,7 +257,7 @@ fn drive_hosts(
 fn start_host(host: &HostPlan) -> HostState {
     let mut world = host.plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest)?;
     let account = host.frame_account();
-    world.memory.choose_births(Box::new(account.clone()));
+    world.memory.set_frame_chooser(Box::new(account.clone()));
     let pools = host.plan.machine.nodes.len() - host.local_nodes;
     Ok(RunningHost {
         world,
@@ -289,7 +289,7 @@ fn run_window(
         report.window = running.count_window(host, order);
     }
     let world = &running.world;
-    report.taken = running.account.taken();
+    report.taken = running.account.used_pages();
     report.ended = world.ended() || world.memory.refused > 0 || world.lacks_memory();
     let behind = world.engine().lockstep().start() < world.now().0 * PS;
     if !report.ended && behind {
@@ -335,7 +335,7 @@ impl RunningHost {
             *before = now;
             bytes.push(moved);
         }
-        let frames: u64 = self.account.taken()[1..].iter().sum();
+        let frames: u64 = self.account.used_pages()[1..].iter().sum();
         let got = frames - std::mem::replace(&mut self.frames, frames);
         HostWindow { bytes, frames: got }
     }
@@ -347,7 +347,7 @@ fn sum_up(host: &HostPlan, running: &mut RunningHost) -> Result<HostOutcome, Sim
     let (span, counters) = world.measured.result().unwrap_or((Nanos::ZERO, world.counters()));
     if world.memory.refused > 0 {
         // Local memory and what other hosts left of the pools: an operating system would end it.
-        let have = Bytes(account.taken().iter().sum::<u64>() * PAGE);
+        let have = Bytes(account.used_pages().iter().sum::<u64>() * PAGE);
         let need = Bytes(have.get() + world.memory.refused * PAGE);
         let (machine, input) = (host.plan.machine.name.clone(), host.plan.input.to_string());
         return Err(SimError::TooSmall { machine, input, have, need });
@@ -375,7 +375,7 @@ fn sum_up(host: &HostPlan, running: &mut RunningHost) -> Result<HostOutcome, Sim
         host: host.name.clone(),
         instructions: counters.instructions,
         ipc: counters.instructions as f64 / (cycles * host.busy_cores() as f64).max(1.0),
-        pools: account.taken().into_iter().enumerate().map(traffic).collect(),
+        pools: account.used_pages().into_iter().enumerate().map(traffic).collect(),
         run,
     })
 }

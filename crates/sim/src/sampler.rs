@@ -212,9 +212,9 @@ mod tests {
         s.turn_to(0, 5);
         s.store(7, 3);
         let (samples, _) = s.drain();
-        let told: Vec<(u64, u32, u32)> =
+        let reported: Vec<(u64, u32, u32)> =
             samples.iter().map(|s| (s.vpn, s.core, s.thread)).collect();
-        assert_eq!(told, [(1, 0, 5), (101, 1, 7), (7, 0, 5)]);
+        assert_eq!(reported, [(1, 0, 5), (101, 1, 7), (7, 0, 5)]);
         // Core 0 has two records, core 1 one.
         assert_eq!((s.totals().interrupts, s.interrupted()), (1, &[(0, 3)][..]));
     }

@@ -120,9 +120,9 @@ mod tests {
                     7f0000000000 default huge anon=1 N1=1 kernelpagesize_kB=2048\n\
                     7ffc8a7e2000 default\nnonsense\n";
         let maps = parse_numa_maps(text);
-        let told: Vec<(&str, u64)> =
+        let reported: Vec<(&str, u64)> =
             maps.iter().map(|m| (m.name.as_str(), m.resident().get() >> 10)).collect();
-        assert_eq!(told, [("/usr/bin/a b", 8), ("[heap]", 20), ("", 2048), ("", 0)]);
+        assert_eq!(reported, [("/usr/bin/a b", 8), ("[heap]", 20), ("", 2048), ("", 0)]);
         assert_eq!(maps[1].by_node[&NodeId(1)], Bytes(16 << 10));
     }
 

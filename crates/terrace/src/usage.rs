@@ -290,7 +290,7 @@ fn sample(
         reads: true,
         writes: true,
         relaxed: false,
-        glance: false,
+        quick_scan: false,
     };
     tracker.begin(&mappings, &ask).map_err(|e| e.to_string())?;
     sleep(span);

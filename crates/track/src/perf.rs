@@ -456,7 +456,7 @@ mod tests {
             reads: true,
             writes: true,
             relaxed: false,
-            glance: false,
+            quick_scan: false,
         }
     }
 
@@ -483,7 +483,8 @@ mod tests {
         tracker.begin(&[mapping], &ask()).unwrap();
         (0..TOUCHES).for_each(|i| memory[i * APART + APART / 2] = 1);
         let seen = tracker.finish(now()).unwrap();
-        let pages: u64 = seen.sightings.iter().filter(|s| s.hits > 0).map(|s| s.range.len()).sum();
+        let pages: u64 =
+            seen.observations.iter().filter(|s| s.hits > 0).map(|s| s.range.len()).sum();
         assert_eq!((pages / TOUCHES as u64, tracker.losses().damaged), (1, 0), "{seen:?}");
         let inside = |vpn: Vpn| range.start <= vpn && vpn < range.end;
         let counts: Vec<_> = seen.by_cell.iter().filter(|c| inside(c.vpn)).collect();
