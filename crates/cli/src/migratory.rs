@@ -34,6 +34,9 @@ pub struct MigratoryArgs {
     /// Passes in order: fusion, flip, remote, hoist, replicate, spawn-at-data.
     #[arg(long, value_name = "PASSES", value_delimiter = ',')]
     pub pass: Vec<String>,
+    /// Pick the passes by predicted time, and say why.
+    #[arg(long, conflicts_with = "pass")]
+    pub optimize: bool,
     /// Value of a parameter of the program; may be given again.
     #[arg(long, value_name = "NAME=VALUE")]
     pub set: Vec<String>,
@@ -66,6 +69,7 @@ pub fn run(args: &MigratoryArgs) -> Ending {
         machine: args.machine.clone(),
         layout: args.layout.clone(),
         passes: args.pass.clone(),
+        optimize: args.optimize,
         parameters: args.set.iter().map(|text| parameter(text)).collect::<Result<_, _>>()?,
         host_threads: args.threads,
         instructions: args.instructions,

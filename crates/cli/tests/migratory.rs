@@ -63,7 +63,7 @@ fn what_is_wrong_is_said_in_one_line() {
         (&["bfs", graph, "--machine=emu-chick,cores=0"], 2, "cores = \"0\" is not possible"),
         (&["bfs", graph, "--set=sauce=1"], 2, "it has source"),
         (&["bfs", graph, "--set=source"], 2, "give NAME=VALUE"),
-        (&["bfs", graph, "--pass=fusion"], 2, "pass fusion is not legal at line"),
+        (&["bfs", graph, "--pass=fusion"], 2, "pass fusion: there is nothing to change"),
         (&["bfs", graph, "--instructions=10"], 1, "without an end"),
         (&["bfs", "--graph=rmat:scale=12", "--machine=emu-chick,memory_bytes=4096"], 3, "needs"),
     ] {

@@ -16,6 +16,7 @@ use terrace_vertex::graph::{Graph, InEdges, Orientation};
 use terrace_vertex::graph_file::{read_graph, GraphFileFormat};
 use terrace_vertex::layout::DataLayout;
 use terrace_vertex::native::{self, ProgramResults};
+use terrace_vertex::optimize::{rank_passes, PassCandidate};
 use terrace_vertex::parse::parse;
 use terrace_vertex::passes::{Pass, PassContext};
 use terrace_vertex::programs::{shipped, SHIPPED};
@@ -44,6 +45,8 @@ pub struct MigratoryQuestion {
     pub layout: String,
     /// Names of passes, in order.
     pub passes: Vec<String>,
+    /// Pick the passes by predicted time, in place of `passes`.
+    pub optimize: bool,
     /// Values of the program's parameters.
     pub parameters: Vec<(String, i64)>,
     /// Host threads that simulate.
@@ -251,6 +254,15 @@ pub fn run_program(
         runs: Vec::new(),
         notes: Vec::new(),
     };
+    let passes = if question.optimize {
+        progress("predicting sets of passes");
+        let parameters = &question.parameters;
+        let ranked = rank_passes(&program, parameters, layout, &machine, context).map_err(wrong)?;
+        answer.notes.extend(explain(&ranked));
+        ranked.into_iter().next().map_or(Vec::new(), |best| best.passes)
+    } else {
+        passes
+    };
     let mut current = program;
     let mut applied = (Vec::new(), Vec::new());
     for step in 0..=passes.len() {
@@ -280,6 +292,33 @@ pub fn run_program(
         answer.runs.push(run);
     }
     Ok(answer)
+}
+
+/// Why the first of ranked sets of passes was picked.
+fn explain(ranked: &[PassCandidate]) -> Vec<String> {
+    let names = |candidate: &PassCandidate| {
+        let names: Vec<&str> = candidate.passes.iter().map(|pass| pass.name()).collect();
+        if names.is_empty() {
+            "no pass".to_owned()
+        } else {
+            names.join(",")
+        }
+    };
+    let shown = |candidate: &PassCandidate| {
+        format!(
+            "{}: {:.3} ms predicted, {} migrations, bound by {}",
+            names(candidate),
+            candidate.predicted_ps / 1e9,
+            candidate.migrations,
+            candidate.bound
+        )
+    };
+    let mut lines = vec![format!("picked of {} legal sets of passes:", ranked.len())];
+    lines.extend(ranked.iter().take(3).map(shown));
+    let original = ranked.iter().find(|candidate| candidate.passes.is_empty());
+    lines.extend(original.map(shown));
+    lines.dedup();
+    lines
 }
 
 fn unknown_layout(question: &MigratoryQuestion) -> MigratoryProblem {

@@ -80,6 +80,12 @@ pub enum VertexError {
         /// Why not.
         why: String,
     },
+    /// A transformation that finds no place where it could apply.
+    #[error("pass {pass}: there is nothing to change in this program; leave the pass out")]
+    Unchanged {
+        /// The pass.
+        pass: &'static str,
+    },
     /// The machine fails.
     #[error(transparent)]
     Machine(#[from] MigratoryError),

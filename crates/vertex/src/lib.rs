@@ -6,6 +6,7 @@
 //! - [`native`]: runs a program on host threads: the oracle. It can also report every access.
 //! - [`compile`]: code for [`terrace_migratory`], with the data laid out by [`layout`].
 //! - [`passes`]: transformations that keep the result and save migrations.
+//! - [`optimize`]: picks transformations by predicted time.
 //! - [`programs`]: the programs that come with it.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -20,6 +21,7 @@ pub mod graph_file;
 pub mod layout;
 mod lex;
 pub mod native;
+pub mod optimize;
 pub mod parse;
 pub mod passes;
 pub mod programs;

@@ -85,7 +85,8 @@ impl Pass {
     /// Transforms a program wherever that is legal.
     ///
     /// # Errors
-    /// [`VertexError::Refused`] where it is legal nowhere; whatever [`crate::check::check`] finds.
+    /// [`VertexError::Refused`] where it is legal nowhere, [`VertexError::Unchanged`] where there is
+    /// nothing to do; whatever [`crate::check::check`] finds.
     pub fn apply(
         self,
         program: &VertexProgram,
@@ -105,10 +106,11 @@ impl Pass {
             Self::SpawnAtData => spawn_at_data(&mut program, notes),
         }
         if applied.is_empty() {
-            let (line, why) = refused
-                .first()
-                .map_or((0, "there is nothing to change".to_owned()), |n| (n.line, n.what.clone()));
-            return Err(VertexError::Refused { pass: self.name(), line, why });
+            let pass = self.name();
+            return Err(match refused.into_iter().next() {
+                Some(note) => VertexError::Refused { pass, line: note.line, why: note.what },
+                None => VertexError::Unchanged { pass },
+            });
         }
         crate::check::check(&program)?;
         Ok(PassOutcome { program, applied, refused })
