@@ -2,7 +2,7 @@
 //! and the Linux system calls that static programs make, behind a port. Pure: the guest reaches
 //! the host through [`linux::Host`] only.
 //!
-//! [`decode`] turns words into [`decode::Instruction`]s; [`execute::Hart`] executes them on a
+//! [`decode`] turns words into [`decode::Instruction`]s and [`print`] into text; [`execute::Hart`] executes them on a
 //! [`memory::GuestMemory`]; [`elf`] places a program there; [`linux::Process`] answers its system
 //! calls.
 #![forbid(unsafe_code)]
@@ -16,3 +16,4 @@ pub mod linux;
 #[cfg(test)]
 mod lockstep;
 pub mod memory;
+pub mod print;

@@ -1,9 +1,16 @@
 //! Programs for RISC-V: run, and recorded, on any host.
 
+mod elements;
 mod files;
+mod listing;
 mod recording;
 
+pub use elements::{
+    run_elements, Dialect, ElementOptions, ElementSchedule, ElementStatistics, ElementsEnd,
+    ElementsRun, LookasideSize, MOST_ELEMENTS,
+};
 pub use files::HostFiles;
+pub use listing::disassemble;
 pub use recording::RecordedAccesses;
 
 use std::fs::File;
@@ -119,7 +126,7 @@ impl RiscvRun {
 /// # Errors
 /// [`RiscvError`], before the program starts.
 pub fn run(program: &RiscvProgram) -> Result<RiscvRun, RiscvError> {
-    let mut process = start(program)?;
+    let mut process = start(program, &[])?;
     Ok(to_end(&mut process, &mut ()))
 }
 
@@ -128,7 +135,7 @@ pub fn run(program: &RiscvProgram) -> Result<RiscvRun, RiscvError> {
 /// # Errors
 /// [`RiscvError`], before the program starts or when the recording cannot be finished.
 pub fn record(program: &RiscvProgram, recording: &RiscvRecording) -> Result<RiscvRun, RiscvError> {
-    let mut process = start(program)?;
+    let mut process = start(program, &[])?;
     let output = |source| RiscvError::Output { path: recording.output.clone(), source };
     let file = BufWriter::with_capacity(1 << 20, File::create(&recording.output).map_err(output)?);
     let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
@@ -153,12 +160,15 @@ pub fn record(program: &RiscvProgram, recording: &RiscvRecording) -> Result<Risc
     Ok(run)
 }
 
-fn start(program: &RiscvProgram) -> Result<Process<HostFiles>, RiscvError> {
+fn start(
+    program: &RiscvProgram,
+    environment: &[Vec<u8>],
+) -> Result<Process<HostFiles>, RiscvError> {
     let read = |path: &Path, source| RiscvError::Read { path: path.to_owned(), source };
     let file = read_program(&program.path).map_err(|e| read(&program.path, e))?;
     let host = HostFiles::new(program.root.as_deref(), program.seed)
         .map_err(|e| read(program.root.as_deref().unwrap_or(Path::new("")), e))?;
-    Process::new(&file, &program.arguments, &[], program.memory.0, host)
+    Process::new(&file, &program.arguments, environment, program.memory.0, host)
         .map_err(|source| RiscvError::Program { path: program.path.clone(), source })
 }
 

@@ -13,6 +13,7 @@
 //! atomics of 2018 and the bulk transfers of the revision are not decoded.
 
 use std::fmt;
+use terrace_riscv::print::integer_register_name;
 
 /// Which of the published encodings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,20 +156,10 @@ impl ExtendedInstruction {
     }
 }
 
-/// The name of an integer register in the calling convention.
-fn register_name(register: u8) -> &'static str {
-    const NAMES: [&str; 32] = [
-        "zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4",
-        "a5", "a6", "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4",
-        "t5", "t6",
-    ];
-    NAMES[usize::from(register) & 31]
-}
-
 impl fmt::Display for ExtendedInstruction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, rd, rs1, rs2, immediate, .. } = *self;
-        let (d, a, b) = (register_name(rd), register_name(rs1), register_name(rs2));
+        let [d, a, b] = [rd, rs1, rs2].map(integer_register_name);
         match self.operands {
             Operands::Load => write!(f, "{name}\t{d},{immediate}({a})"),
             Operands::LoadExtended => write!(f, "{name}\te{rd},{immediate}({a})"),

@@ -60,6 +60,7 @@ const LAW: &[(&str, &[&str])] = &[
             "pool",
             "device",
             "riscv",
+            "xbgas",
             "migratory",
             "vertex",
         ],
@@ -82,7 +83,7 @@ const LAW: &[(&str, &[&str])] = &[
         "fuzz",
         &[
             "types", "machine", "topology", "engine", "trace", "report", "workload", "alloc",
-            "gpu", "device", "vertex", "sampling", "pool",
+            "gpu", "device", "riscv", "vertex", "sampling", "pool", "xbgas",
         ],
     ),
 ];

@@ -1,0 +1,75 @@
+//! `terrace riscv run --pes` and `disasm` on programs of Debian's cross compiler.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const COMPILER: &str = "riscv64-linux-gnu-gcc";
+
+/// The named program of the xBGAS crate with its library; `None` without a compiler.
+fn compile(name: &str) -> Option<PathBuf> {
+    let xbgas = Path::new(env!("CARGO_MANIFEST_DIR")).join("../xbgas");
+    let runtime = xbgas.join("runtime");
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let run = Command::new(COMPILER)
+        .args(["-O1", "-static", "-no-pie", "-I"])
+        .arg(&runtime)
+        .arg(xbgas.join("tests/programs").join(name))
+        .args(["xbrtime.c", "transfer.c"].map(|file| runtime.join(file)))
+        .arg("-o")
+        .arg(&output)
+        .output();
+    let Ok(run) = run else {
+        println!("skipped: {COMPILER} is not installed");
+        return None;
+    };
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    Some(output)
+}
+
+fn terrace(words: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } =
+        Command::new(env!("CARGO_BIN_EXE_terrace")).args(words).output().expect("it starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn elements_run_print_and_name_the_one_at_fault() {
+    let Some(program) = compile("single.c") else { return };
+    let program = program.to_str().unwrap();
+    let run = |words: &[&str]| terrace(&[&["riscv", "run"], words].concat());
+
+    let (status, out, err) = run(&["--pes", "4", "--stats", program, "figure"]);
+    assert_eq!((status, out.as_str()), (Some(0), "406\n".repeat(4).as_str()), "{err}");
+    assert!(err.contains("element 0: ") && err.contains(" 3 remote loads"), "{err}");
+
+    let (status, _, err) = run(&["--pes", "4", program, "exits"]);
+    assert_eq!(status, Some(3), "{err}");
+    assert!(err.contains("element 1 exited with status 3 while 3 others wait"), "{err}");
+    assert_eq!(err.lines().count(), 1, "{err}");
+
+    let (status, _, err) = run(&["--pes", "2", program, "object"]);
+    assert_eq!(status, Some(128 + 11), "{err}");
+    assert!(err.contains("element 1, thread 0, at 0x") && err.contains("no object 99"), "{err}");
+
+    // Without elements the library says so, and extended instructions are illegal.
+    let (status, _, err) = run(&[program, "hello"]);
+    assert_eq!(status, Some(9), "{err}");
+    assert_eq!(run(&["--pes", "0", program]).0, Some(2));
+    assert_eq!(run(&["--pes", "2", "--record", "x.trace", program]).0, Some(3));
+}
+
+#[test]
+fn a_listing_names_extended_instructions_in_their_dialect() {
+    let Some(program) = compile("conform.c") else { return };
+    let program = program.to_str().unwrap();
+    let (status, out, err) = terrace(&["riscv", "disasm", program]);
+    assert_eq!(status, Some(0), "{err}");
+    assert!(out.contains("\tauipc\t") && !out.contains("\terld\t"));
+    let (_, out, _) = terrace(&["riscv", "disasm", "--dialect", "2018", program]);
+    assert!(out.contains("\terld\tt0,") && out.contains("\teaddie\te10,"));
+    assert_eq!(
+        terrace(&["riscv", "disasm", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]).0,
+        Some(2)
+    );
+}
