@@ -61,8 +61,8 @@ fn machine_of(name: &str) -> PyResult<machine::Machine> {
     machine::Machine::from_toml(&text, name).map_err(|e| failed("read machine", name, &e))
 }
 
-/// `terrace sim`: the contract's JSON. `own`: a name among `policies` and the function that it stands
-/// for.
+/// `terrace sim`: the contract's JSON. `own`: a name among `policies` and the function that it
+/// stands for.
 #[pyfunction]
 #[pyo3(signature = (machine, input, policies, sweep, seed, tracker, own=None))]
 #[allow(clippy::too_many_arguments)]

@@ -1,10 +1,11 @@
 //! Whether to look at huge pages by themselves, and for how long.
 //!
-//! A huge page has one accessed bit for its 512 base pages. Ordinary looks ([`crate::sample_length`]) take
-//! half a millisecond and more, in which a program that goes about at random touches each of its
-//! huge pages, the hot as well as the cold: they tell nothing. A huge page alone can be looked at
-//! for some microseconds: few bits are to be cleared and read, and where that takes the translation
-//! away as well (`MADV_COLD`) the next access sets the bit again at once.
+//! A huge page has one accessed bit for its 512 base pages. Ordinary looks
+//! ([`crate::sample_length`]) take half a millisecond and more, in which a program that goes about
+//! at random touches each of its huge pages, the hot as well as the cold: they tell nothing. A huge
+//! page alone can be looked at for some microseconds: few bits are to be cleared and read, and
+//! where that takes the translation away as well (`MADV_COLD`) the next access sets the bit again
+//! at once.
 //!
 //! What a touch means for the base pages differs. A program that goes through its memory in order
 //! touches all of them with each touch of the huge page; ordinary looks find such huge pages

@@ -199,9 +199,9 @@ pub trait Tracker {
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
     fn finish(&mut self, now: Tick) -> Result<Observation, TrackError>;
-    /// Looks twice for [`Prescan::LOOK`], and counts pages touched at the times of [`Prescan::LATER`]
-    /// until that says something. Takes its time itself; `None` where the tracker sees no bits of
-    /// its own.
+    /// Looks twice for [`Prescan::LOOK`], and counts pages touched at the times of
+    /// [`Prescan::LATER`] until that says something. Takes its time itself; `None` where the
+    /// tracker sees no bits of its own.
     ///
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.

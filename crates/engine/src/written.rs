@@ -7,8 +7,8 @@
 //! second apart, where one look at 50 ms tells twenty at most. A target that writes many pages
 //! spends the first milliseconds in faults, not in writing; the time that its faults took by
 //! [`FAULT`] is left out of what the looks count as watched, and a window that went in faults is
-//! left open ([`WriteSamples::ripe`]): pages not come to by then would seem unwritten. What a page is
-//! told by when it was found, the others of its window decide with it
+//! left open ([`WriteSamples::ripe`]): pages not come to by then would seem unwritten. What a page
+//! is told by when it was found, the others of its window decide with it
 //! ([`terrace_policy::heat::write_rate`]).
 
 use std::convert::Infallible;

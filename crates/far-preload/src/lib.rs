@@ -11,8 +11,8 @@
 //! ground   [ heap: arenas of terrace-preload ............ | large mappings: ranges, calls ........... ]
 //! ```
 //! Until a process holds [`plain_limit`] bytes there, the ground is ordinary memory and nothing
-//! else is running: most processes of a run end before. Then a [`FarMap`] takes the ground over with
-//! what lies there.
+//! else is running: most processes of a run end before. Then a [`FarMap`] takes the ground over
+//! with what lies there.
 //!
 //! Every call that changes the address space is followed ([`space`]): what it changes of far memory
 //! the pager gives up before.

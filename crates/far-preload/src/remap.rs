@@ -1,6 +1,6 @@
-//! `mremap(2)`: the kernel itself moves the pages, so that rights, several mappings and threads that
-//! use them meanwhile are as without far memory. Where all of a move is far it goes in pieces, each
-//! of which is in memory while it moves.
+//! `mremap(2)`: the kernel itself moves the pages, so that rights, several mappings and threads
+//! that use them meanwhile are as without far memory. Where all of a move is far it goes in pieces,
+//! each of which is in memory while it moves.
 
 use crate::layout::Kind;
 use crate::raw::{call, fail};

@@ -150,8 +150,8 @@ pub(crate) fn reserve(part: &Range<usize>) -> bool {
     done
 }
 
-/// As [`reserve`], where the kernel has just unmapped something. Should somebody else have got these
-/// addresses meanwhile, they stay theirs.
+/// As [`reserve`], where the kernel has just unmapped something. Should somebody else have got
+/// these addresses meanwhile, they stay theirs.
 pub(crate) fn reserve_hole(part: &Range<usize>) {
     let before = errno();
     let flags = FRESH & !libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;

@@ -1,5 +1,5 @@
-//! Scores of all learners on the recorded measurements, and the model: `train`; the model alone: `train model
-//! FILE`; one division with what went wrong: `train quick`.
+//! Scores of all learners on the recorded measurements, and the model: `train`; the model alone:
+//! `train model FILE`; one division with what went wrong: `train quick`.
 
 use std::collections::BTreeMap;
 use std::error::Error;

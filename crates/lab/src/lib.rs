@@ -5,8 +5,8 @@
 //! missing in it, [`qemu`] turns those into a command line, [`vm`] starts and watches the process,
 //! [`snapshot`] keeps booted machines, [`job`] runs one command in one of them, [`policies`] is the
 //! table of what can be compared, [`mod@compare`] compares, [`sweep`] goes through a list of
-//! comparisons and keeps the results. [`Lab`] and [`LabMachine`] hold it together. Nothing here prints;
-//! errors are [`LabError`].
+//! comparisons and keeps the results. [`Lab`] and [`LabMachine`] hold it together. Nothing here
+//! prints; errors are [`LabError`].
 #![forbid(unsafe_code)]
 
 mod account;

@@ -141,8 +141,9 @@ impl MachineSnapshot {
         })
     }
 
-    /// Have a machine that was started with [`MachineSnapshot::restore_arguments`] continue from the saved
-    /// state, wait until it has powered off, and copy what its mailbox then holds to `mailbox`.
+    /// Have a machine that was started with [`MachineSnapshot::restore_arguments`] continue from
+    /// the saved state, wait until it has powered off, and copy what its mailbox then holds to
+    /// `mailbox`.
     pub fn play(&self, vm: &mut Vm, socket: &Path, limit: Duration, mailbox: &Path) -> Result<()> {
         let stop = vm.stop();
         let step = || {

@@ -56,8 +56,8 @@ fn repeat(code: &mut MachineCode, counter: u8, count: i64, body: impl FnOnce(&mu
 
 /// `threads` threads load a word of nodelet 0 and one of the last nodelet in turn, `rounds` times.
 ///
-/// Closed form: a thread needs for each leg its engine, the way, a load and its share of the loop; the
-/// migration engines need an interval for each thread and round.
+/// Closed form: a thread needs for each leg its engine, the way, a load and its share of the loop;
+/// the migration engines need an interval for each thread and round.
 #[must_use]
 pub fn ping_pong(machine: &MigratoryMachine, threads: u32, rounds: u32) -> MicroBenchmark {
     let costs = Costs::new(machine);

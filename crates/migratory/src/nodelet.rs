@@ -223,7 +223,8 @@ impl Nodelet {
             if ready_ps >= end_ps {
                 self.again.push((ready_ps, slot));
             } else if let Some(next_ps) = self.execute(slot, ready_ps, environment) {
-                // A thread that was cut short by a busy core or channel is first in the next window.
+                // A thread that was cut short by a busy core or channel is first in the next
+                // window.
                 let turn = if next_ps == end_ps { &mut self.cut_short } else { &mut self.again };
                 turn.push((next_ps, slot));
             }

@@ -345,8 +345,8 @@ impl Uncore {
         &self.params
     }
 
-    /// As [`MemorySystem::miss`], of memory (no device), where the first level of `unit` has let the line
-    /// in already; `left`: a dirty line that left it.
+    /// As [`MemorySystem::miss`], of memory (no device), where the first level of `unit` has let
+    /// the line in already; `left`: a dirty line that left it.
     #[inline]
     pub fn missed(
         &mut self,

@@ -7,8 +7,8 @@ const GROUP: usize = 1 << 10;
 /// Chunks whose lines were accessed.
 type Group = Vec<Option<Box<[u64; CHUNK]>>>;
 
-/// The cache's tags. A tag is `(line + 1) << 1 | dirty`; zero is empty. Only those parts of the fast
-/// node have tags that lines fall into: a modelled node may be larger than the host.
+/// The cache's tags. A tag is `(line + 1) << 1 | dirty`; zero is empty. Only those parts of the
+/// fast node have tags that lines fall into: a modelled node may be larger than the host.
 #[derive(Debug, Clone)]
 pub struct MemoryMode {
     groups: Vec<Option<Group>>,

@@ -211,9 +211,9 @@ fn ends(machine: &Machine, initiator: NodeId) -> Result<(usize, usize), ModelErr
     Ok((index(ranking.tiers.first()).unwrap_or(0), index(ranking.tiers.last()).unwrap_or(0)))
 }
 
-/// [`ModelParams::cached_by`]. Nodes are as fast as `fast`, or as slow as `slow`, that are so for their
-/// nearest vCPU; the two that are nearest to each other by way of some vCPU belong together, as a
-/// cluster's two memories do on Knights Landing (SNC-4 in cache mode).
+/// [`ModelParams::cached_by`]. Nodes are as fast as `fast`, or as slow as `slow`, that are so for
+/// their nearest vCPU; the two that are nearest to each other by way of some vCPU belong together,
+/// as a cluster's two memories do on Knights Landing (SNC-4 in cache mode).
 fn cached_by(links: &[Vec<LinkParams>], fast: usize, slow: usize) -> Vec<(usize, usize)> {
     let nodes = 0..links.first().map_or(0, Vec::len);
     let at_best = |n: usize| {

@@ -36,8 +36,9 @@ pub struct HostPlan {
 }
 
 impl HostPlan {
-    /// The hosts of `system`, each with its machine and input: `machines` are those of the groups of
-    /// hosts, `inputs` one for each host, or one for all, of which workloads get different seeds.
+    /// The hosts of `system`, each with its machine and input: `machines` are those of the groups
+    /// of hosts, `inputs` one for each host, or one for all, of which workloads get different
+    /// seeds.
     ///
     /// # Errors
     /// [`PoolError`]: a host without local memory or without a way to a pool, an input that does not

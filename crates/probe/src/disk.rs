@@ -156,8 +156,8 @@ pub fn disk_plan(depth: Depth) -> Vec<DiskTask> {
     tasks
 }
 
-/// Measures the disk that `folder` lies on, until done or `stop` is set; `reported` hears of each task
-/// with its number.
+/// Measures the disk that `folder` lies on, until done or `stop` is set; `reported` hears of each
+/// task with its number.
 ///
 /// # Errors
 /// The folder is not to be written to, has no room, or the kernel offers no `io_uring`.

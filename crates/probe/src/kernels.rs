@@ -126,9 +126,9 @@ pub fn forms(kernel: ElementKernel) -> Vec<Form> {
     forms
 }
 
-/// Whether all forms of [`ElementKernel::Write`] here store through the caches, which read a line before
-/// they overwrite it (write-allocate: Intel SDM vol. 3, 12.3): then as many bytes are read on the
-/// bus as are written.
+/// Whether all forms of [`ElementKernel::Write`] here store through the caches, which read a line
+/// before they overwrite it (write-allocate: Intel SDM vol. 3, 12.3): then as many bytes are read
+/// on the bus as are written.
 #[must_use]
 pub fn stores_read_first() -> bool {
     cfg!(target_arch = "x86_64") && !forms(ElementKernel::Write).contains(&Form::Streaming)

@@ -1,6 +1,6 @@
-//! Recorded artifacts, shown: a journal of a managed run, the JSON of a comparison, of a probe or of
-//! stacked memory, or a recording of loads and stores, as one self-contained HTML file, as text, or
-//! as JSON. Never reads live state; never asks the network.
+//! Recorded artifacts, shown: a journal of a managed run, the JSON of a comparison, of a probe or
+//! of stacked memory, or a recording of loads and stores, as one self-contained HTML file, as text,
+//! or as JSON. Never reads live state; never asks the network.
 //!
 //! [`read`] takes the bytes of the first two, [`read_recording`] a trace, which need not fit into
 //! memory; the [`Document`] they give can be shown in three ways. What a recording holds is

@@ -1,6 +1,5 @@
-//! How fast samples are read from a `perf.data` file:
-//! `cargo run --release -p terrace-sampling --example sample_speed [FILE]`. Without a file one of 4 million
-//! samples is made in memory.
+//! How fast samples are read from a `perf.data` file: `cargo run --release -p terrace-sampling
+//! --example sample_speed [FILE]`. Without a file one of 4 million samples is made in memory.
 #![forbid(unsafe_code)]
 
 use std::fs::File;

@@ -84,8 +84,8 @@ pub struct PerfSample<'a> {
     pub source: DataSource,
     /// Physical data address; zero: not recorded.
     pub physical: u64,
-    /// Call chain as it lies in the record, see [`PerfSample::callers`]: words of eight bytes, among them context marks
-    /// (`PERF_CONTEXT_*`).
+    /// Call chain as it lies in the record, see [`PerfSample::callers`]: words of eight bytes,
+    /// among them context marks (`PERF_CONTEXT_*`).
     pub callchain: &'a [u8],
 }
 

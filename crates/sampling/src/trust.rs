@@ -3,7 +3,8 @@
 //! D is the sampling error of Lorenzo-Castillo et al. ("A Flexible and Dynamic Page Migration
 //! Infrastructure Based on Hardware Counters", section 4.1): the difference between a processor's
 //! share of the samples and its share of all accesses, relative to the latter, as a mean over
-//! processors. Where all accesses are not known, two halves of the sample stand for sample and whole.
+//! processors. Where all accesses are not known, two halves of the sample stand for sample and
+//! whole.
 
 /// D of sampled counts against counts of all accesses, by processor, thread or page; items without
 /// an access are left out. `None` without samples or accesses.

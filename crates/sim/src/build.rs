@@ -123,8 +123,8 @@ pub struct SimSetup {
     /// kernel at a page's first touch, which takes a fixed time there and writes no zeros through
     /// the caches.
     pub waits_for_page_records: bool,
-    /// Whoever manages takes some of the room that programs have (`FramePool::share_with_tool`). Not so
-    /// where it is said how much room the program has.
+    /// Whoever manages takes some of the room that programs have (`FramePool::share_with_tool`).
+    /// Not so where it is said how much room the program has.
     pub daemon_uses_memory: bool,
     /// Memory of the host that one run may take, where that is known: a workload's data, which it
     /// really computes with, is as large as the modelled machine lets it be.
@@ -173,8 +173,8 @@ impl SimSetup {
         Ok(plan)
     }
 
-    /// Memory of the host that a run takes at least: a workload's data, and the account of its pages
-    /// by whoever manages (some 24 bytes each). Of a recording it is not known before.
+    /// Memory of the host that a run takes at least: a workload's data, and the account of its
+    /// pages by whoever manages (some 24 bytes each). Of a recording it is not known before.
     #[must_use]
     pub fn host_bytes(&self) -> Bytes {
         let SimInput::Workload(spec) = &self.input else { return Bytes::ZERO };
@@ -221,7 +221,8 @@ impl SimSetup {
             .map_err(|why| SimError::Machine { machine: self.machine.name.clone(), why })
     }
 
-    /// A fresh machine with the workload about to start, its pages born as `first_touch_placement` says.
+    /// A fresh machine with the workload about to start, its pages born as `first_touch_placement`
+    /// says.
     ///
     /// # Errors
     /// [`SimError::Machine`], [`SimError::TooSmall`].
@@ -333,8 +334,8 @@ impl SimSetup {
         Ok(world)
     }
 
-    /// As [`SimSetup::world`], with the best tier's memory for what is in memory and a store of this
-    /// name behind it.
+    /// As [`SimSetup::world`], with the best tier's memory for what is in memory and a store of
+    /// this name behind it.
     ///
     /// # Errors
     /// [`SimError::NoStore`], [`SimError::TooLittle`], [`SimError::Machine`].

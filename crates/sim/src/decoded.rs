@@ -28,8 +28,8 @@ pub(crate) struct Columns {
     pub space: u64,
     pub first_time: u64,
     pub last_time: u64,
-    /// First words of its accesses as [`WordAccess`] has them, where the recording has them or, if its
-    /// addresses are too wide, by the GiBs' numbers in `gibs`.
+    /// First words of its accesses as [`WordAccess`] has them, where the recording has them or, if
+    /// its addresses are too wide, by the GiBs' numbers in `gibs`.
     pub words: Vec<u64>,
     /// The GiBs that it touches, in the order in which it does: what tells one in `words`, and its
     /// number in the recording.

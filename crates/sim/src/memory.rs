@@ -196,8 +196,8 @@ impl ProgramMemory {
         }
     }
 
-    /// Adds a mapping of whole pages; nothing of it is touched. Where the host has no memory for its
-    /// account there is none, and [`Self::unaccounted`] says so.
+    /// Adds a mapping of whole pages; nothing of it is touched. Where the host has no memory for
+    /// its account there is none, and [`Self::unaccounted`] says so.
     pub fn map(&mut self, range: VpnRange) {
         let first = self.pages.len() as u32;
         let more = usize::try_from(range.len()).unwrap_or(usize::MAX);

@@ -129,8 +129,8 @@ impl FramePool {
     /// Somebody who manages the program works on `cpu`, another than the program's first, and takes
     /// from here what cannot lie elsewhere: [`TOOLS_OWN`], and what lies on that CPU's lists once
     /// pages of all kinds were taken there. The kernel has a list for each of three kinds
-    /// (`MIGRATE_PCPTYPES`), filled by up to [`ZoneLimits::most_at_once`] at a time: half of that is on
-    /// each, by expectation. Where lists are not modelled nothing happens.
+    /// (`MIGRATE_PCPTYPES`), filled by up to [`ZoneLimits::most_at_once`] at a time: half of that
+    /// is on each, by expectation. Where lists are not modelled nothing happens.
     pub fn share_with_daemon(&mut self, cpu: usize) {
         let Some(lists) = &mut self.lists else { return };
         let half = lists.zone.most_at_once() / 2;

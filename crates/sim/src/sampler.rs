@@ -142,7 +142,8 @@ impl AccessSampler {
         self.write(vpn, true, now)
     }
 
-    /// A load that missed the last level at `now`; the time that sampling it took, both picoseconds.
+    /// A load that missed the last level at `now`; the time that sampling it took, both
+    /// picoseconds.
     #[inline]
     pub fn missed_load(&mut self, vpn: u64, now: u64) -> u64 {
         self.current.until.0 -= 1;

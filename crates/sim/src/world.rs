@@ -450,8 +450,8 @@ impl World {
     }
 
     /// A good moment for the manager to change cores: to the one that it has taken least of, once
-    /// that is a millisecond less (`take_turn` in `crates/sys/src/cpu_turns.rs`); none where a core is
-    /// idle.
+    /// that is a millisecond less (`take_turn` in `crates/sys/src/cpu_turns.rs`); none where a core
+    /// is idle.
     pub(crate) fn take_turn(&mut self) {
         let cores = self.queues.len();
         if !self.wants_all_cores() {

@@ -12,8 +12,8 @@ use terrace_types::{Bytes, NodeId};
 pub enum MappingPages {
     /// Base pages, whatever the system's default.
     Base,
-    /// Transparent huge pages, where the kernel gives them; [`AnonymousMapping::huge_bytes`] tells what it
-    /// gave.
+    /// Transparent huge pages, where the kernel gives them; [`AnonymousMapping::huge_bytes`] tells
+    /// what it gave.
     Huge,
 }
 
@@ -95,8 +95,8 @@ impl AnonymousMapping {
         Ok(mapping)
     }
 
-    /// Its first byte; valid for reads and writes of [`AnonymousMapping::len`] bytes while the mapping
-    /// lives.
+    /// Its first byte; valid for reads and writes of [`AnonymousMapping::len`] bytes while the
+    /// mapping lives.
     #[must_use]
     pub const fn as_ptr(&self) -> *mut u8 {
         self.first.as_ptr()

@@ -232,8 +232,8 @@ pub struct WakeDescriptor {
     thread: Option<(libc::pid_t, libc::pid_t)>,
 }
 
-/// The signal of [`WakeDescriptor::of_this_thread`]: a real-time one, blocked in the thread it is sent to, so
-/// that no handler of the program's runs. 64 and 63 are what programs take first.
+/// The signal of [`WakeDescriptor::of_this_thread`]: a real-time one, blocked in the thread it is
+/// sent to, so that no handler of the program's runs. 64 and 63 are what programs take first.
 const RING: libc::c_int = 62;
 
 impl WakeDescriptor {

@@ -1,6 +1,6 @@
 //! Reads and writes of files through `io_uring`, with buffers that have one owner at a time: a
-//! transfer owns its [`ChunkFrame`] until it is done, so nobody can look at memory that the kernel is
-//! filling.
+//! transfer owns its [`ChunkFrame`] until it is done, so nobody can look at memory that the kernel
+//! is filling.
 
 use crate::farmem::ChunkFrame;
 use crate::{wait_readable, SysError};

@@ -173,8 +173,8 @@ pub enum NotRun {
 }
 
 /// Runs `argv` while reads of `node` by the command's CPUs are held at `to`, the load on the CPUs
-/// `load` or on some that are chosen. `reported` hears what was found before the command starts. The
-/// load ends with this function, and with the process however it ends.
+/// `load` or on some that are chosen. `reported` hears what was found before the command starts.
+/// The load ends with this function, and with the process however it ends.
 ///
 /// # Errors
 /// [`NotRun`]: the command did not run.

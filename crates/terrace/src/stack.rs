@@ -492,7 +492,8 @@ mod tests {
         assert!(study.html().unwrap().contains("Cross-sections to scale"));
     }
 
-    /// Memory so hot that it is refreshed twice as often: the program is slower than on cool memory.
+    /// Memory so hot that it is refreshed twice as often: the program is slower than on cool
+    /// memory.
     #[test]
     fn a_program_feels_the_temperature() {
         let mut base = terrace_machine::preset("lab-hbm").unwrap();

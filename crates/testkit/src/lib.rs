@@ -1,6 +1,6 @@
 //! Test helpers, a dev-dependency only: machines to test with, fakes of the engine's five ports,
-//! and a small closed-loop machine ([`ClosedLoopWorld`]) on which engine and policies run end to end
-//! without a kernel.
+//! and a small closed-loop machine ([`ClosedLoopWorld`]) on which engine and policies run end to
+//! end without a kernel.
 #![forbid(unsafe_code)]
 
 mod fakes;

@@ -1,9 +1,9 @@
 //! From what a machine says about itself to the machine model: live sysfs with HMAT, gathered trees
 //! and archives, and, through `terrace-machine`, machine files, hwloc XML and presets.
 //!
-//! Everything is read through a [`FileTree`], so that the live system, a folder and an archive are one
-//! to the reader, and a tree that somebody sent in can be replayed as a test. Reads are bounded and
-//! never leave the tree.
+//! Everything is read through a [`FileTree`], so that the live system, a folder and an archive are
+//! one to the reader, and a tree that somebody sent in can be replayed as a test. Reads are bounded
+//! and never leave the tree.
 #![forbid(unsafe_code)]
 
 mod devices;

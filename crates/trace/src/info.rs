@@ -48,7 +48,8 @@ pub struct Info {
     pub source: String,
     /// What was recorded.
     pub command: Vec<String>,
-    /// One access in so many was kept; of samples, events a sample: see [`crate::TraceHeader::period`].
+    /// One access in so many was kept; of samples, events a sample: see
+    /// [`crate::TraceHeader::period`].
     pub period: u64,
     /// Whether the accesses are samples.
     pub sampled: bool,

@@ -3,9 +3,9 @@
 //!
 //! # Interface
 //!
-//! Writing: [`TraceWriter::new`]`(out, &TraceHeader)`, then [`TraceWriter::access`] for each access,
-//! [`TraceWriter::event`] for what else happens, [`TraceWriter::advance`] where a thread waited,
-//! and [`TraceWriter::finish`].
+//! Writing: [`TraceWriter::new`]`(out, &TraceHeader)`, then [`TraceWriter::access`] for each
+//! access, [`TraceWriter::event`] for what else happens, [`TraceWriter::advance`] where a thread
+//! waited, and [`TraceWriter::finish`].
 //!
 //! Reading: [`TraceReader::open`] on anything that can seek, [`Block::new`] once, then either
 //! [`TraceReader::next_block`] from begin to end, or [`TraceReader::select`] and
@@ -22,8 +22,8 @@
 //! Time is in ticks ([`TraceHeader::clock`], [`TraceHeader::ns_per_tick`]); of each access by
 //! [`Block::times_into`]. To interleave threads, open a reader a thread, or select each thread's
 //! blocks, and merge by time; [`Block::jumps`] tells where a thread waited. A block of
-//! [`BlockKind::Events`] holds [`TraceEvent`]s; each stands in the file before the accesses that came
-//! after it.
+//! [`BlockKind::Events`] holds [`TraceEvent`]s; each stands in the file before the accesses that
+//! came after it.
 //!
 //! A recording may lack something: the file was cut off, a block is damaged, or the recorder could
 //! not follow a program. [`TraceReader::is_complete`] tells, [`TraceReader::shortcomings`] says why

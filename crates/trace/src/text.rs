@@ -7,9 +7,9 @@ use std::fmt::Write;
 use terrace_sampling::DataSource;
 
 /// Appends a block's lines: `TIME PROCESS:THREAD load|store ADDRESS SIZE [dN] [pc=ADDRESS]
-/// [latency=CYCLES] [level=LEVEL] [cpu=CPU] [=VALUE]` for accesses, where `dN` says that the address was computed from the value loaded N
-/// loads before; `TIME PROCESS:THREAD WORD ...` for events. Stops after `most` lines and says how
-/// many it wrote.
+/// [latency=CYCLES] [level=LEVEL] [cpu=CPU] [=VALUE]` for accesses, where `dN` says that the
+/// address was computed from the value loaded N loads before; `TIME PROCESS:THREAD WORD ...` for
+/// events. Stops after `most` lines and says how many it wrote.
 pub fn block_lines(block: &Block, most: u64, out: &mut String) -> u64 {
     let info = block.info();
     if info.kind != BlockKind::Accesses {

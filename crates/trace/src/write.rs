@@ -245,8 +245,8 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Adds an access whose time was recorded. For traces whose clock is [`TraceClock::Nanoseconds`]:
-    /// there every access must come this way. Times may run backwards.
+    /// Adds an access whose time was recorded. For traces whose clock is
+    /// [`TraceClock::Nanoseconds`]: there every access must come this way. Times may run backwards.
     ///
     /// # Errors
     /// [`TraceError::Write`]; [`TraceError::Unfit`] for another clock.

@@ -1,8 +1,9 @@
 //! Accesses from the processor's samples, by `perf_event_open`.
 //!
 //! Where the user may sample whole CPUs there is a ring for each CPU, and other programs' samples
-//! are left out; else there is one for each thread. Rings are drained when a window ends. The period
-//! follows the cost of draining, among primes, so that no loop of the program keeps step with it.
+//! are left out; else there is one for each thread. Rings are drained when a window ends. The
+//! period follows the cost of draining, among primes, so that no loop of the program keeps step
+//! with it.
 
 use std::collections::BTreeMap;
 use terrace_engine::{

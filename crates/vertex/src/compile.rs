@@ -1,8 +1,8 @@
 //! Code for migratory threads.
 //!
-//! One thread runs the program's body on nodelet 0. A parallel loop spawns a thread for each vertex;
-//! what the body needs of globals is passed in registers. Sums of globals are kept in registers
-//! until a thread ends, and then sent as one update.
+//! One thread runs the program's body on nodelet 0. A parallel loop spawns a thread for each
+//! vertex; what the body needs of globals is passed in registers. Sums of globals are kept in
+//! registers until a thread ends, and then sent as one update.
 
 mod data;
 mod expressions;

@@ -1,7 +1,7 @@
 //! The syntax tree of vertex programs.
 //!
-//! All values are 64-bit signed integers; conditions are 0 or not. Arithmetic wraps, and division by
-//! zero gives zero, so that no program faults.
+//! All values are 64-bit signed integers; conditions are 0 or not. Arithmetic wraps, and division
+//! by zero gives zero, so that no program faults.
 
 /// A program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

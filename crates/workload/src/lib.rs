@@ -1,5 +1,6 @@
-//! The named workloads, each algorithm once, generic over the [`WordMemory`] it runs on: real arrays
-//! in the lab and the benches, events in a simulator. Deterministic for a seed; knows no policy.
+//! The named workloads, each algorithm once, generic over the [`WordMemory`] it runs on: real
+//! arrays in the lab and the benches, events in a simulator. Deterministic for a seed; knows no
+//! policy.
 //!
 //! A workload is an [`Algorithm`]: it says how many words it needs, prepares them (this is the
 //! *first touch* that a kernel places pages by), then runs in short steps on several threads, and

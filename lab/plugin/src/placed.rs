@@ -1,7 +1,9 @@
-//! A placement that no kernel made: which of the guest's virtual pages the fast node serves, all others
-//! the slow one. What a bound uses for a program that has no phase at whose begin pages could move.
+//! A placement that no kernel made: which of the guest's virtual pages the fast node serves, all
+//! others the slow one. What a bound uses for a program that has no phase at whose begin pages
+//! could move.
 //!
-//! The file has a first line `FAST SLOW`, the nodes, and then the number of one page a line, in hex.
+//! The file has a first line `FAST SLOW`, the nodes, and then the number of one page a line, in
+//! hex.
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -4,7 +4,8 @@
 //! The file has one line a page, ascending: page number in hex, loads that missed, stores that
 //! missed. With windows, a line `window NS BYTES...` (modelled time at which it began, and the
 //! bytes that were written on the bus to each node while it lasted) comes before each window's
-//! pages. A first line `job` says that it is of a whole job. Only user addresses are counted, those of all processes together.
+//! pages. A first line `job` says that it is of a whole job. Only user addresses are counted, those
+//! of all processes together.
 //!
 //! With `profile_all` every access counts, served by a cache or not: what a page's accessed and
 //! dirty bits are about. A word that is read and then written is a load that misses and a store

@@ -1,8 +1,8 @@
 //! Where units go when they are not in memory: one small trait, one file a store.
 //!
-//! A store takes [`StoreJob`]s and gives each back as [`CompletedJob`]. A job owns its buffer while it is under
-//! way. Offsets are those of the map, multiples of a page; a store is at least as large as its map.
-//! Jobs on one unit never overlap.
+//! A store takes [`StoreJob`]s and gives each back as [`CompletedJob`]. A job owns its buffer while
+//! it is under way. Offsets are those of the map, multiples of a page; a store is at least as large
+//! as its map. Jobs on one unit never overlap.
 
 mod compressed;
 mod existing;
@@ -123,8 +123,8 @@ pub trait BackingStore: Send + std::fmt::Debug {
     fn begin(&mut self, jobs: &mut Vec<StoreJob>);
     /// Takes the jobs that have ended since the last call.
     fn finished(&mut self, done: &mut Vec<CompletedJob>);
-    /// Whether [`BackingStore::wait`] ends when [`BackingStore::finished`] has something to say; not for a store
-    /// whose jobs end within `begin`.
+    /// Whether [`BackingStore::wait`] ends when [`BackingStore::finished`] has something to say;
+    /// not for a store whose jobs end within `begin`.
     fn signals_completion(&self) -> bool {
         false
     }

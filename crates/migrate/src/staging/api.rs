@@ -132,8 +132,8 @@ pub struct StagingReport {
 /// Why the data was not worked through.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StageError {
-    /// Two blocks share elements. Where the second is not among the first [`StagingOptions::ahead`],
-    /// blocks before it are as they were or complete.
+    /// Two blocks share elements. Where the second is not among the first
+    /// [`StagingOptions::ahead`], blocks before it are as they were or complete.
     #[error("blocks {first} and {second} overlap; give ranges that share no element")]
     Overlap {
         /// Number of a block.

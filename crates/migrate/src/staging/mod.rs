@@ -13,8 +13,8 @@
 //! [`stage_update`] returns what the kernel made of each block, [`stage_read`] does not. How many
 //! threads work and how many copy is chosen by [`model::decide`] from the machine's figures and
 //! adapted while running by [`adapt::ThreadTuner`], both pure. Where addresses must not change
-//! ([`StagingOptions::keep_addresses`]) pages are moved instead, by [`crate::Bulk`]. Where staging cannot
-//! pay, the kernel runs in place and [`StagingReport::mode`] says why.
+//! ([`StagingOptions::keep_addresses`]) pages are moved instead, by [`crate::Bulk`]. Where staging
+//! cannot pay, the kernel runs in place and [`StagingReport::mode`] says why.
 
 pub mod adapt;
 mod api;

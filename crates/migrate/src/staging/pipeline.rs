@@ -23,9 +23,9 @@ use terrace_types::{Bytes, Nanos, Tick};
 /// Blocks are ranges of `data`; kernels of different blocks run at the same time and in no certain
 /// order. What lies in no block is not touched.
 ///
-/// `blocks` is asked for the first [`StagingOptions::ahead`] before anything runs, and for each further
-/// one when there is room for it, by one thread at a time. A range that overlaps any earlier one or
-/// leaves the data ends the run: see [`StageError`].
+/// `blocks` is asked for the first [`StagingOptions::ahead`] before anything runs, and for each
+/// further one when there is room for it, by one thread at a time. A range that overlaps any
+/// earlier one or leaves the data ends the run: see [`StageError`].
 ///
 /// # Errors
 /// [`StageError`]; what became of blocks then, [`StageError::Panicked`] says.

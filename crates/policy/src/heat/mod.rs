@@ -51,8 +51,8 @@ impl RangeObservation {
 }
 
 /// Looks at every page of a range, a byte a page: in `hits` of `windows` windows of length `window`
-/// each was found accessed. What many scattered pages are told by: a [`RangeObservation`] for each would
-/// cost forty times the memory.
+/// each was found accessed. What many scattered pages are told by: a [`RangeObservation`] for each
+/// would cost forty times the memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageSamples {
     /// Process.
@@ -70,8 +70,8 @@ pub struct PageSamples {
     /// each, in turn), so that each is as hot as if it alone had been looked at for `each` times as
     /// long.
     pub at_random: bool,
-    /// By page, windows in which it was found accessed; [`PageSamples::NOT_SAMPLED`] where it was not
-    /// looked at in all of them.
+    /// By page, windows in which it was found accessed; [`PageSamples::NOT_SAMPLED`] where it was
+    /// not looked at in all of them.
     pub hits: Vec<u8>,
 }
 

@@ -27,8 +27,9 @@ impl AccessWorth {
     /// hides it.
     ///
     /// Both save the difference in time that their lines hold the bus, as far as anybody waits for
-    /// it ([`AccessKnowledge::wait`]). A lone write fetches its line (a read) and later leaves one medium
-    /// block on the bus, at write bandwidth; a sweep fetches and leaves all lines of its page.
+    /// it ([`AccessKnowledge::wait`]). A lone write fetches its line (a read) and later leaves one
+    /// medium block on the bus, at write bandwidth; a sweep fetches and leaves all lines of its
+    /// page.
     #[must_use]
     pub fn between(
         machine: &Machine,

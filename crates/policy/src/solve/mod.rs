@@ -15,8 +15,8 @@
 //! - in a tier that was not asked for (fallback) no more than in the least of those asked for, less
 //!   a millionth, so that nobody is given better memory than asked for at somebody else's cost, and
 //!   asking is preferred to falling back;
-//! - with [`TierSplit::Ordered`], in each tier of the list less than in those before it, by a millionth
-//!   at least: the order is the wish;
+//! - with [`TierSplit::Ordered`], in each tier of the list less than in those before it, by a
+//!   millionth at least: the order is the wish;
 //! - nowhere, nothing. Leaving a byte out is taken only where all tiers that may hold it are full:
 //!   it costs twice the largest worth of any byte, times the number of tiers and two. That is more
 //!   than any exchange of places gains, but of whole objects a smaller one worth much may be placed
@@ -29,8 +29,8 @@
 //! - *Strict* objects lie in the tiers they asked for, completely, or are refused. As many of their
 //!   bytes as possible are placed before anything else is weighed; then the least worthy are
 //!   refused first.
-//! - [`TierSplit::Fixed`] states how many bytes belong in each tier; each such part is then placed by
-//!   the rules above.
+//! - [`TierSplit::Fixed`] states how many bytes belong in each tier; each such part is then placed
+//!   by the rules above.
 //!
 //! # The method, and how exact it is
 //! Without whole and strict objects this is a transportation problem, and the result is its exact

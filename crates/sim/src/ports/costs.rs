@@ -57,8 +57,8 @@ pub const QUERYING: RecordVisit =
 /// Bytes of the heat map a page (`docs/results/tracking.md`).
 const HEAT: u64 = 10;
 
-/// Merging looks at accesses into the heat map, picoseconds a page. As the next, [`DecisionCost`] and
-/// [`READING`] by the instructions of `terrace run` in the lab (ADR 0261), a quarter of a
+/// Merging looks at accesses into the heat map, picoseconds a page. As the next, [`DecisionCost`]
+/// and [`READING`] by the instructions of `terrace run` in the lab (ADR 0261), a quarter of a
 /// nanosecond each.
 pub const MERGING: u64 = 25_000;
 

@@ -1,10 +1,10 @@
 //! Accesses from the processor's samples (see [`crate::sampler`]): loads that the last level did
 //! not serve, and stores.
 //!
-//! The reply is made by [`SampleMap`], as that of samples taken live. Unless it is fixed, the period
-//! of loads follows what draining costs, between 199 and 19,997, as in MEMTIS (Lee et al., SOSP
-//! 2023, which keeps its sampler below 3% of a core in this way); that of stores stays at about
-//! 100,000, as there.
+//! The reply is made by [`SampleMap`], as that of samples taken live. Unless it is fixed, the
+//! period of loads follows what draining costs, between 199 and 19,997, as in MEMTIS (Lee et al.,
+//! SOSP 2023, which keeps its sampler below 3% of a core in this way); that of stores stays at
+//! about 100,000, as there.
 
 use super::{costs, EngineInput, Shared, PID};
 use crate::sampler::{AccessSampler, Sample, SamplingParams};

@@ -157,8 +157,8 @@ impl CaseBench {
         Ok((managed, account))
     }
 
-    /// [`CaseBench::same`], while pages are moved; where `reasons` are given some could not be, for one
-    /// of these.
+    /// [`CaseBench::same`], while pages are moved; where `reasons` are given some could not be, for
+    /// one of these.
     fn moves(&self, mode: &str, options: &[&str], reasons: &[&str]) -> CaseVerdict {
         self.same(mode, options)?.1.moved_but_for(reasons)
     }

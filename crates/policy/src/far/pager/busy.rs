@@ -338,8 +338,8 @@ impl Pager {
         }
     }
 
-    /// What [`PagerAction::Extract`] or [`PagerAction::CopyOut`] came to: `got` is in the slot, of which
-    /// `zeros` are nothing but zeros.
+    /// What [`PagerAction::Extract`] or [`PagerAction::CopyOut`] came to: `got` is in the slot, of
+    /// which `zeros` are nothing but zeros.
     pub fn extracted(&mut self, unit: UnitNo, got: PageMask, zeros: PageMask, now: Tick) {
         let Some(b) = self.busy.get(&unit).filter(|b| b.phase == BusyPhase::Extracting) else {
             return;

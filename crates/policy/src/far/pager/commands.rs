@@ -79,8 +79,8 @@ impl Pager {
         self.ask(command, wish, wishes, now);
     }
 
-    /// Gives up a range of bytes: nothing of it is fetched, mapped or taken out from then on, and it
-    /// does not count against the budget. Whole grains within it. Answered when that is so.
+    /// Gives up a range of bytes: nothing of it is fetched, mapped or taken out from then on, and
+    /// it does not count against the budget. Whole grains within it. Answered when that is so.
     pub fn detach(
         &mut self,
         command: u64,

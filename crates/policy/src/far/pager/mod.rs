@@ -1,5 +1,5 @@
-//! The pager: what is in memory, what goes, what comes. Pure: events and ticks in, [`PagerAction`]s out,
-//! in order; no I/O, no clock, no memory of its own to look at. The same code runs over
+//! The pager: what is in memory, what goes, what comes. Pure: events and ticks in, [`PagerAction`]s
+//! out, in order; no I/O, no clock, no memory of its own to look at. The same code runs over
 //! `userfaultfd` and in the simulation that its tests are.
 //!
 //! ```text
@@ -10,8 +10,8 @@
 //!    └───────────────────  slot ◄───────── extract ◄──── mapped, dirty              dropped: no I/O
 //! ```
 //!
-//! A unit has at most one slot at a time ([`BusyChunk`]). What cannot be done now (no slot, no room,
-//! unit busy) is deferred and tried again after each completion.
+//! A unit has at most one slot at a time ([`BusyChunk`]). What cannot be done now (no slot, no
+//! room, unit busy) is deferred and tried again after each completion.
 
 mod busy;
 mod chunks;

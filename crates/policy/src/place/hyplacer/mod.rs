@@ -25,8 +25,8 @@
 //!   write) within one delay more likely than not, `rate x delay >= ln 2`; unknown pages are
 //!   neither intensive nor victims.
 //! * `sample-bits`: where accesses are sampled, the time looked at is a small part of the delay. A
-//!   page counts as referenced (dirty) when its rate makes an access (a write) within that time more
-//!   likely than not, so that pages without a sample are cold.
+//!   page counts as referenced (dirty) when its rate makes an access (a write) within that time
+//!   more likely than not, so that pages without a sample are cold.
 //! * `no-clear`: nothing can be cleared, so CLOCK forgets by the heat map's decay instead; `CLEAR`
 //!   is still passed on to trackers that can restart (soft-dirty).
 //! * `estimated-writes`: the slow tier's write throughput is page heat times 64 bytes.

@@ -483,8 +483,8 @@ impl HotnessHistogram {
 
     /// Lets more pages be victims than are needed, while any choice among them costs at most
     /// [`ALIKE`] of the gain and all of them are worth clearly less than what takes their places.
-    /// [`super::migration_cursor`] then takes those that lie together: they were used together and will be
-    /// again, while the very coldest of many alike are those that chance made look so.
+    /// [`super::migration_cursor`] then takes those that lie together: they were used together and
+    /// will be again, while the very coldest of many alike are those that chance made look so.
     fn widen(&self, cut: &mut ExchangeThreshold, margin: f64) {
         if cut.demote == 0 {
             return;

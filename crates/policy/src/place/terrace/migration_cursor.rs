@@ -3,8 +3,9 @@
 //! Pages that lie scattered need a run each, and a plan of all of them would take more room than
 //! their heat. So an exchange is made part by part from one look ([`super::go_on`]): two walks over
 //! all pages, one for those that go up, from the lowest address on, and one for those that make
-//! room, from the highest down (docs/adr/0183-choose-adjacent-victims-from-the-highest-address-down.md), each of which goes on where
-//! the last part ended. All parts together are the moves that one plan would hold.
+//! room, from the highest down
+//! (docs/adr/0183-choose-adjacent-victims-from-the-highest-address-down.md), each of which goes on
+//! where the last part ended. All parts together are the moves that one plan would hold.
 
 use super::hotness::{ExchangeThreshold, RatedUnit, RatingScale, UnitRater};
 use super::recent::RecentMoves;

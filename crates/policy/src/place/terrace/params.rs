@@ -29,7 +29,8 @@ pub struct Params {
     /// `repay`: pages are moved where what that is expected to save, for as long as heat is taken
     /// to stay, is so many times what the moves cost (10; half of it where regions are sampled, a
     /// fifth where heat is a lower bound): how long heat stays is a guess, and an exchange is
-    /// followed by looks that cost as much again (docs/adr/0184-use-measured-move-costs-and-require-an-exchange-to-repay.md).
+    /// followed by looks that cost as much again
+    /// (docs/adr/0184-use-measured-move-costs-and-require-an-exchange-to-repay.md).
     pub repay: f64,
     /// `again`: factor by which a page that moved lately must beat the margin once more (1.5).
     pub again: f64,

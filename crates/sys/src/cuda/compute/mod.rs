@@ -197,7 +197,8 @@ impl ComputeGpu {
         unsafe {
             check("cuDevicePrimaryCtxRetain", (functions.retain_context)(&mut context, device))?;
             check("cuCtxSetCurrent", (functions.set_context)(context))?;
-            // CU_STREAM_DEFAULT is 0: copies and fills, which go to the default stream, come before.
+            // CU_STREAM_DEFAULT is 0: copies and fills, which go to the default stream, come
+            // before.
             check("cuStreamCreate", (functions.create_stream)(&mut stream, 0))?;
             check("cuEventCreate", (functions.create_event)(&mut start, 0))?;
             check("cuEventCreate", (functions.create_event)(&mut stop, 0))?;
