@@ -2,9 +2,9 @@
 //! and the Linux system calls that static programs make, behind a port. Pure: the guest reaches
 //! the host through [`linux::Host`] only.
 //!
-//! [`decode`] turns words into [`decode::Instruction`]s and [`print`] into text; [`execute::Hart`] executes them on a
-//! [`memory::GuestMemory`]; [`elf`] places a program there; [`linux::Process`] answers its system
-//! calls.
+//! [`decode`] turns words into [`decode::Instruction`]s and [`print`] into text;
+//! [`execute::Hart`] executes them on a [`memory::GuestMemory`]; [`elf`] places a program there;
+//! [`linux::Process`] answers its system calls.
 #![forbid(unsafe_code)]
 
 mod compressed;
