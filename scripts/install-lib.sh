@@ -43,8 +43,8 @@ if command -v "${MPICC:-mpicc}" >/dev/null 2>&1; then
         crates/capi/mpi/terrace_mpi.c -L"$lib" -lterrace -Wl,-rpath,'$ORIGIN' -lpthread
 fi
 
-install -m 644 crates/capi/include/terrace.h crates/capi/include/terrace.hpp "$prefix/include/"
-install -m 644 crates/capi/fortran/terrace.f90 "$prefix/share/terrace/"
+install -m 644 crates/capi/include/*.h crates/capi/include/*.hpp "$prefix/include/"
+install -m 644 crates/capi/fortran/terrace.f90 crates/capi/fortran/terrace_crash.* "$prefix/share/terrace/"
 sed -e "s|@VERSION@|$version|" crates/capi/terrace.pc.in >"$lib/pkgconfig/terrace.pc"
 install -m 644 crates/capi/cmake/TerraceConfig.cmake "$lib/cmake/Terrace/"
 

@@ -2,7 +2,9 @@
 
 use crate::asm::Address;
 use alloc::vec::Vec;
-use iced_x86::{Code as Op, Instruction, InstructionInfoFactory, OpAccess, Register, UsedMemory};
+use iced_x86::{
+    Code as Op, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register, UsedMemory,
+};
 
 /// A load or store, or a piece of one that is no power of two wide.
 #[derive(Debug, Clone, Copy)]
@@ -32,16 +34,57 @@ pub enum How {
     Not(&'static str),
 }
 
+/// What an instruction does to caches or to the order of stores, as
+/// `terrace_trace::CacheOperation` numbers it.
+pub mod operation {
+    pub const WRITE_BACK: u64 = 1;
+    pub const FLUSH: u64 = 2;
+    pub const FLUSH_WEAK: u64 = 3;
+    pub const STORE_FENCE: u64 = 4;
+    pub const FENCE: u64 = 5;
+    pub const NON_TEMPORAL: u64 = 6;
+    pub const WRITE_BACK_ALL: u64 = 7;
+}
+
+/// An operation of [`operation`], and the address that it names, if any.
+pub type CacheOperation = (u64, Option<(Address, bool)>);
+
+/// The operation on caches that this instruction is, besides its accesses.
+pub fn cache_operation(
+    instruction: &Instruction,
+    factory: &mut InstructionInfoFactory,
+) -> Option<CacheOperation> {
+    use iced_x86::Mnemonic::*;
+    let which = match instruction.mnemonic() {
+        Clwb => operation::WRITE_BACK,
+        Clflush => operation::FLUSH,
+        Clflushopt => operation::FLUSH_WEAK,
+        Sfence => return Some((operation::STORE_FENCE, None)),
+        Mfence => return Some((operation::FENCE, None)),
+        Movnti | Movntdq | Movntps | Movntpd | Movntq | Vmovntdq | Vmovntps | Vmovntpd => {
+            operation::NON_TEMPORAL
+        }
+        // An exchange with memory locks the bus without a prefix.
+        Xchg if instruction.op0_kind() == OpKind::Memory => return Some((operation::FENCE, None)),
+        _ if instruction.has_lock_prefix() => return Some((operation::FENCE, None)),
+        _ => return None,
+    };
+    let memory = *factory.info(instruction).used_memory().first()?;
+    Some((which, Some(address_of(instruction, &memory)?)))
+}
+
 /// Number of a general register, if it is one.
 pub fn number(register: Register) -> Option<u8> {
     let full = register.full_register();
     full.is_gpr64().then(|| full.number() as u8)
 }
 
-/// Loads, in order, and then stores, of one instruction. `all` is emptied first.
+/// Loads, in order, and then stores, of one instruction. `all` is emptied first. `values`: stores
+/// come in pieces that one word holds.
 pub fn accesses(
     instruction: &Instruction,
     factory: &mut InstructionInfoFactory,
+    values: bool,
     all: &mut Vec<Access>,
 ) -> How {
     all.clear();
@@ -66,7 +109,9 @@ pub fn accesses(
             }
             let plain = address_of(instruction, memory);
             match (plain, width(memory)) {
-                (Some((at, fs)), bytes @ 1..) => pieces(at, fs, bytes, stores, all),
+                (Some((at, fs)), bytes @ 1..) => {
+                    pieces(at, fs, bytes, stores, if values && stores { 3 } else { 6 }, all);
+                }
                 _ => how = How::Slow,
             }
             if memory.segment() == Register::GS {
@@ -87,11 +132,18 @@ pub fn width(memory: &UsedMemory) -> usize {
     }
 }
 
-/// Cuts what is no power of two wide, or wider than a line, into pieces.
-pub fn pieces(at: Address, fs: bool, bytes: usize, store: bool, all: &mut Vec<Access>) {
+/// Cuts what is no power of two wide, or wider than `1 << widest` bytes, into pieces.
+pub fn pieces(
+    at: Address,
+    fs: bool,
+    bytes: usize,
+    store: bool,
+    widest: u32,
+    all: &mut Vec<Access>,
+) {
     let mut done = 0;
     while done < bytes {
-        let log2 = (bytes - done).ilog2().min(6);
+        let log2 = (bytes - done).ilog2().min(widest);
         let at = Address { displacement: at.displacement.wrapping_add(done as i64), ..at };
         all.push(Access { at, fs, log2: log2 as u8, store });
         done += 1 << log2;

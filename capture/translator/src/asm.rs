@@ -75,6 +75,23 @@ impl Code {
         self.ring_operand(register, displacement);
     }
 
+    /// mov register, [ring + displacement]
+    pub fn load_word(&mut self, register: u8, displacement: i32) {
+        self.put(&[0x49 | (register >> 3) << 2, 0x8b]);
+        self.ring_operand(register, displacement);
+    }
+
+    /// Loads `1 << log2` bytes, zero-extended, from where the scratch register points into it.
+    pub fn load_value(&mut self, log2: u8) {
+        const { assert!(SCRATCH == 14) };
+        match log2 {
+            0 => self.put(&[0x45, 0x0f, 0xb6, 0x36]),
+            1 => self.put(&[0x45, 0x0f, 0xb7, 0x36]),
+            2 => self.put(&[0x45, 0x8b, 0x36]),
+            _ => self.put(&[0x4d, 0x8b, 0x36]),
+        }
+    }
+
     /// A constant into a word of the ring; two stores, which nobody loads soon.
     pub fn store_constant(&mut self, displacement: i32, value: u64) {
         if i64::from(value as i32) as u64 == value {

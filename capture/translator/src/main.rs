@@ -37,6 +37,11 @@ fn area() -> Option<&'static Area> {
     unsafe { (*core::ptr::addr_of!(AREA)).as_ref() }
 }
 
+/// Whether every store's word is followed by the value stored.
+fn keeps_values() -> bool {
+    area().is_some_and(|area| area.control().options & ring::KEEP_VALUES != 0)
+}
+
 /// Nothing can be done any more.
 fn give_up(why: &str) -> ! {
     sys::say(&["terrace-translate: ", why]);

@@ -3,7 +3,7 @@
 
 mod ends;
 
-use crate::access::{number, Access};
+use crate::access::{number, operation, Access, CacheOperation};
 use crate::asm::{Address, Code};
 use crate::context::{at, home, RING, SCRATCH};
 use crate::glue;
@@ -55,6 +55,8 @@ pub struct Maker {
     links: Vec<(u64, u64)>,
     encoder: Encoder,
     words: usize,
+    /// Values follow stores.
+    values: bool,
 }
 
 fn routine(function: unsafe extern "C" fn()) -> u64 {
@@ -76,7 +78,14 @@ fn part(register: Register, number: u8) -> Register {
 impl Maker {
     pub fn new() -> Self {
         let code = Code { bytes: Vec::new(), base: 0 };
-        Self { code, places: Vec::new(), links: Vec::new(), encoder: Encoder::new(64), words: 0 }
+        Self {
+            code,
+            places: Vec::new(),
+            links: Vec::new(),
+            encoder: Encoder::new(64),
+            words: 0,
+            values: crate::keeps_values(),
+        }
     }
 
     /// Makes code to lie at `base`. `before`: words that are told whenever the block begins.
@@ -191,19 +200,25 @@ impl Maker {
         self.tell_begin(block, plan.steps.len(), before);
         for (index, step) in plan.steps.iter().enumerate() {
             if let Some(id) = step.mark {
-                self.tell(head(message::MARK, 1));
-                self.tell(u64::from(id));
+                self.tell_mark(id, step.instruction.ip());
             }
             let instruction = &step.instruction;
-            for access in &plan.accesses[step.reported.clone()] {
+            let accesses = &plan.accesses[step.reported.clone()];
+            let begun = self.words;
+            for access in accesses {
                 self.tell_access(access, index);
+            }
+            if let Some(operation) = step.cache {
+                self.tell_cache(operation, instruction.ip());
             }
             let raw = &plan.bytes[step.at..step.at + instruction.len()];
             let ends = instruction.flow_control() != FlowControl::Next;
             if ends {
+                self.tell_return_address(accesses, begun, instruction.next_ip());
                 self.end(instruction, raw, factory)?;
             } else {
                 self.execute(instruction, raw, factory)?;
+                self.tell_values(accesses, begun);
                 if index + 1 == plan.steps.len() {
                     self.advance();
                     self.go_to(instruction.next_ip());
@@ -234,11 +249,87 @@ impl Maker {
             let value = address.displacement as u64 & 0xffff_ffff_ffff | u64::from(tag) << 48;
             self.code.constant(SCRATCH, value);
             self.code.store_word(displacement, SCRATCH);
+            if self.values && access.store {
+                self.code.constant(SCRATCH, address.displacement as u64);
+                self.keep_address();
+            }
             return;
         }
         self.compute(address, fs);
         self.code.store_word(displacement, SCRATCH);
         self.code.store_tag(displacement, tag);
+        if self.values && access.store {
+            self.keep_address();
+        }
+    }
+
+    /// The word of a store's value holds its address until the instruction is executed, which may
+    /// change the registers that the address comes from.
+    fn keep_address(&mut self) {
+        self.code.store_word(8 * self.words as i32, SCRATCH);
+        self.words += 1;
+    }
+
+    /// The values of these accesses' stores, whose words begin with the one of this number.
+    fn tell_values(&mut self, accesses: &[Access], begun: usize) {
+        if !self.values {
+            return;
+        }
+        let mut word = begun;
+        for access in accesses {
+            word += 1;
+            if access.store {
+                self.code.load_word(SCRATCH, 8 * word as i32);
+                self.code.load_value(access.log2);
+                self.code.store_word(8 * word as i32, SCRATCH);
+                word += 1;
+            }
+        }
+    }
+
+    /// The value that a call stores, which is known before.
+    fn tell_return_address(&mut self, accesses: &[Access], begun: usize, next: u64) {
+        let loads = accesses.iter().take_while(|a| !a.store).count();
+        if self.values && loads < accesses.len() {
+            self.code.store_constant(8 * (begun + loads + 1) as i32, next);
+        }
+    }
+
+    /// A mark. Those of `terrace_crash.h` that stand for flushes carry an address in `rax`.
+    fn tell_mark(&mut self, id: u8, pc: u64) {
+        let which = match id {
+            0xc4 => operation::WRITE_BACK,
+            0xc5 => operation::FLUSH,
+            0xc6 => operation::WRITE_BACK_ALL,
+            _ => {
+                self.tell(head(message::MARK, 1));
+                self.tell(u64::from(id));
+                return;
+            }
+        };
+        if self.values {
+            let address = Address { base: Some(0), ..Address::default() };
+            self.tell_cache((which, Some((address, false))), pc);
+        }
+    }
+
+    /// An operation on caches, the address that it names and its own.
+    fn tell_cache(&mut self, (which, address): CacheOperation, pc: u64) {
+        self.tell(head(message::CACHE, 3));
+        self.tell(which);
+        match address {
+            Some((address, fs)) => {
+                if address.base.is_none() && address.index.is_none() && !fs {
+                    self.code.constant(SCRATCH, address.displacement as u64);
+                } else {
+                    self.compute(address, fs);
+                }
+                self.code.store_word(8 * self.words as i32, SCRATCH);
+                self.words += 1;
+            }
+            None => self.tell(0),
+        }
+        self.tell(pc);
     }
 
     /// An address into the scratch register, by means that leave the flags alone.
@@ -444,7 +535,9 @@ impl Maker {
         self.tell_begin(block, 1, before);
         let begun = self.words as i64;
         let none = self.code.short(&[0xe3]);
-        for access in &plan.accesses[step.reported.clone()] {
+        let accesses = &plan.accesses[step.reported.clone()];
+        let first = self.words;
+        for access in accesses {
             self.tell_access(access, 0);
         }
         self.place(instruction.ip(), [None; 2]);
@@ -459,6 +552,7 @@ impl Maker {
             }
         }
         self.code.put(&raw[prefixes..]);
+        self.tell_values(accesses, first);
         self.advance();
         self.code.lea(RCX, Address { base: Some(RCX), displacement: -1, ..Address::default() });
         use iced_x86::Mnemonic::*;

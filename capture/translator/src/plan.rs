@@ -1,6 +1,6 @@
 //! What a block of the program's code consists of, before code is made for it.
 
-use crate::access::{accesses, Access, How};
+use crate::access::{accesses, cache_operation, Access, CacheOperation, How};
 use crate::sys;
 use alloc::vec::Vec;
 use iced_x86::{
@@ -12,6 +12,8 @@ const MOST: usize = 64;
 const WINDOW: usize = 1024;
 /// Words that a block's accesses may take at most.
 const MOST_WORDS: usize = 160;
+/// The same where values follow.
+const MOST_WORDS_WITH_VALUES: usize = 100;
 
 /// An instruction and what is told of it.
 pub struct Step {
@@ -22,6 +24,8 @@ pub struct Step {
     pub reported: core::ops::Range<usize>,
     /// The number of a mark, if it is one.
     pub mark: Option<u8>,
+    /// What it does to caches.
+    pub cache: Option<CacheOperation>,
 }
 
 /// How a block is run.
@@ -75,6 +79,8 @@ impl Plan {
             return Kind::Absent;
         }
         let mut decoder = Decoder::with_ip(64, &self.bytes, pc, DecoderOptions::NONE);
+        let values = crate::keeps_values();
+        let most_words = if values { MOST_WORDS_WITH_VALUES } else { MOST_WORDS };
         let mut pending = ARITHMETIC;
         self.flags_dead = false;
         while decoder.can_decode() && self.steps.len() < MOST {
@@ -98,16 +104,16 @@ impl Plan {
                     let mut once = instruction;
                     once.set_has_rep_prefix(false);
                     once.set_has_repne_prefix(false);
-                    accesses(&once, factory, &mut self.some)
+                    accesses(&once, factory, values, &mut self.some)
                 }
-                _ => accesses(&instruction, factory, &mut self.some),
+                _ => accesses(&instruction, factory, values, &mut self.some),
             };
             let alone = repeated.is_some() || how != How::InLine;
             if alone && !first {
                 break;
             }
             let from = self.accesses.len();
-            if from + self.some.len() > MOST_WORDS {
+            if from + self.some.len() > most_words {
                 break;
             }
             self.accesses.append(&mut self.some);
@@ -119,7 +125,9 @@ impl Plan {
             }
             let mark = mark_of(&self.bytes[at..at + instruction.len()]);
             let flow = instruction.flow_control();
-            self.steps.push(Step { instruction, at, reported: from..self.accesses.len(), mark });
+            let cache = if values { cache_operation(&instruction, factory) } else { None };
+            let reported = from..self.accesses.len();
+            self.steps.push(Step { instruction, at, reported, mark, cache });
             match how {
                 How::Not(why) => return Kind::Not(why),
                 How::Slow => return Kind::Slow,

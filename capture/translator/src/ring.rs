@@ -29,12 +29,17 @@ pub mod message {
     pub const END: u64 = 9;
     pub const EXIT: u64 = 10;
     pub const UNRECORDED: u64 = 13;
+    /// A flush, a fence or a non-temporal store: which, the address, and the instruction's.
+    pub const CACHE: u64 = 14;
 }
 
 /// A message's first word.
 pub const fn head(which: u64, words: u64) -> u64 {
     MESSAGE | which | words << 16
 }
+
+/// [`Control::options`]: every store is followed by the value it wrote.
+pub const KEEP_VALUES: u32 = 1;
 
 /// `struct control`.
 #[repr(C)]

@@ -46,7 +46,18 @@ pub fn tell(context: &mut Context) {
     for access in &all {
         let address = access.at.displacement as u64 & 0xffff_ffff_ffff;
         context.put(address | u64::from(access.tag(0)) << 48);
+        if access.store && crate::keeps_values() {
+            // The instruction comes after this: what is there before it is all that can be read.
+            context.put(value_at(address, 1 << access.log2));
+        }
     }
+}
+
+/// Up to eight bytes of the program's memory; zero where they cannot be read.
+fn value_at(address: u64, bytes: usize) -> u64 {
+    let mut value = [0; 8];
+    let _ = crate::sys::read_memory(address, &mut value[..bytes.min(8)]);
+    u64::from_le_bytes(value)
 }
 
 fn add(
@@ -62,6 +73,7 @@ fn add(
             false,
             bytes,
             store,
+            if store && crate::keeps_values() { 3 } else { 6 },
             all,
         );
     };

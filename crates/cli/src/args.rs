@@ -69,6 +69,9 @@ pub enum Command {
         after_help = "Example: terrace sim --machine lab-cxl --policy first-touch,terrace,bound:all-fast --workload skew,accesses=8M"
     )]
     Sim(SimArgs),
+    /// What survives a crash when memory keeps its contents.
+    #[command(subcommand)]
+    Crash(crate::crash::CrashCommand),
     /// Memory devices, from their descriptions to figures and machine files.
     #[command(subcommand)]
     Device(crate::device::DeviceCommand),

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod crash;
 mod device;
 mod gpu;
 mod lab;
@@ -46,6 +47,9 @@ fn main() -> ExitCode {
         Command::Trace(TraceCommand::Import(a)) => trace::import(&a),
         Command::Report(a) => see::report(&a),
         Command::Sim(a) => sim::sim(&a),
+        Command::Crash(crash::CrashCommand::Run(a)) => crash::run(&a),
+        Command::Crash(crash::CrashCommand::Check(a)) => crash::check(&a),
+        Command::Crash(crash::CrashCommand::Advise(a)) => crash::advise(&a),
         Command::Device(device::DeviceCommand::Hbm(a)) => device::hbm(&a),
         Command::Gpu(gpu::GpuCommand::Advise(a)) => gpu::advise_kernel(&a),
         Command::Gpu(gpu::GpuCommand::Profile(a)) => gpu::profile(&a),

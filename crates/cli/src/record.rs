@@ -60,6 +60,8 @@ pub fn record(args: &RecordArgs) -> Ending {
         values: args.values,
         begin_at: args.begin_at.clone(),
         end_at: args.end_at.clone(),
+        environment: Vec::new(),
+        program_output: None,
     };
     let recorded = record::record(&spec, &args.command).map_err(|e| match e {
         RecordError::Lacking(_) => CommandFailure::lacking(e),

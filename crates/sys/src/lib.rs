@@ -4,6 +4,7 @@
 
 mod addresses;
 mod allowance;
+mod bounded;
 mod btf;
 mod caps;
 mod capture;
@@ -50,6 +51,7 @@ pub use addresses::{
     bind_range, discard_range, map_zeroed, open_range, prefer_huge_pages, reserve_range, NodePolicy,
 };
 pub use allowance::{address_limit, may_lock, pin, pin_process, Allowance};
+pub use bounded::{run_bounded, BoundedCommand, BoundedEnd, BoundedRun};
 pub use caps::{damon_is_usable, Capabilities, Capability, DamonProbe};
 pub use capture::{has_thread_ended, CaptureArea, CaptureOptions, SlotOwner, SlotWords};
 pub use cold::ColdRefs;

@@ -144,6 +144,18 @@ impl Runner {
         argv: &[OsString],
         environment: &[(&str, OsString)],
     ) -> Result<Self, StartError> {
+        Self::start_into(argv, environment, None)
+    }
+
+    /// As [`Runner::start_with`]; where a file is given, both output streams go there.
+    ///
+    /// # Errors
+    /// As [`Runner::start`].
+    pub fn start_into(
+        argv: &[OsString],
+        environment: &[(&str, OsString)],
+        output: Option<&std::fs::File>,
+    ) -> Result<Self, StartError> {
         let (program, arguments) = argv.split_first().ok_or(StartError::Empty)?;
         let set = signal_set();
         let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -161,6 +173,13 @@ impl Runner {
         let signals = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut command = std::process::Command::new(program);
         command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
+        if let Some(file) = output {
+            let copy = || {
+                let copied = file.try_clone();
+                copied.map_err(|e| SysError::from_io("dup", "output", &e, "free some descriptors"))
+            };
+            command.stdout(copy()?).stderr(copy()?);
+        }
         let here = CurrentCpu::now();
         // SAFETY: the closure runs between fork and exec and makes async-signal-safe calls only.
         unsafe {

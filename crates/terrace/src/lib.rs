@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod allocate;
+pub mod crash;
 pub mod degrade;
 pub mod doctor;
 pub mod far_run;
@@ -27,6 +28,7 @@ pub mod usage;
 mod written;
 
 pub use terrace_alloc as alloc;
+pub use terrace_crash as crash_model;
 pub use terrace_device as device;
 pub use terrace_engine as engine;
 pub use terrace_far as far;

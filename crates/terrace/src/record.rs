@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use terrace_sys::{CaptureArea, CaptureOptions, CommandExit, Runner, StartError, SysError};
 use terrace_trace::capture::{Capture, CaptureTotals, Filter};
 use terrace_trace::{TraceError, TraceHeader, TraceWriter};
@@ -60,6 +61,10 @@ pub struct RecordSpec {
     pub begin_at: Option<String>,
     /// End when this function is entered.
     pub end_at: Option<String>,
+    /// Set besides in the program's environment.
+    pub environment: Vec<(&'static str, OsString)>,
+    /// Where the program's output streams go; by default they are this process's.
+    pub program_output: Option<Arc<File>>,
 }
 
 /// Why a program was not recorded.
@@ -156,10 +161,12 @@ pub fn record(spec: &RecordSpec, argv: &[OsString]) -> Result<Recorded, RecordEr
     })?;
     let mut runner = match program {
         Some(program) if spec.source == CaptureMethod::Translator => {
-            Runner::start(&program.translated(&emulator, &area.path()))?
+            spec.start(&program.translated(&emulator, &area.path()), Vec::new())?
         }
-        Some(program) => Runner::start(&program.under(&emulator, &plugin, &area.path()))?,
-        None => Runner::start_with(argv, &spec.environment(&area))?,
+        Some(program) => {
+            spec.start(&program.under(&emulator, &plugin, &area.path()), Vec::new())?
+        }
+        None => spec.start(argv, spec.environment(&area))?,
     };
     let mut recorder = Recorder::new(area, capture);
     let ended = loop {
@@ -175,6 +182,15 @@ pub fn record(spec: &RecordSpec, argv: &[OsString]) -> Result<Recorded, RecordEr
 }
 
 impl RecordSpec {
+    fn start(
+        &self,
+        argv: &[OsString],
+        mut environment: Vec<(&'static str, OsString)>,
+    ) -> Result<Runner, StartError> {
+        environment.extend(self.environment.iter().cloned());
+        Runner::start_into(argv, &environment, self.program_output.as_deref())
+    }
+
     /// What the hooks cannot give.
     fn check(&self) -> Result<(), RecordError> {
         let lacking = |why: &str| Err(RecordError::Lacking(why.to_owned()));
@@ -184,9 +200,6 @@ impl RecordSpec {
             }
             CaptureMethod::Hooks if self.pcs => {
                 lacking("hooks do not tell where an instruction lies; use --source full")
-            }
-            CaptureMethod::Translator if self.values => {
-                lacking("the translator tells addresses and not yet values; use --source full")
             }
             CaptureMethod::Emulator | CaptureMethod::Translator if self.objects.is_some() => lacking(
                 "objects are told by hooks only; compile with terrace-cc and use --source hooks",

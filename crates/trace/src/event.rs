@@ -186,6 +186,64 @@ pub struct TraceEvent {
     pub what: EventKind,
 }
 
+/// An instruction, or a call that stands for one, that acts on caches or on the order of stores
+/// (Intel's manual, volume 2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CacheOperation {
+    /// CLWB: the line is written back and may stay.
+    WriteBack,
+    /// CLFLUSH: the line is written back and leaves; ordered among stores.
+    Flush,
+    /// CLFLUSHOPT: the same, ordered by fences only.
+    FlushWeak,
+    /// SFENCE.
+    StoreFence,
+    /// MFENCE, a locked instruction, or an exchange with memory.
+    Fence,
+    /// The store just before bypasses the caches.
+    NonTemporal,
+    /// WBINVD: all lines are written back and leave.
+    WriteBackAll,
+}
+
+impl CacheOperation {
+    const ALL: [Self; 7] = [
+        Self::WriteBack,
+        Self::Flush,
+        Self::FlushWeak,
+        Self::StoreFence,
+        Self::Fence,
+        Self::NonTemporal,
+        Self::WriteBackAll,
+    ];
+
+    /// Its number in recorders' words and in files.
+    #[must_use]
+    pub fn code(self) -> u64 {
+        Self::ALL.iter().position(|o| *o == self).map_or(0, |i| i as u64 + 1)
+    }
+
+    /// The operation of this number.
+    #[must_use]
+    pub fn from_code(code: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|o| o.code() == code)
+    }
+
+    /// Its name, in the instruction's letters.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::WriteBack => "clwb",
+            Self::Flush => "clflush",
+            Self::FlushWeak => "clflushopt",
+            Self::StoreFence => "sfence",
+            Self::Fence => "mfence",
+            Self::NonTemporal => "non-temporal",
+            Self::WriteBackAll => "wbinvd",
+        }
+    }
+}
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventKind {
@@ -258,6 +316,15 @@ pub enum EventKind {
     Mark {
         /// Which.
         id: u32,
+    },
+    /// The program acted on caches or on the order of its stores.
+    Cache {
+        /// How.
+        operation: CacheOperation,
+        /// An address in the line, zero for operations on no line.
+        address: u64,
+        /// The instruction.
+        pc: u64,
     },
     /// Accesses that could not be kept, as a recorder that samples loses them.
     Lost {

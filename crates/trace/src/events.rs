@@ -1,6 +1,6 @@
 //! Events as bytes.
 
-use crate::event::{EventKind, TraceEvent};
+use crate::event::{CacheOperation, EventKind, TraceEvent};
 use crate::pack::{put_number, unzigzag, zigzag, Taker};
 
 /// Longest name that is kept, bytes.
@@ -19,6 +19,7 @@ const MARK: u8 = 10;
 const LOST: u8 = 11;
 const SAMPLE_INTERRUPT: u8 = 12;
 const CPU_NODE: u8 = 13;
+const CACHE: u8 = 14;
 
 /// Appends an event: length, then what it is, so that readers can step over kinds they do not know.
 pub fn put(out: &mut Vec<u8>, event: &TraceEvent, scratch: &mut Vec<u8>) {
@@ -56,6 +57,9 @@ pub fn put(out: &mut Vec<u8>, event: &TraceEvent, scratch: &mut Vec<u8>) {
         EventKind::Object { start, length, name } => part(OBJECT, &[*start, *length], Some(name)),
         EventKind::Mark { id } => part(MARK, &[u64::from(*id)], None),
         EventKind::Lost { accesses } => part(LOST, &[*accesses], None),
+        EventKind::Cache { operation, address, pc } => {
+            part(CACHE, &[operation.code(), *address, *pc], None);
+        }
         EventKind::SampleInterrupt { samples } => {
             part(SAMPLE_INTERRUPT, &[u64::from(*samples)], None);
         }
@@ -98,6 +102,12 @@ pub fn take(rest: &mut Taker<'_>) -> Option<Option<TraceEvent>> {
         }
         MARK => EventKind::Mark { id: t.small()? },
         LOST => EventKind::Lost { accesses: t.number()? },
+        CACHE => match CacheOperation::from_code(t.number()?) {
+            Some(operation) => {
+                EventKind::Cache { operation, address: t.number()?, pc: t.number()? }
+            }
+            None => return Some(None),
+        },
         SAMPLE_INTERRUPT => EventKind::SampleInterrupt { samples: t.small()? },
         CPU_NODE => EventKind::CpuNode { cpu: t.small()?, node: t.small()? },
         _ => return Some(None),

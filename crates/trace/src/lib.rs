@@ -68,7 +68,8 @@ mod write;
 pub use decode::Block;
 pub use error::TraceError;
 pub use event::{
-    Access, AccessDescriptor, EventKind, SampleDetail, TraceClock, TraceEvent, TraceHeader,
+    Access, AccessDescriptor, CacheOperation, EventKind, SampleDetail, TraceClock, TraceEvent,
+    TraceHeader,
 };
 pub use frame::{mend_checksums, BlockInfo, BlockKind, BLOCK_ACCESSES, MAGIC, VERSION};
 pub use info::Info;

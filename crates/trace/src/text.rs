@@ -92,6 +92,9 @@ fn event_line(event: &TraceEvent, out: &mut String) {
             write!(out, "object {start:#x} {length} {}", printable(name))
         }
         EventKind::Mark { id } => write!(out, "mark {id}"),
+        EventKind::Cache { operation, address, pc } => {
+            write!(out, "{} {address:#x} pc={pc:#x}", operation.name())
+        }
         EventKind::Lost { accesses } => write!(out, "lost {accesses}"),
         EventKind::SampleInterrupt { samples } => write!(out, "sample-interrupt {samples}"),
         EventKind::CpuNode { cpu, node } => write!(out, "cpu-node {cpu} {node}"),

@@ -6,8 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::io::Cursor;
 use terrace_trace::{
-    Access, Block, BlockKind, EventKind, TraceClock, TraceError, TraceEvent, TraceHeader,
-    TraceReader, TraceWriter,
+    Access, Block, BlockKind, CacheOperation, EventKind, TraceClock, TraceError, TraceEvent,
+    TraceHeader, TraceReader, TraceWriter,
 };
 
 /// What a test hands to the writer.
@@ -68,6 +68,11 @@ fn what() -> impl Strategy<Value = EventKind> {
             name
         }),
         any::<u32>().prop_map(|id| EventKind::Mark { id }),
+        (1u64..=7, any::<u64>(), any::<u64>()).prop_map(|(code, address, pc)| EventKind::Cache {
+            operation: CacheOperation::from_code(code).expect("a code in use"),
+            address,
+            pc
+        }),
         any::<u64>().prop_map(|accesses| EventKind::Lost { accesses }),
     ]
 }

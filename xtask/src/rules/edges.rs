@@ -11,6 +11,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("sampling", &["types"]),
     ("trace", &["types", "sampling"]),
     ("cache", &["types"]),
+    ("crash", &["cache", "trace"]),
     ("device", &["types", "machine"]),
     ("fabric", &["types"]),
     ("migratory", &["types", "fabric"]),
@@ -61,6 +62,7 @@ const LAW: &[(&str, &[&str])] = &[
             "device",
             "riscv",
             "xbgas",
+            "crash",
             "migratory",
             "vertex",
         ],
@@ -83,7 +85,8 @@ const LAW: &[(&str, &[&str])] = &[
         "fuzz",
         &[
             "types", "machine", "topology", "engine", "trace", "report", "workload", "alloc",
-            "gpu", "device", "riscv", "vertex", "sampling", "pool", "xbgas",
+            "gpu", "device", "riscv", "vertex", "sampling", "pool", "xbgas", "gpu", "device",
+            "vertex", "sampling", "pool", "crash",
         ],
     ),
 ];

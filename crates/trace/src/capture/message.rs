@@ -16,6 +16,8 @@ pub const HOOKS: u64 = 11;
 pub const OBJECT: u64 = 12;
 /// A program runs unrecorded from here on; the text says which and why.
 pub const UNRECORDED: u64 = 13;
+/// An operation on caches, the address it names and the instruction's.
+pub const CACHE: u64 = 14;
 
 mod syscall {
     pub const MMAP: u64 = 9;

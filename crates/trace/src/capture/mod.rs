@@ -14,7 +14,7 @@ mod threads;
 pub use filter::Filter;
 
 use crate::error::TraceError;
-use crate::event::{Access, EventKind, TraceEvent};
+use crate::event::{Access, CacheOperation, EventKind, TraceEvent};
 use crate::write::TraceWriter;
 use code::{BlockSpan, CapturedCode};
 use message::{mapping, words_as_text};
@@ -492,6 +492,20 @@ impl<W: Write> Capture<W> {
             (message::MARK, [id]) => {
                 self.settle(thread)?;
                 event(self, thread, EventKind::Mark { id: *id as u32 })
+            }
+            (message::CACHE, [code, address, pc]) => {
+                self.settle(thread)?;
+                match CacheOperation::from_code(*code) {
+                    Some(operation) if self.recording => {
+                        let (address, pc) = (*address, *pc);
+                        event(self, thread, EventKind::Cache { operation, address, pc })
+                    }
+                    Some(_) => Ok(()),
+                    None => {
+                        self.totals.nonsense += 1;
+                        Ok(())
+                    }
+                }
             }
             (message::BEGIN, _) => {
                 self.settle(thread)?;

@@ -1,0 +1,23 @@
+/* What terrace_crash.f90 calls: the header's inline functions as real ones. */
+#include "terrace_crash.h"
+
+void terrace_crash_write_back(const void *pointer)
+{
+    cache_line_write_back(pointer);
+}
+
+void terrace_crash_flush(const void *pointer)
+{
+    flush_cache_line(pointer);
+}
+
+void terrace_crash_flush_all(void)
+{
+    write_back_invalidate_cache();
+}
+
+void terrace_crash_name(int64_t kind, const char *name, const void *pointer, const char *type,
+                        int64_t count)
+{
+    terrace_crash_object_((uint32_t)kind, name, pointer, type, (uint64_t)count);
+}

@@ -1,0 +1,43 @@
+//! EventKind a crash leaves in memory: caches with values over a recording, images of data objects, and
+//! how inconsistent they are. Pure: it starts no process and opens no file.
+//!
+//! - [`region`]: the data objects that a program names, as its region file and image files have
+//!   them.
+//! - [`memory`]: caches with values: what is coherent, what memory holds.
+//! - [`recording`]: a recording's accesses and events, all threads in the order of time.
+//! - [`points`]: where crashes happen.
+//! - [`images`]: memory at each crash, as differences.
+//! - [`study`]: all of this in one pass over a recording.
+//! - [`outcome`]: what became of a restart, and rates of success.
+//! - [`persist`]: all images that hardware may leave, and misused flushes and fences.
+//!
+//! Definitions follow Ren, Wu and Li, "Understanding Application Recomputability without Crash
+//! Consistency in Non-Volatile Memory", MCHPC 2018, section 3.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod hash;
+pub mod images;
+pub mod memory;
+pub mod outcome;
+pub mod persist;
+pub mod points;
+pub mod recording;
+pub mod region;
+pub mod stack;
+pub mod study;
+
+pub use images::{ImageChain, ImageCursor};
+pub use memory::{CacheSetup, CachedMemory};
+pub use outcome::{RestartOutcome, SuccessRate};
+pub use points::CrashSchedule;
+pub use region::{DataObject, ImageLayout, ObjectKind, RegionError, RegionFile};
+pub use study::{CrashPoint, CrashSet, FlushPlan, StudyError, StudyOptions};
+
+/// Marks of `terrace_crash.h` in a recording.
+pub mod mark {
+    /// `start_crash()`.
+    pub const START: u32 = 0xc0;
+    /// `end_crash()`.
+    pub const END: u32 = 0xc1;
+}

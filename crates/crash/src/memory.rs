@@ -1,0 +1,501 @@
+//! Caches with values. Two contents are kept: what is coherent, which any core reads, and, of
+//! lines that are dirty in some cache, what memory holds instead. Memory use grows with the lines
+//! stored to and with dirty lines.
+
+use crate::hash::{NumberMap, NumberSet};
+use crate::region::DataObject;
+use terrace_cache::{
+    Hierarchy, HierarchyError, HierarchySpec, Inclusion, LevelSpec, MemoryTraffic,
+};
+use terrace_trace::CacheOperation;
+
+const PAGE: u64 = 4096;
+const PAGE_SHIFT: u32 = 12;
+/// Bytes of a load that are followed: no instruction loads more, and a damaged recording may say
+/// so.
+const MOST_LOADED: u32 = 1 << 16;
+
+/// Bytes by address; what was never written reads as zero.
+#[derive(Debug, Default)]
+struct SparseMemory {
+    index: NumberMap<u32>,
+    pages: Vec<Box<[u8; PAGE as usize]>>,
+    /// The page used last: its number and its place.
+    last: Option<(u64, u32)>,
+}
+
+impl SparseMemory {
+    fn page(&self, number: u64) -> Option<&[u8; PAGE as usize]> {
+        let at = match self.last {
+            Some((page, at)) if page == number => at,
+            _ => *self.index.get(&number)?,
+        };
+        self.pages.get(at as usize).map(|p| &**p)
+    }
+
+    /// Of bytes within one page.
+    fn read_within(&self, address: u64, out: &mut [u8]) {
+        let from = (address % PAGE) as usize;
+        match self.page(address >> PAGE_SHIFT) {
+            Some(page) => out.copy_from_slice(&page[from..from + out.len()]),
+            None => out.fill(0),
+        }
+    }
+
+    fn write_within(&mut self, address: u64, bytes: &[u8]) {
+        let number = address >> PAGE_SHIFT;
+        let at = match self.last {
+            Some((page, at)) if page == number => at,
+            _ => {
+                let (next, pages) = (self.pages.len() as u32, &mut self.pages);
+                let at = *self.index.entry(number).or_insert_with(|| {
+                    pages.push(Box::new([0; PAGE as usize]));
+                    next
+                });
+                self.last = Some((number, at));
+                at
+            }
+        };
+        let from = (address % PAGE) as usize;
+        self.pages[at as usize][from..from + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// Cuts bytes at multiples of `step`: address, offset and length of each part.
+fn parts(address: u64, length: usize, step: u64) -> impl Iterator<Item = (u64, usize, usize)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done >= length {
+            return None;
+        }
+        let at = address.wrapping_add(done as u64);
+        let count = ((step - at % step) as usize).min(length - done);
+        let part = (at, done, count);
+        done += count;
+        Some(part)
+    })
+}
+
+/// Contents of lines by their numbers, in one piece of memory.
+#[derive(Debug)]
+struct LineContents {
+    bytes: usize,
+    index: NumberMap<u32>,
+    content: Vec<u8>,
+    free: Vec<u32>,
+}
+
+impl LineContents {
+    fn new(bytes: usize) -> Self {
+        Self { bytes, index: NumberMap::default(), content: Vec::new(), free: Vec::new() }
+    }
+
+    fn contains(&self, line: u64) -> bool {
+        self.index.contains_key(&line)
+    }
+
+    fn get(&self, line: u64) -> Option<&[u8]> {
+        let at = *self.index.get(&line)? as usize * self.bytes;
+        self.content.get(at..at + self.bytes)
+    }
+
+    /// Where the content of a line is to be put.
+    fn slot(&mut self, line: u64) -> &mut [u8] {
+        let (free, content, bytes) = (&mut self.free, &mut self.content, self.bytes);
+        let at = *self.index.entry(line).or_insert_with(|| {
+            free.pop().unwrap_or_else(|| {
+                let at = content.len() / bytes;
+                content.resize(content.len() + bytes, 0);
+                at as u32
+            })
+        });
+        let from = at as usize * bytes;
+        &mut self.content[from..from + bytes]
+    }
+
+    fn remove(&mut self, line: u64) -> bool {
+        let gone = self.index.remove(&line);
+        self.free.extend(gone);
+        gone.is_some()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.index.iter().map(|(line, at)| {
+            let from = *at as usize * self.bytes;
+            (*line, &self.content[from..from + self.bytes])
+        })
+    }
+}
+
+/// Which caches lie between cores and memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CacheSetup {
+    /// None: every store reaches memory at once.
+    Uncached {
+        /// Bytes of the lines in which dirty data are counted.
+        line: u64,
+    },
+    /// Caches that nothing ever leaves but by flushes.
+    Unlimited {
+        /// Bytes of a line.
+        line: u64,
+    },
+    /// Levels.
+    Levels(HierarchySpec),
+}
+
+impl CacheSetup {
+    /// The paper's: eight private caches of 256 KiB that do not allocate on writes, and a shared
+    /// inclusive one of 20 MiB; LRU, lines of 64 bytes (section 4.1). Ways: 8 and 20, as its tool
+    /// is published.
+    #[must_use]
+    pub fn nvc() -> Self {
+        let mut private = LevelSpec::new(256 << 10, 8, false);
+        private.write.allocate = false;
+        let mut shared = LevelSpec::new(20 << 20, 20, true);
+        shared.inclusion = Inclusion::Inclusive;
+        Self::Levels(HierarchySpec { cores: 8, line: 64, levels: vec![private, shared] })
+    }
+
+    /// Whether an outer level never holds older changes that reach memory by themselves: then
+    /// images are exact. Levels that are neither inclusive nor exclusive do not say so.
+    #[must_use]
+    pub fn keeps_one_version(&self) -> bool {
+        match self {
+            Self::Uncached { .. } | Self::Unlimited { .. } => true,
+            Self::Levels(spec) => {
+                spec.levels.iter().skip(1).all(|l| l.inclusion != Inclusion::Neither)
+            }
+        }
+    }
+
+    /// Bytes of a line.
+    #[must_use]
+    pub fn line_bytes(&self) -> u64 {
+        match self {
+            Self::Uncached { line } | Self::Unlimited { line } => *line,
+            Self::Levels(spec) => spec.line,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Caches {
+    Uncached,
+    Unlimited,
+    Levels(Box<Hierarchy>),
+}
+
+/// EventKind a crash would lose, all memory together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LostData {
+    /// Lines dirty in some cache.
+    pub dirty_lines: u64,
+    /// Of their bytes, those that differ from memory.
+    pub inconsistent_bytes: u64,
+}
+
+/// Caches, and what they and memory hold.
+#[derive(Debug)]
+pub struct CachedMemory {
+    caches: Caches,
+    line_shift: u32,
+    coherent: SparseMemory,
+    /// EventKind memory holds of each dirty line.
+    behind: LineContents,
+    /// Lines of objects, half-open, ascending.
+    watched: Vec<(u64, u64)>,
+    /// Watched lines that memory was given since they were taken last.
+    written: NumberSet,
+    /// Lines read or written, one bit each, sixty-four a word.
+    touched: NumberMap<u64>,
+    /// Lines that reached memory in the access at hand.
+    reached: Vec<u64>,
+    /// No two caches hold different changes to a line.
+    one_version: bool,
+    lines_written: u64,
+}
+
+impl CachedMemory {
+    /// Empty caches over memory full of zeroes.
+    ///
+    /// # Errors
+    /// [`HierarchyError`]; [`HierarchyError::Line`] also for lines of more than a page.
+    pub fn new(setup: &CacheSetup) -> Result<Self, HierarchyError> {
+        let line = setup.line_bytes();
+        if !line.is_power_of_two() || line > PAGE {
+            return Err(HierarchyError::Line);
+        }
+        let caches = match setup {
+            CacheSetup::Uncached { .. } => Caches::Uncached,
+            CacheSetup::Unlimited { .. } => Caches::Unlimited,
+            CacheSetup::Levels(spec) => Caches::Levels(Box::new(Hierarchy::new(spec)?)),
+        };
+        Ok(Self {
+            caches,
+            line_shift: line.trailing_zeros(),
+            coherent: SparseMemory::default(),
+            behind: LineContents::new(line as usize),
+            watched: Vec::new(),
+            written: NumberSet::default(),
+            touched: NumberMap::default(),
+            reached: Vec::new(),
+            one_version: setup.keeps_one_version(),
+            lines_written: 0,
+        })
+    }
+
+    /// Bytes of a line.
+    #[must_use]
+    pub fn line_bytes(&self) -> u64 {
+        1 << self.line_shift
+    }
+
+    /// From now on, remembers which lines of these objects reach memory.
+    pub fn watch(&mut self, objects: &[DataObject]) {
+        let shift = self.line_shift;
+        let mut lines: Vec<(u64, u64)> = objects
+            .iter()
+            .filter(|o| o.bytes > 0 && o.is_restored())
+            .map(|o| (o.address >> shift, ((o.end() - 1) >> shift) + 1))
+            .collect();
+        lines.sort_unstable();
+        self.watched = lines;
+        self.written.clear();
+    }
+
+    /// Content that came about unseen, by a system call or before the recording: coherent, and in
+    /// memory but for lines that are dirty.
+    pub fn preset(&mut self, address: u64, bytes: &[u8]) {
+        for (at, from, count) in parts(address, bytes.len(), PAGE) {
+            self.coherent.write_within(at, &bytes[from..from + count]);
+        }
+    }
+
+    /// A core loads.
+    pub fn load(&mut self, core: usize, address: u64, size: u32) {
+        let bytes = u64::from(size.clamp(1, MOST_LOADED));
+        let last = address.saturating_add(bytes - 1) >> self.line_shift;
+        for line in address >> self.line_shift..=last {
+            self.load_line(core, line);
+        }
+    }
+
+    fn load_line(&mut self, core: usize, line: u64) {
+        let Self { caches, touched, reached, .. } = self;
+        match caches {
+            Caches::Levels(levels) => {
+                levels.access_line(core, line, false, &mut |traffic| match traffic {
+                    MemoryTraffic::Read(line) => touch(touched, line),
+                    MemoryTraffic::Write(line) => reached.push(line),
+                });
+            }
+            Caches::Uncached | Caches::Unlimited => touch(touched, line),
+        }
+        self.settle_reached();
+    }
+
+    /// A core stores.
+    pub fn store(&mut self, core: usize, address: u64, bytes: &[u8]) {
+        for (at, from, count) in parts(address, bytes.len(), 1 << self.line_shift) {
+            self.store_line(core, at >> self.line_shift);
+            self.coherent.write_within(at, &bytes[from..from + count]);
+        }
+    }
+
+    /// EventKind a store to a line does before its value is there.
+    fn store_line(&mut self, core: usize, line: u64) {
+        let known = self.behind.contains(line);
+        let Self { caches, touched, reached, .. } = self;
+        touch(touched, line);
+        let stays_behind = match caches {
+            Caches::Uncached => {
+                reached.push(line);
+                false
+            }
+            Caches::Unlimited => !known,
+            Caches::Levels(levels) => {
+                let mut own = false;
+                levels.access_line(core, line, true, &mut |traffic| match traffic {
+                    MemoryTraffic::Read(line) => touch(touched, line),
+                    MemoryTraffic::Write(other) => {
+                        reached.push(other);
+                        own |= other == line;
+                    }
+                });
+                // EventKind reached memory during the store is either this store, written through, or
+                // what another core had changed before it.
+                if own {
+                    levels.is_dirty(line)
+                } else {
+                    !known
+                }
+            }
+        };
+        if stays_behind {
+            if let Some(at) = self.reached.iter().position(|other| *other == line) {
+                self.reached.swap_remove(at);
+                self.lines_written += 1;
+                self.note_written(line);
+            }
+            self.coherent.read_within(line << self.line_shift, self.behind.slot(line));
+        }
+        self.settle_reached();
+    }
+
+    /// Lines that reached memory hold there what is coherent.
+    fn settle_reached(&mut self) {
+        let mut reached = std::mem::take(&mut self.reached);
+        for line in reached.drain(..) {
+            self.lines_written += 1;
+            // Where an outer level may have an older version, it is that one that was written, and
+            // which it is was not kept: memory counts as it was.
+            let newer = match &self.caches {
+                Caches::Levels(levels) => !self.one_version && levels.is_dirty(line),
+                Caches::Uncached | Caches::Unlimited => false,
+            };
+            if !newer {
+                self.behind.remove(line);
+                self.note_written(line);
+            }
+        }
+        self.reached = reached;
+    }
+
+    fn note_written(&mut self, line: u64) {
+        let next = self.watched.partition_point(|(_, end)| *end <= line);
+        if self.watched.get(next).is_some_and(|(start, _)| *start <= line) {
+            self.written.insert(line);
+        }
+    }
+
+    /// A core flushes. Fences change nothing here: flushes take effect at once.
+    pub fn operate(&mut self, core: usize, operation: CacheOperation, address: u64) {
+        let line = address >> self.line_shift;
+        match operation {
+            CacheOperation::WriteBack => {
+                self.write_back(line, |l, line, mut m| {
+                    l.clwb(line, &mut m);
+                });
+            }
+            CacheOperation::Flush | CacheOperation::FlushWeak | CacheOperation::NonTemporal => {
+                self.write_back(line, |l, line, mut m| {
+                    l.clflush(line, &mut m);
+                });
+            }
+            CacheOperation::WriteBackAll => self.write_back_all(core),
+            CacheOperation::StoreFence | CacheOperation::Fence => {}
+        }
+    }
+
+    fn write_back(
+        &mut self,
+        line: u64,
+        flush: impl Fn(&mut Hierarchy, u64, &mut dyn FnMut(MemoryTraffic)),
+    ) {
+        let Self { caches, reached, behind, .. } = self;
+        match caches {
+            Caches::Uncached => {}
+            Caches::Unlimited => reached.extend(behind.contains(line).then_some(line)),
+            Caches::Levels(levels) => flush(levels, line, &mut |traffic| {
+                if let MemoryTraffic::Write(line) = traffic {
+                    reached.push(line);
+                }
+            }),
+        }
+        self.settle_reached();
+    }
+
+    fn write_back_all(&mut self, core: usize) {
+        let Self { caches, reached, behind, .. } = self;
+        match caches {
+            Caches::Uncached => {}
+            Caches::Unlimited => reached.extend(behind.index.keys()),
+            Caches::Levels(levels) => {
+                levels.wbinvd(core, &mut |traffic| {
+                    if let MemoryTraffic::Write(line) = traffic {
+                        reached.push(line);
+                    }
+                });
+            }
+        }
+        self.settle_reached();
+    }
+
+    /// EventKind cores read.
+    pub fn read_coherent(&self, address: u64, out: &mut [u8]) {
+        for (at, from, count) in parts(address, out.len(), PAGE) {
+            self.coherent.read_within(at, &mut out[from..from + count]);
+        }
+    }
+
+    /// EventKind memory holds: what a crash leaves.
+    pub fn read_persistent(&self, address: u64, out: &mut [u8]) {
+        for (at, from, count) in parts(address, out.len(), 1 << self.line_shift) {
+            match self.behind.get(at >> self.line_shift) {
+                Some(content) => {
+                    let start = (at % self.line_bytes()) as usize;
+                    out[from..from + count].copy_from_slice(&content[start..start + count]);
+                }
+                None => self.coherent.read_within(at, &mut out[from..from + count]),
+            }
+        }
+    }
+
+    /// EventKind a crash would lose now: in all, and of each of `objects` the inconsistent bytes. Each
+    /// dirty line counts once, however many caches have it (section 3 of the paper).
+    #[must_use]
+    pub fn lost(&self, objects: &[DataObject]) -> (LostData, Vec<u64>) {
+        let mut all =
+            LostData { dirty_lines: self.behind.index.len() as u64, ..LostData::default() };
+        let mut each = vec![0; objects.len()];
+        let mut order: Vec<usize> = (0..objects.len()).filter(|i| objects[*i].bytes > 0).collect();
+        order.sort_unstable_by_key(|i| objects[*i].address);
+        let mut now = vec![0; self.line_bytes() as usize];
+        for (line, then) in self.behind.iter() {
+            let base = line << self.line_shift;
+            self.coherent.read_within(base, &mut now);
+            if now == then {
+                continue;
+            }
+            let differs = |i: &usize| now[*i] != then[*i];
+            all.inconsistent_bytes += (0..now.len()).filter(differs).count() as u64;
+            let first = order.partition_point(|i| objects[*i].end() <= base);
+            for i in &order[first..] {
+                let object = &objects[*i];
+                if object.address >= base.saturating_add(now.len() as u64) {
+                    break;
+                }
+                let from = object.address.saturating_sub(base) as usize;
+                let to = (object.end() - base).min(now.len() as u64) as usize;
+                each[*i] += (from..to).filter(|i| differs(i)).count() as u64;
+            }
+        }
+        (all, each)
+    }
+
+    /// Watched lines that memory was given since the last call, ascending.
+    pub fn take_written(&mut self) -> Vec<u64> {
+        let mut lines: Vec<u64> = self.written.drain().collect();
+        lines.sort_unstable();
+        lines
+    }
+
+    /// Lines read from memory or stored to so far, times their bytes.
+    #[must_use]
+    pub fn footprint_bytes(&self) -> u64 {
+        self.touched.values().map(|bits| u64::from(bits.count_ones())).sum::<u64>()
+            << self.line_shift
+    }
+
+    /// Lines written to memory so far.
+    #[must_use]
+    pub fn lines_written(&self) -> u64 {
+        self.lines_written
+    }
+}
+
+/// Sixty-four lines share a word.
+fn touch(touched: &mut NumberMap<u64>, line: u64) {
+    *touched.entry(line >> 6).or_default() |= 1 << (line & 63);
+}

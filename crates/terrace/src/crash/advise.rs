@@ -1,0 +1,292 @@
+//! `crash advise`: which objects to flush, and how often, so that restarts succeed as often as
+//! wanted at least cost. Each proposal is tried: the recording goes through the caches with the
+//! flushes added, and the program restarts from every image.
+
+use super::reference::ReferenceRun;
+use super::workspace::Workspace;
+use super::{open, record_region, restart_each, CrashError, CrashProgress, CrashSpec, CrashStep};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_crash::study::study;
+use terrace_crash::{FlushPlan, ObjectKind, RegionFile, StudyError, StudyOptions, SuccessRate};
+use terrace_trace::TraceReader;
+
+/// The longest period that is tried, iterations.
+const LONGEST_PERIOD: u64 = 64;
+
+/// EventKind is wanted, besides a [`CrashSpec`].
+#[derive(Debug, Clone, Copy)]
+pub struct AdviseSpec {
+    /// Share of restarts that succeed, from 0 to 1.
+    pub wanted: f64,
+    /// EventKind memory takes, bytes a second.
+    pub write_bytes_per_s: f64,
+}
+
+/// An object and how often it is flushed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FlushedObject {
+    /// Which.
+    pub object: String,
+    /// Every so many iterations.
+    pub every_iterations: u64,
+}
+
+/// A proposal that was tried.
+#[derive(Debug, Clone, Serialize)]
+pub struct FlushTrial {
+    /// EventKind is flushed, just before the program flushes its iteration.
+    pub flushes: Vec<FlushedObject>,
+    /// Restarts.
+    #[serde(flatten)]
+    pub rate: SuccessRate,
+    /// The share that succeeds.
+    pub share: f64,
+    /// Bytes that memory is given beyond those without flushes.
+    pub extra_bytes: u64,
+    /// EventKind that takes.
+    pub extra_seconds: f64,
+    /// As a share of a run without a crash.
+    pub slowdown: f64,
+}
+
+/// EventKind was found.
+#[derive(Debug, Clone, Serialize)]
+pub struct AdviceReport {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The share of successes that is wanted.
+    pub wanted: f64,
+    /// EventKind memory takes, bytes a second.
+    pub write_bytes_per_s: f64,
+    /// In the order in which they were tried; the first flushes nothing.
+    pub trials: Vec<FlushTrial>,
+    /// The cheapest that reaches what is wanted.
+    pub advice: Option<FlushTrial>,
+}
+
+impl AdviceReport {
+    /// For a terminal.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let _ = self.write_text(&mut out);
+        out
+    }
+
+    fn write_text(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "success   extra bytes  slowdown  flushed")?;
+        for trial in &self.trials {
+            writeln!(
+                out,
+                "{:>6.1}%  {:>12}  {:>7.2}%  {}",
+                trial.share * 100.0,
+                trial.extra_bytes,
+                trial.slowdown * 100.0,
+                describe(&trial.flushes)
+            )?;
+        }
+        let wanted = self.wanted * 100.0;
+        match &self.advice {
+            Some(best) => writeln!(
+                out,
+                "\nflush {}: {:.1}% of restarts succeed, at {:.2}% of a run's time",
+                describe(&best.flushes),
+                best.share * 100.0,
+                best.slowdown * 100.0
+            ),
+            None => writeln!(out, "\nno flushes at iterations' ends reach {wanted:.1}%"),
+        }
+    }
+}
+
+fn describe(flushes: &[FlushedObject]) -> String {
+    if flushes.is_empty() {
+        return "nothing".into();
+    }
+    let each = |f: &FlushedObject| match f.every_iterations {
+        1 => format!("{} each iteration", f.object),
+        n => format!("{} every {n} iterations", f.object),
+    };
+    flushes.iter().map(each).collect::<Vec<_>>().join(", ")
+}
+
+/// Finds what to flush. `stop` ends the search with what was found so far.
+///
+/// # Errors
+/// [`CrashError`].
+pub fn advise(
+    spec: &CrashSpec,
+    how: &AdviseSpec,
+    stop: &AtomicBool,
+    progress: &mut CrashProgress<'_>,
+) -> Result<AdviceReport, CrashError> {
+    let workspace = Workspace::create(&spec.work)?;
+    progress(CrashStep::Reference, 0.0);
+    let reference = ReferenceRun::make(spec, &workspace, stop)?;
+    progress(CrashStep::Recording, 0.0);
+    let (region, recording, _) = record_region(spec, &workspace)?;
+    if region.iteration_object().is_none() {
+        return Err(StudyError::NoIteration.into());
+    }
+    let mut search = Search {
+        spec,
+        how,
+        stop,
+        workspace: &workspace,
+        reference: &reference,
+        region: &region,
+        recording,
+        base_lines: 0,
+        trials: Vec::new(),
+    };
+    let critical: Vec<usize> = (0..region.objects.len())
+        .filter(|i| region.objects[*i].kind == ObjectKind::Critical && region.objects[*i].bytes > 0)
+        .collect();
+    let mut plans = search.add_until_wanted(&critical, progress)?;
+    search.thin_out(&mut plans, progress)?;
+    let reaches = |t: &&FlushTrial| t.share >= how.wanted;
+    let cost = |a: &&FlushTrial, b: &&FlushTrial| a.extra_seconds.total_cmp(&b.extra_seconds);
+    let advice = search.trials.iter().filter(reaches).min_by(cost).cloned();
+    Ok(AdviceReport {
+        command: spec.argv.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        wanted: how.wanted,
+        write_bytes_per_s: how.write_bytes_per_s,
+        trials: search.trials,
+        advice,
+    })
+}
+
+struct Search<'a> {
+    spec: &'a CrashSpec,
+    how: &'a AdviseSpec,
+    stop: &'a AtomicBool,
+    workspace: &'a Workspace,
+    reference: &'a ReferenceRun,
+    region: &'a RegionFile,
+    recording: PathBuf,
+    /// Lines that memory is given without flushes.
+    base_lines: u64,
+    trials: Vec<FlushTrial>,
+}
+
+impl Search<'_> {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Adds the object that helps most, one by one.
+    fn add_until_wanted(
+        &mut self,
+        critical: &[usize],
+        progress: &mut CrashProgress<'_>,
+    ) -> Result<Vec<FlushPlan>, CrashError> {
+        let mut plans: Vec<FlushPlan> = Vec::new();
+        let mut share = self.try_plans(&plans, progress)?.share;
+        while share < self.how.wanted && !self.stopped() {
+            let mut best: Option<(f64, u64, FlushPlan)> = None;
+            for object in critical.iter().filter(|o| plans.iter().all(|p| p.object != **o)) {
+                let plan = FlushPlan { object: *object, period: 1 };
+                let tried = self.try_plans(&[plans.as_slice(), &[plan]].concat(), progress)?;
+                let (now, bytes) = (tried.share, tried.extra_bytes);
+                let better = best
+                    .is_none_or(|(share, cost, _)| now > share || (now == share && bytes < cost));
+                if better {
+                    best = Some((now, bytes, plan));
+                }
+                if self.stopped() {
+                    break;
+                }
+            }
+            let Some((now, _, plan)) = best else { break };
+            plans.push(plan);
+            share = now;
+        }
+        Ok(plans)
+    }
+
+    /// Leaves objects out, and flushes them less often, while restarts succeed as wanted.
+    fn thin_out(
+        &mut self,
+        plans: &mut Vec<FlushPlan>,
+        progress: &mut CrashProgress<'_>,
+    ) -> Result<(), CrashError> {
+        let wanted = self.how.wanted;
+        if self.trials.iter().all(|t| t.share < wanted) {
+            return Ok(());
+        }
+        let mut at = 0;
+        while at < plans.len() && plans.len() > 1 && !self.stopped() {
+            let mut fewer = plans.clone();
+            fewer.remove(at);
+            if self.try_plans(&fewer, progress)?.share >= wanted {
+                *plans = fewer;
+            } else {
+                at += 1;
+            }
+        }
+        for at in 0..plans.len() {
+            while plans[at].period < LONGEST_PERIOD && !self.stopped() {
+                let mut rarer = plans.clone();
+                rarer[at].period *= 2;
+                if self.try_plans(&rarer, progress)?.share < wanted {
+                    break;
+                }
+                *plans = rarer;
+            }
+        }
+        Ok(())
+    }
+
+    fn try_plans(
+        &mut self,
+        plans: &[FlushPlan],
+        progress: &mut CrashProgress<'_>,
+    ) -> Result<FlushTrial, CrashError> {
+        let options = StudyOptions {
+            setup: self.spec.setup.clone(),
+            schedule: self.spec.schedule.clone(),
+            most: super::MOST_CRASHES as usize,
+            flushes: plans.to_vec(),
+        };
+        let mut reader = TraceReader::open(BufReader::new(open(&self.recording)?))?;
+        let set = study(&mut reader, self.region, &options, &mut |done| {
+            progress(CrashStep::Caches, done);
+        })?;
+        if self.trials.is_empty() {
+            self.base_lines = set.lines_written;
+        }
+        let mut rate = SuccessRate::default();
+        restart_each(
+            self.spec,
+            self.workspace,
+            self.reference,
+            (self.region, &set),
+            self.stop,
+            &mut |result| rate.add(result.outcome),
+        )?;
+        let line = self.spec.setup.line_bytes();
+        let extra_bytes = set.lines_written.saturating_sub(self.base_lines) * line;
+        let extra_seconds = extra_bytes as f64 / self.how.write_bytes_per_s;
+        let name = |plan: &FlushPlan| FlushedObject {
+            object: self.region.objects[plan.object].name.clone(),
+            every_iterations: plan.period,
+        };
+        let trial = FlushTrial {
+            flushes: plans.iter().map(name).collect(),
+            rate,
+            share: rate.share().unwrap_or(0.0),
+            extra_bytes,
+            extra_seconds,
+            slowdown: extra_seconds / self.reference.wall.as_secs_f64().max(1e-9),
+        };
+        // A trial that was cut short says nothing.
+        if !self.stopped() {
+            self.trials.push(trial.clone());
+        }
+        Ok(trial)
+    }
+}
