@@ -24,8 +24,10 @@ struct leaf {
 
 struct root {
     uint64_t count;
-    uint64_t leaves[FANOUT];
-    uint64_t least[FANOUT]; /* the least key that belongs into each leaf; of the first, 0 */
+    struct {
+        uint64_t leaf;
+        uint64_t least; /* the least key that belongs there; of the first, 0 */
+    } entries[FANOUT];
     char pad[PM_LINE * 4 - 8 * (1 + 2 * FANOUT)];
 };
 
@@ -42,7 +44,7 @@ static uint64_t next_leaf = 1, next_root = 1;
 static uint64_t place_of(const struct root *root, uint64_t key)
 {
     uint64_t at = root->count - 1;
-    while (at && root->least[at] > key)
+    while (at && root->entries[at].least > key)
         at--;
     return at;
 }
@@ -71,20 +73,20 @@ static void split(uint64_t at)
     const struct root *old = &pool.roots[pool.root];
     struct root *new = &pool.roots[next_root++];
     uint64_t keys[PLACES], first = next_leaf++, second = next_leaf++, i, from = 0;
-    memcpy(keys, pool.leaves[old->leaves[at]].keys, sizeof keys);
+    memcpy(keys, pool.leaves[old->entries[at].leaf].keys, sizeof keys);
     qsort(keys, PLACES, sizeof *keys, by_value);
     fill(&pool.leaves[first], keys, PLACES / 2);
     fill(&pool.leaves[second], keys + PLACES / 2, PLACES - PLACES / 2);
     for (i = 0; i < old->count + 1; i++) {
-        uint64_t leaf = i == at ? first : i == at + 1 ? second : old->leaves[from];
-        uint64_t least = i == at + 1 ? keys[PLACES / 2] : old->least[from];
-        PM_SET(new->leaves[i], leaf);
-        PM_SET(new->least[i], least);
+        uint64_t leaf = i == at ? first : i == at + 1 ? second : old->entries[from].leaf;
+        uint64_t least = i == at + 1 ? keys[PLACES / 2] : old->entries[from].least;
+        PM_SET(new->entries[i].leaf, leaf);
+        PM_SET(new->entries[i].least, least);
         from += i != at;
     }
     PM_SET(new->count, old->count + 1);
 #if BUG != 3
-    pm_flush(new, sizeof *new);
+    pm_flush(new, 8 + new->count * sizeof new->entries[0]);
 #endif
     pm_fence();
     PM_SET(pool.root, (uint64_t)(new - pool.roots));
@@ -95,7 +97,7 @@ static void insert(uint64_t key)
 {
     const struct root *root = &pool.roots[pool.root];
     uint64_t at = place_of(root, key), place = 0;
-    struct leaf *leaf = &pool.leaves[root->leaves[at]];
+    struct leaf *leaf = &pool.leaves[root->entries[at].leaf];
     if (leaf->used == (UINT64_C(1) << PLACES) - 1) {
         split(at);
         insert(key);
@@ -128,7 +130,7 @@ static int is_whole(void)
     if (pool.root >= ROOTS || root->count < 1 || root->count > FANOUT)
         return 0;
     for (i = 0; i < root->count; i++) {
-        const struct leaf *leaf = &pool.leaves[root->leaves[i] < LEAVES ? root->leaves[i] : 0];
+        const struct leaf *leaf = &pool.leaves[root->entries[i].leaf < LEAVES ? root->entries[i].leaf : 0];
         for (j = 0; j < PLACES; j++) {
             if (!(leaf->used >> j & 1))
                 continue;
@@ -139,7 +141,7 @@ static int is_whole(void)
     }
     for (expected = 0; expected < found; expected++) {
         uint64_t key = key_of(expected);
-        const struct leaf *leaf = &pool.leaves[root->leaves[place_of(root, key)]];
+        const struct leaf *leaf = &pool.leaves[root->entries[place_of(root, key)].leaf];
         for (k = 0; k < PLACES && !((leaf->used >> k & 1) && leaf->keys[k] == key); k++)
             ;
         if (k == PLACES) {

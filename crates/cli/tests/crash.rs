@@ -115,7 +115,7 @@ fn early_crashes_of_cg_recompute_and_late_ones_do_not() {
         let results = all["results"].as_array().unwrap();
         results
             .iter()
-            .map(|r| (r["instruction"].clone(), r["outcome"].clone(), r["dirty_lines"].clone()))
+            .map(|r| (r["instruction"].clone(), r["outcome"].clone(), r["iterations_done"].clone()))
             .collect()
     };
     assert_eq!(facts(&found), facts(&again));
