@@ -155,7 +155,7 @@ fn correct_structures_have_no_bad_image_and_planted_bugs_are_found() {
         ("log-2", false, "missing_fence", "append"),
         ("log-3", false, "never_persisted", "append"),
         ("btree-1", true, "", ""),
-        ("btree-2", true, "never_persisted", "fill"),
+        ("btree-2", true, "missing_flush", "fill"),
         ("btree-3", true, "never_persisted", "split"),
     ];
     for (program, refused, kind, function) in planted {

@@ -71,7 +71,7 @@ fn is_position_independent(path: &Path) -> bool {
     read.is_ok() && head[16] == 3
 }
 
-/// The outermost function at each offset, which is the one that inlined the others.
+/// The function at each offset, and its line.
 fn ask_addr2line(path: &str, offsets: &[u64]) -> Vec<Option<String>> {
     let mut command = Command::new("addr2line");
     command.args(["-a", "-f", "-C", "-i", "-e", path]);
@@ -90,7 +90,9 @@ fn ask_addr2line(path: &str, offsets: &[u64]) -> Vec<Option<String>> {
             // "FILE:LINE", perhaps with "(discriminator N)" behind.
             let place = line.split(" (").next().unwrap_or(line);
             let place = place.rsplit('/').next().unwrap_or(place);
-            if let Some(last) = found.last_mut().filter(|_| function != "??") {
+            // The innermost that is not inlined from a header.
+            let better = |last: &Option<String>| last.as_ref().is_none_or(|l| l.contains(".h:"));
+            if let Some(last) = found.last_mut().filter(|last| function != "??" && better(last)) {
                 let known = !place.starts_with('?');
                 *last = Some(if known { format!("{function} {place}") } else { function.into() });
             }
