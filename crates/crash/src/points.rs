@@ -35,7 +35,7 @@ pub(crate) fn draw(state: &mut u64) -> u64 {
 #[must_use]
 pub fn uniform_points(count: u32, seed: u64, instructions: u64) -> Vec<u64> {
     let mut state = seed;
-    let scaled = |number: u64| (u128::from(number) * u128::from(instructions) >> 64) as u64 + 1;
+    let scaled = |number: u64| ((u128::from(number) * u128::from(instructions)) >> 64) as u64 + 1;
     let mut points: Vec<u64> = (0..count).map(|_| scaled(draw(&mut state))).collect();
     points.sort_unstable();
     points
