@@ -85,8 +85,7 @@ const LAW: &[(&str, &[&str])] = &[
         "fuzz",
         &[
             "types", "machine", "topology", "engine", "trace", "report", "workload", "alloc",
-            "gpu", "device", "riscv", "vertex", "sampling", "pool", "xbgas", "gpu", "device",
-            "vertex", "sampling", "pool", "crash",
+            "gpu", "device", "riscv", "vertex", "sampling", "pool", "xbgas", "crash",
         ],
     ),
 ];
