@@ -20,7 +20,7 @@ use terrace_terrace::engine::journal;
 use terrace_terrace::machine;
 use terrace_terrace::predict::{parse_sweep, parse_tracker, predict, Question};
 use terrace_terrace::trace::TraceReader;
-use terrace_terrace::types::Seed;
+use terrace_terrace::types::{Contender, Seed};
 
 create_exception!(
     terrace,
@@ -42,8 +42,8 @@ fn presets() -> Vec<String> {
 /// Names of the policies, and of the bounds beside them.
 #[pyfunction]
 fn policies() -> Vec<String> {
-    let named = terrace_terrace::policy::place::Placement::NAMES.iter().map(|n| (*n).to_owned());
-    named.chain(terrace_terrace::sim::BOUNDS.iter().map(|n| (*n).to_owned())).collect()
+    let simulated = Contender::all().filter(terrace_terrace::sim::is_simulated);
+    simulated.map(|contender| contender.to_string()).collect()
 }
 
 /// A preset by its name, else a machine file.
@@ -89,6 +89,12 @@ fn simulate(
         }
         None => (None, policy::Failure::default()),
     };
+    let own_name = own.as_ref().map(|(name, _)| name.clone());
+    let contender = |name: &String| match &own_name {
+        Some(own) if own == name => Ok(Contender::Custom(name.clone())),
+        _ => name.parse::<Contender>().map_err(|e| failed("simulate", &input, &e)),
+    };
+    let policies = policies.iter().map(contender).collect::<PyResult<Vec<_>>>()?;
     let question = Question {
         machine,
         policies,
@@ -97,7 +103,7 @@ fn simulate(
         seed: Seed(seed),
         tracker,
         journals: false,
-        custom: own,
+        custom: own.map(|(_, custom)| custom),
     };
     let answer =
         py.detach(|| predict(&question)).map_err(|e| failed("simulate", &question.input, &e));

@@ -11,7 +11,7 @@ use terrace_terrace::far_run::{self, FarFinished, FarJournal, FarSpec, LineSched
 use terrace_terrace::machine::parse_rate;
 use terrace_terrace::manage::{self, CommandStartError, ManageError, ManageSpec};
 use terrace_terrace::output::{RunSummary, Stopped};
-use terrace_terrace::types::{Pid, Seed};
+use terrace_terrace::types::{Pid, Seed, UnknownPolicyError};
 use terrace_terrace::Interrupt;
 
 fn spec(args: &ManageArgs) -> Result<ManageSpec, String> {
@@ -39,7 +39,7 @@ fn spec(args: &ManageArgs) -> Result<ManageSpec, String> {
         renamed(args.trackers.clone(), args.tracker.clone(), ["--trackers", "--tracker"]);
     old.iter().for_each(|note| say(note));
     Ok(ManageSpec {
-        policy: args.policy.clone(),
+        policy: args.policy.parse().map_err(|e: UnknownPolicyError| e.to_string())?,
         machine: args.machine.clone(),
         journal: args.journal.clone(),
         cpu_share: args.cpu / 100.0,

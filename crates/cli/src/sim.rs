@@ -4,7 +4,9 @@ use crate::args::SimArgs;
 use crate::output::{print, print_json, CommandFailure, Ending};
 use std::path::{Path, PathBuf};
 use terrace_terrace::device::hbm::sweep;
-use terrace_terrace::predict::{parse_sweep, parse_tracker, predict, PredictError, Question};
+use terrace_terrace::predict::{
+    parse_contenders, parse_sweep, parse_tracker, predict, PredictError, Question,
+};
 use terrace_terrace::sim::SimError;
 use terrace_terrace::stack::{
     load_stack, simulate_stacks, stack_input, StackProblem, STACK_BASE, STACK_PREFIX,
@@ -49,7 +51,7 @@ pub fn sim(args: &SimArgs) -> Ending {
     };
     let question = Question {
         machine,
-        policies: args.policy.clone(),
+        policies: parse_contenders(&args.policy).map_err(CommandFailure::usage)?,
         input: input(args),
         sweep,
         seed: Seed(args.seed),
@@ -59,9 +61,9 @@ pub fn sim(args: &SimArgs) -> Ending {
     };
     let answer = predict(&question).map_err(|e| match e {
         PredictError::Usage(_)
-        | PredictError::Sim(SimError::Workload(_) | SimError::Policy(_) | SimError::Needs(_)) => {
-            CommandFailure::usage(e)
-        }
+        | PredictError::Sim(
+            SimError::Workload(_) | SimError::NotSimulated { .. } | SimError::Needs(_),
+        ) => CommandFailure::usage(e),
         PredictError::Sim(_) => CommandFailure::failed(e),
     })?;
     if let Some(path) = &args.report {
@@ -100,7 +102,7 @@ fn stacks(args: &SimArgs, stack: &str) -> Ending {
     };
     let question = Question {
         machine: base.clone(),
-        policies,
+        policies: parse_contenders(&policies).map_err(CommandFailure::usage)?,
         input: stack_input(&input(args)),
         sweep: Vec::new(),
         seed: Seed(args.seed),

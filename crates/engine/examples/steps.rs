@@ -18,8 +18,8 @@ use terrace_engine::{
 use terrace_machine::Machine;
 use terrace_policy::place::Placement;
 use terrace_types::{
-    Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Tick, TierState,
-    TrackerVisibility, Vpn, VpnRange,
+    Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, PolicyId, Request, Tick,
+    TierState, TrackerVisibility, Vpn, VpnRange,
 };
 
 #[derive(Clone)]
@@ -127,9 +127,9 @@ fn main() {
         target: Box::new(All { mappings: vec![mapping], fast: pages * 3 / 4 }),
         mover: Box::new(Done),
         journal: None,
-        placement: Placement::named("terrace", &machine).unwrap(),
+        placement: Placement::new(PolicyId::Terrace, &machine),
         machine,
-        own_cpu: Box::new(|| Nanos::ZERO),
+        own_cpu: Box::new(|_| Nanos::ZERO),
     };
     let mut engine = Engine::new(parts, Config::default());
     for _ in 0..steps {

@@ -4,7 +4,7 @@ use crate::{Clock, Journal, MoveLimits, Mover, Target, Tracker};
 use terrace_machine::Machine;
 use terrace_policy::heat::HeatParams;
 use terrace_policy::place::Placement;
-use terrace_types::{Nanos, Seed};
+use terrace_types::{Nanos, PolicyWork, Seed};
 
 /// The parts: five ports, a policy and the machine it runs on.
 pub struct EngineParts {
@@ -22,9 +22,10 @@ pub struct EngineParts {
     pub placement: Placement,
     /// The machine, for the journal's header.
     pub machine: Machine,
-    /// CPU time this thread has used so far: how deciding is accounted. Live it reads the
-    /// scheduler's account; simulated it is charged.
-    pub own_cpu: Box<dyn FnMut() -> Nanos>,
+    /// CPU time this thread has used so far: how deciding is accounted. It is given what the policy
+    /// did since it was last called. Live it reads the scheduler's account; simulated the work is
+    /// charged.
+    pub own_cpu: Box<dyn FnMut(PolicyWork) -> Nanos>,
 }
 
 /// Settings. The defaults are the ones to use.

@@ -23,8 +23,8 @@ use terrace_policy::heat::{HeatMap, NodeTally, PageSamples};
 use terrace_policy::place::Placement;
 use terrace_policy::quota::{TokenBucket, TrackingQuota};
 use terrace_types::{
-    Bytes, Decision, Nanos, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState,
-    VpnRange,
+    Bytes, Decision, Nanos, Pid, Plan, PolicyWork, Request, Seed, Snapshot, ThroughputSource, Tick,
+    TierState, VpnRange,
 };
 
 /// Pages are located anew where more than this part of them is touched and was not there before,
@@ -114,7 +114,9 @@ pub struct Engine {
     journal: Option<Box<dyn Journal>>,
     placement: Placement,
     machine: Machine,
-    own_cpu: Box<dyn FnMut() -> Nanos>,
+    own_cpu: Box<dyn FnMut(PolicyWork) -> Nanos>,
+    /// What the policy did that `own_cpu` was not given yet.
+    policy_work: PolicyWork,
     config: Config,
     heat: HeatMap,
     quota: TrackingQuota,
@@ -166,6 +168,7 @@ impl Engine {
             placement: parts.placement,
             machine: parts.machine,
             own_cpu: parts.own_cpu,
+            policy_work: PolicyWork::default(),
             heat: HeatMap::new(config.heat),
             quota: TrackingQuota::new(config.tracking_share, config.tracking_over),
             rate,
@@ -240,6 +243,11 @@ impl Engine {
         &self.placement
     }
 
+    /// CPU time used so far.
+    fn used_cpu(&mut self) -> Nanos {
+        (self.own_cpu)(std::mem::take(&mut self.policy_work))
+    }
+
     /// The heat map.
     #[must_use]
     pub fn heat(&self) -> &HeatMap {
@@ -267,9 +275,9 @@ impl Engine {
 
     fn step(&mut self, report: &mut StepReport) -> Result<(), StopReason> {
         self.check()?;
-        let start = (self.own_cpu)();
+        let start = self.used_cpu();
         let mappings = self.refresh_mappings(report)?;
-        let looked = (self.own_cpu)().saturating_sub(start);
+        let looked = self.used_cpu().saturating_sub(start);
         if let Some(since) = self.next.settle {
             return self.warm_up(since, looked, report);
         }
@@ -282,7 +290,7 @@ impl Engine {
         let idling = self.next.doze;
         let mut watched =
             if idling { self.idle(report) } else { self.watch_window(&mappings, report) };
-        let before = (self.own_cpu)().saturating_sub(looked);
+        let before = self.used_cpu().saturating_sub(looked);
         let now = self.clock.now();
         self.heat.expect_access(self.watch.sees().reads);
         let tiers = self.target.tiers().map_err(stop)?;
@@ -321,7 +329,7 @@ impl Engine {
         self.steps += 1;
         if idling && !located {
             self.next.window = Nanos(self.next.window.get() * 2).min(LONGEST_IDLE);
-            let deciding = (self.own_cpu)().saturating_sub(before);
+            let deciding = self.used_cpu().saturating_sub(before);
             self.account.window(Nanos::ZERO, deciding, self.heat.memory(), 0);
             self.quota.book(deciding, true, now);
             return Ok(());
@@ -336,7 +344,7 @@ impl Engine {
         self.present = present;
         let (snapshot, mut plan) = self.decide(tiers, &tally, &watched, filling, now);
         self.journal_step(&snapshot, &plan, &watched, now, report);
-        let deciding = (self.own_cpu)().saturating_sub(before);
+        let deciding = self.used_cpu().saturating_sub(before);
         let planned = !plan.moves.is_empty();
         let (longest, going_on) = self.carry_out(&mut plan, snapshot, present, now, report);
         // What was seen is gone before moves are planned; those are held twice: by the plan, and by
@@ -475,6 +483,7 @@ impl Engine {
         snapshot.areas = self.heat.lend();
         let seed = Seed(self.config.seed.0.wrapping_add(self.steps.wrapping_mul(0x9e37_79b9)));
         let plan = self.placement.step(&snapshot, now, seed);
+        self.policy_work += plan.work;
         (snapshot, plan)
     }
 

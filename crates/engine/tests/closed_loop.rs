@@ -18,7 +18,9 @@ use terrace_testkit::{
     cxl, dcpmm, BitTracker, ClosedLoopWorld, PageAccessRate, PageTracker, RegionTracker,
     WorldClock, WorldMover, WorldSpec, WorldTarget, WriteTracker,
 };
-use terrace_types::{BitSource, Bytes, Nanos, NodeId, Pid, Request, Tick, TrackerVisibility};
+use terrace_types::{
+    BitSource, Bytes, Nanos, NodeId, Pid, PolicyId, Request, Tick, TrackerVisibility,
+};
 
 #[test]
 fn skew_is_sorted_out_in_one_go_within_half_a_second() {
@@ -297,9 +299,9 @@ fn nothing_is_waited_for_once_the_target_has_ended() {
             target: Box::new(WorldTarget::new(w.clone())),
             mover: Box::new(WorldMover(w.clone())),
             journal: None,
-            placement: Placement::named("terrace", &machine).unwrap(),
+            placement: Placement::new(PolicyId::Terrace, &machine),
             machine,
-            own_cpu: Box::new(|| Nanos::ZERO),
+            own_cpu: Box::new(|_| Nanos::ZERO),
         };
         let (_, stop) = Engine::new(parts, Config::default()).run(|_| false);
         assert_eq!(stop, Some(StopReason::TargetEnded));
@@ -424,7 +426,7 @@ fn the_labs_size_is_decided_in_milliseconds() {
         seed: 31,
     });
     let machine = world.borrow().machine().clone();
-    let mut policy = Placement::named("terrace", &machine).unwrap();
+    let mut policy = Placement::new(PolicyId::Terrace, &machine);
     let trackers: Vec<Box<dyn Tracker>> = vec![
         Box::new(RegionTracker::new(world.clone(), 512)),
         Box::new(WriteTracker::new(world.clone())),

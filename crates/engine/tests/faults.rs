@@ -45,9 +45,9 @@ fn parts(world: &Shared, policy: &str, trackers: Vec<Box<dyn Tracker>>) -> Engin
         target: Box::new(WorldTarget::new(world.clone())),
         mover: Box::new(WorldMover(world.clone())),
         journal: None,
-        placement: Placement::named(policy, &machine).unwrap(),
+        placement: Placement::new(policy.parse().unwrap(), &machine),
         machine,
-        own_cpu: Box::new(|| Nanos::ZERO),
+        own_cpu: Box::new(|_| Nanos::ZERO),
     }
 }
 

@@ -5,6 +5,7 @@ use crate::policies::{self, PageMover, PolicySetup};
 use crate::stats::RoiSpan;
 use crate::wire::AtMark;
 use serde::Deserialize;
+use terrace_types::{BaselineId, BaselineKind, Contender, PolicyId};
 
 const PAGE: u64 = 4096;
 
@@ -38,13 +39,22 @@ pub fn kernel(plan: &PolicySetup, result: &JobResult) -> KnownFigures {
         overhead_seconds: None,
     };
     let threads = result.reply.cpu.iter().map(|t| t.nanos).sum::<u64>() as f64 / 1e9;
-    if plan.name.starts_with("kernel:damos") {
-        let applied = |index| damos_pages(result, index);
-        summary.promoted_pages = applied(0);
-        summary.demoted_pages = applied(1);
-        summary.overhead_seconds = Some(threads);
-    } else if plan.name == "first-touch" || plan.name.starts_with("bound:") {
-        summary.overhead_seconds = Some(0.0);
+    match plan.contender {
+        Contender::Baseline(BaselineId::KernelDamos | BaselineId::KernelDamosTuned) => {
+            let applied = |index| damos_pages(result, index);
+            summary.promoted_pages = applied(0);
+            summary.demoted_pages = applied(1);
+            summary.overhead_seconds = Some(threads);
+        }
+        Contender::Policy(PolicyId::FirstTouch) => summary.overhead_seconds = Some(0.0),
+        Contender::Baseline(id) if id.kind() == BaselineKind::Oracle => {
+            summary.overhead_seconds = Some(0.0);
+        }
+        // What the kernel and the hardware take is not known; a policy's daemon reports itself.
+        Contender::Baseline(_)
+        | Contender::Policy(_)
+        | Contender::FarStore(_)
+        | Contender::Custom(_) => {}
     }
     if let (PageMover::Agent, Some(placed)) = (&plan.actor, &result.reply.placed) {
         // What was moved before the measured phase began is no move of it.
@@ -90,7 +100,7 @@ pub fn tool(summary: Option<&[u8]>, result: &JobResult) -> KnownFigures {
 /// is all of them.
 #[must_use]
 pub fn fast_share(plan: &PolicySetup, span: Option<&RoiSpan>, fast: u32) -> Option<f64> {
-    if plan.name == "bound:all-fast" {
+    if plan.contender == BaselineId::AllFast.into() {
         return span.map(|_| 1.0);
     }
     span?.share_of(fast)

@@ -354,7 +354,7 @@ impl<'a> Comparison<'a> {
         {
             job.carry_as(terrace, GUEST_TERRACE);
             let mut argv: Vec<String> =
-                [GUEST_TERRACE, "run", "--policy", policy, "--journal", GUEST_JOURNAL]
+                [GUEST_TERRACE, "run", "--policy", policy.name(), "--journal", GUEST_JOURNAL]
                     .into_iter()
                     .chain(["--summary", GUEST_SUMMARY])
                     .map(String::from)

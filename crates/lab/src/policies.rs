@@ -8,6 +8,7 @@
 use crate::error::{LabError, Result};
 use crate::shape::Shape;
 use crate::wire::{AtMark, MemoryPolicy, Reclaim, Setting};
+use terrace_types::{BaselineId, Contender, PolicyId};
 
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
@@ -19,35 +20,16 @@ const MPOL_WEIGHTED_INTERLEAVE: i32 = 6;
 /// DAMON leaves the first MiB (legacy holes) alone.
 const FIRST_MIB: u64 = 1 << 20;
 
-/// Names of ours that `terrace run --policy` carries out inside the guest.
-pub const OURS: [&str; 12] = [
-    "terrace",
-    "hyplacer",
-    "terrace-write-blind",
-    "hyplacer-write-blind",
-    "access-count",
-    "autonuma",
-    "nimble",
-    "memos",
-    "partitioned",
-    "bandwidth-balance",
-    "histogram",
-    "latency-balance",
-];
-/// All other names.
-pub const OTHERS: [&str; 11] = [
-    "first-touch",
-    "kernel:numa-balancing",
-    "kernel:numa-balancing-tuned",
-    "kernel:damos",
-    "kernel:damos-tuned",
-    "kernel:weighted-interleave",
-    "kernel:reclaim",
-    "hardware:memory-mode",
-    "bound:ideal-move",
-    "bound:static",
-    "bound:all-fast",
-];
+/// Whether the lab can run it.
+#[must_use]
+pub fn runs_in_lab(contender: &Contender) -> bool {
+    match contender {
+        Contender::Policy(_) => true,
+        // Nobody in a real machine knows which pages will be accessed next.
+        Contender::Baseline(id) => *id != BaselineId::Clairvoyant,
+        Contender::FarStore(_) | Contender::Custom(_) => false,
+    }
+}
 
 /// Who moves pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,8 +38,8 @@ pub enum PageMover {
     Kernel,
     /// `terrace run --policy` around the command.
     Terrace {
-        /// The policy's name.
-        policy: String,
+        /// The policy.
+        policy: PolicyId,
         /// Its parameters, `NAME=VALUE` each, for `--set`.
         set: Vec<String>,
     },
@@ -68,8 +50,10 @@ pub enum PageMover {
 /// How one policy is set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicySetup {
-    /// The name as asked.
+    /// The name as asked, with its options.
     pub name: String,
+    /// What it names.
+    pub contender: Contender,
     /// Who acts.
     pub actor: PageMover,
     /// Written before the command starts.
@@ -97,8 +81,10 @@ pub fn plan(name: &str, shape: &Shape) -> Result<PolicySetup> {
     let mut words = name.split('+');
     let base = words.next().unwrap_or_default();
     let mut options = Options::parse(name, words)?;
+    let contender: Contender = base.parse().map_err(|_| unknown(name))?;
     let mut plan = PolicySetup {
         name: name.to_string(),
+        contender: contender.clone(),
         actor: PageMover::Kernel,
         before: vec![set(NUMA_BALANCING, "0"), optional(DEMOTION, "0")],
         after: Vec::new(),
@@ -110,38 +96,17 @@ pub fn plan(name: &str, shape: &Shape) -> Result<PolicySetup> {
         plugin: Vec::new(),
         settings: Vec::new(),
     };
-    match base {
-        "first-touch" => {}
-        "kernel:numa-balancing" => balancing(&mut plan, &[]),
-        "kernel:numa-balancing-tuned" => {
-            let tuned = BALANCING_DEFAULTS.map(|(key, value)| (key, options.take(key, value)));
-            balancing(&mut plan, &tuned);
-        }
-        "kernel:damos" => damos(&mut plan, shape, &mut options, &DAMOS_DEFAULTS)?,
-        "kernel:damos-tuned" => damos(&mut plan, shape, &mut options, &DAMOS_TUNED)?,
-        "kernel:reclaim" => reclaim(&mut plan, shape, &mut options),
-        "kernel:weighted-interleave" => weighted_interleave(&mut plan, shape, &mut options),
-        "hardware:memory-mode" => {
-            plan.memory_policy = Some(MemoryPolicy { mode: MPOL_BIND, nodes: vec![shape.slow] });
-            plan.plugin.push(("memory_mode".into(), "on".into()));
-        }
-        "bound:all-fast" => plan.plugin.push(("all_fast".into(), "on".into())),
-        "bound:ideal-move" | "bound:static" => {
-            let reserve_pages = options.take("reserve_pages", 64);
-            let counts = base == "bound:ideal-move";
-            plan.at_mark =
-                AtMark::Place { fast: shape.fast, slow: shape.slow, reserve_pages, counts };
-            plan.actor = PageMover::Agent;
-            plan.settings.push(("reserve_pages".into(), reserve_pages.to_string()));
-        }
-        ours if OURS.contains(&ours) => {
+    match contender {
+        Contender::Policy(PolicyId::FirstTouch) => {}
+        Contender::Policy(policy) => {
             // Which parameters a policy has is not for the lab to judge.
-            let set = options.left.iter().map(|(key, value)| format!("{key}={value}")).collect();
-            plan.actor = PageMover::Terrace { policy: ours.to_string(), set };
+            let pairs = options.left.iter().map(|(key, value)| format!("{key}={value}"));
+            plan.actor = PageMover::Terrace { policy, set: pairs.collect() };
             plan.cpu_of.push("kdamond".into());
             plan.settings.append(&mut options.left);
         }
-        _ => return Err(unknown(name)),
+        Contender::Baseline(id) => set_baseline(&mut plan, id, shape, &mut options)?,
+        Contender::FarStore(_) | Contender::Custom(_) => return Err(unknown(name)),
     }
     options.all_used(name)?;
     let written = plan.before.iter().map(|s| (s.path.clone(), s.value.clone()));
@@ -153,6 +118,41 @@ pub fn plan(name: &str, shape: &Shape) -> Result<PolicySetup> {
     plan.settings.extend(modes);
     plan.settings.extend(plan.plugin.iter().cloned());
     Ok(plan)
+}
+
+/// Sets up what policies are compared with.
+fn set_baseline(
+    plan: &mut PolicySetup,
+    id: BaselineId,
+    shape: &Shape,
+    options: &mut Options,
+) -> Result<()> {
+    match id {
+        BaselineId::KernelNumaBalancing => balancing(plan, &[]),
+        BaselineId::KernelNumaBalancingTuned => {
+            let tuned = BALANCING_DEFAULTS.map(|(key, value)| (key, options.take(key, value)));
+            balancing(plan, &tuned);
+        }
+        BaselineId::KernelDamos => damos(plan, shape, options, &DAMOS_DEFAULTS)?,
+        BaselineId::KernelDamosTuned => damos(plan, shape, options, &DAMOS_TUNED)?,
+        BaselineId::KernelReclaim => reclaim(plan, shape, options),
+        BaselineId::KernelWeightedInterleave => weighted_interleave(plan, shape, options),
+        BaselineId::MemoryMode => {
+            plan.memory_policy = Some(MemoryPolicy { mode: MPOL_BIND, nodes: vec![shape.slow] });
+            plan.plugin.push(("memory_mode".into(), "on".into()));
+        }
+        BaselineId::AllFast => plan.plugin.push(("all_fast".into(), "on".into())),
+        BaselineId::IdealMove | BaselineId::StaticPlacement => {
+            let reserve_pages = options.take("reserve_pages", 64);
+            let counts = id == BaselineId::IdealMove;
+            plan.at_mark =
+                AtMark::Place { fast: shape.fast, slow: shape.slow, reserve_pages, counts };
+            plan.actor = PageMover::Agent;
+            plan.settings.push(("reserve_pages".into(), reserve_pages.to_string()));
+        }
+        BaselineId::Clairvoyant => return Err(unknown(&plan.name)),
+    }
+    Ok(())
 }
 
 const BALANCING_DEFAULTS: [(&str, u64); 3] =
@@ -353,7 +353,7 @@ fn optional(path: &str, value: &str) -> Setting {
 }
 
 fn unknown(name: &str) -> LabError {
-    let known: Vec<&str> = OTHERS.iter().chain(&OURS).copied().collect();
+    let known: Vec<String> = Contender::all().filter(runs_in_lab).map(|c| c.to_string()).collect();
     LabError::UnknownPolicy { name: name.to_string(), known: known.join(", ") }
 }
 
@@ -408,9 +408,12 @@ mod tests {
 
     #[test]
     fn every_name_has_a_plan_that_publishes_its_settings() {
-        for name in OURS.iter().chain(&OTHERS) {
-            let p = plan(name, &shape()).unwrap();
-            assert_eq!(p.name, *name);
+        for contender in Contender::all() {
+            let name = contender.to_string();
+            let planned = plan(&name, &shape());
+            assert_eq!(planned.is_ok(), runs_in_lab(&contender), "{name}");
+            let Ok(p) = planned else { continue };
+            assert_eq!((&p.name, &p.contender), (&name, &contender));
             assert!(p
                 .before
                 .iter()
@@ -467,10 +470,10 @@ mod tests {
             (value(&alone, NUMA_BALANCING), value(&alone, DEMOTION)),
             (Some("0"), Some("1"))
         );
-        assert!(OTHERS
-            .iter()
-            .filter(|n| plan(n, &shape()).unwrap().reclaim.is_some())
-            .eq(["kernel:reclaim"].iter()));
+        let reclaims = |c: &Contender| {
+            runs_in_lab(c) && plan(&c.to_string(), &shape()).unwrap().reclaim.is_some()
+        };
+        assert!(Contender::all().filter(reclaims).eq([BaselineId::KernelReclaim.into()]));
         assert!(plan("kernel:reclaim+step=1", &shape()).is_err());
     }
 
@@ -490,7 +493,7 @@ mod tests {
     fn parameters_of_ours_are_passed_on() {
         let p = plan("terrace+least_evidence=2", &shape()).unwrap();
         let set = vec!["least_evidence=2".to_string()];
-        assert_eq!(p.actor, PageMover::Terrace { policy: "terrace".into(), set });
+        assert_eq!(p.actor, PageMover::Terrace { policy: PolicyId::Terrace, set });
         assert_eq!(p.settings.last(), Some(&("least_evidence".into(), "2".into())));
     }
 

@@ -2,12 +2,14 @@
 //! reads text it is given, never the live machine.
 #![forbid(unsafe_code)]
 
+mod costs;
 mod error;
 mod explain;
 mod file;
 mod hwloc;
 mod known;
 mod lists;
+mod loaded;
 mod model;
 mod presets;
 mod quantity;
@@ -17,12 +19,14 @@ mod survey;
 mod tiers;
 mod validate;
 
+pub use costs::{CostProfile, DaemonCosts, KernelCosts, KernelMemoryModel, Picos};
 pub use error::{MachineConflict, MachineError, TextPosition, XmlProblem};
 pub use explain::{explain, explain_with, Finding, Severity, Topic};
 pub use file::{with_store, LinkSpread, Spreads, MAX_FILE};
 pub use hwloc::{from_hwloc_xml, MAX_XML};
 pub use known::{add_known_figures, KnownModels};
 pub use lists::{list_numbers, parse_list, parse_mask, CpuListError};
+pub use loaded::{LoadLatencyCurve, LoadedPoint};
 pub use model::{
     CacheLevel, CoreModel, Energy, Evidence, Figure, Link, Machine, MemoryKind, MigrationCost,
     Node, TlbSpec,

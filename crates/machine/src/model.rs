@@ -1,5 +1,7 @@
 //! The types of the machine model. Every attribute of memory is a [`Figure`]: value and evidence.
 
+use crate::costs::{DaemonCosts, KernelCosts};
+use crate::loaded::LoadLatencyCurve;
 use crate::store::FarStore;
 use serde::{Deserialize, Serialize};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
@@ -342,6 +344,16 @@ pub struct Machine {
     pub links: Vec<Link>,
     /// Cost of moving pages.
     pub migration: MigrationCost,
+    /// What the kernel costs.
+    #[serde(skip)]
+    pub kernel: KernelCosts,
+    /// What the tiering daemon costs.
+    #[serde(skip)]
+    pub daemon: DaemonCosts,
+    /// Latency under load, by node and share of reads; empty: nobody has said, and misses take
+    /// their idle latency.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loaded: Vec<LoadLatencyCurve>,
     /// What lies behind memory; empty: nobody has said.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub far: Vec<FarStore>,

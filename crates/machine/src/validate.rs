@@ -1,6 +1,7 @@
 //! Checks that every reader of machines shares, whatever the format.
 
 use crate::error::MachineConflict;
+use crate::loaded::LoadLatencyCurve;
 use crate::model::{CacheLevel, Figure, Link, Machine};
 use crate::store::FarStore;
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,6 +161,18 @@ impl Machine {
         for (what, time) in times {
             if time > Nanos::secs(3600) {
                 return Err(absurd(what, time, "at most an hour"));
+            }
+        }
+        for curve in &self.loaded {
+            if !self.nodes.iter().any(|n| n.id == curve.node && n.capacity > Bytes::ZERO) {
+                return Err(absurd("loaded.node", curve.node, "a node with memory"));
+            }
+            let same = |other: &&LoadLatencyCurve| {
+                (other.node, other.read_percent) == (curve.node, curve.read_percent)
+            };
+            if self.loaded.iter().filter(same).count() > 1 {
+                let found = format!("{} per cent twice", curve.read_percent);
+                return Err(absurd("loaded.read_percent", found, "one curve for each share"));
             }
         }
         self.far.iter().try_for_each(|store| self.check_store(store))

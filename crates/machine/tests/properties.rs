@@ -4,8 +4,9 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use terrace_machine::{
-    explain, from_hwloc_xml, list, rank, render_text, CacheLevel, CoreModel, Energy, Evidence,
-    FarStore, Figure, Link, Machine, MemoryKind, MigrationCost, Node, RankAttribute, TiersReport,
+    explain, from_hwloc_xml, list, rank, render_text, CacheLevel, CoreModel, CostProfile,
+    DaemonCosts, Energy, Evidence, FarStore, Figure, KernelCosts, Link, LoadLatencyCurve,
+    LoadedPoint, Machine, MemoryKind, MigrationCost, Node, Picos, RankAttribute, TiersReport,
     TlbSpec,
 };
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
@@ -138,6 +139,7 @@ prop_compose! {
         nodes[0].cpus = vec![CpuId(0)];
         let last = nodes.len() - 1;
         nodes[last].capacity = nodes[last].capacity.max(Bytes(1));
+        let last = nodes[last].id;
         let links = links
             .into_iter()
             .filter_map(|((from, to), link)| {
@@ -159,6 +161,9 @@ prop_compose! {
             nodes,
             links,
             migration: MigrationCost { call: Nanos(times[1]), page: Nanos(times[2]), serial_percent: (times[1] % 101) as u8 },
+            kernel: KernelCosts { query_page: Picos(times[1] % 1_000_000_000_001), ..KernelCosts::profile(if times[2] % 2 == 0 { CostProfile::Lab } else { CostProfile::Host }) },
+            loaded: vec![LoadLatencyCurve { node: last, read_percent: (times[0] % 101) as u8, points: vec![LoadedPoint { bandwidth: BytesPerSec(times[1] % 1_000_000_000_000), added: Nanos(times[2] % 1_000_000) }] }],
+            daemon: DaemonCosts { own_pages: (times[2] % 1000) as u32, ..DaemonCosts::default() },
             far,
             notes,
         }

@@ -6,8 +6,8 @@
 //! bound by the kernel's work for each page, not by the bus: twelve of the lab's cores move 7.8
 //! times what one does (docs/results/migration.md).
 
-use crate::units::HUGE_PAGES;
-use crate::way::MoveCosts;
+use crate::MoveCosts;
+use terrace_mover::HUGE_PAGES;
 use terrace_sys::{idle_cpus, move_pages, Category, MoveCall, PageMap, PageStatus, Root};
 use terrace_types::{Nanos, NodeId, Pid, Vpn, VpnRange};
 

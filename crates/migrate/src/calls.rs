@@ -1,40 +1,9 @@
-//! What the mover needs of the kernel.
+//! The calls of the mover, made of the running kernel.
 
 use crate::bulk::Bulk;
-use crate::way::MoveCosts;
-use terrace_sys::{
-    now, query_pages, sleep, take_turn, Category, MoveCall, PageMap, PageStatus, Root, SysError,
-};
+use terrace_mover::{CallError, MoveCall, MoveCalls, MoveCosts, MovePages, PageStatus};
+use terrace_sys::{now, query_pages, sleep, take_turn, Category, PageMap, Root, SysError};
 use terrace_types::{Nanos, NodeId, Pid, Tick, Vpn, VpnRange};
-
-/// The kernel, or a stand-in.
-pub trait MoveCalls {
-    /// Where each page is.
-    ///
-    /// # Errors
-    /// When the process has ended or may not be asked.
-    fn query(&mut self, pid: Pid, pages: &[Vpn]) -> Result<Vec<PageStatus>, SysError>;
-    /// Asks to move pages, base or the first of huge ones, `base_pages` together; everything is a
-    /// value.
-    fn move_to(&mut self, pid: Pid, pages: &[Vpn], base_pages: u64, to: NodeId) -> MoveCall;
-    /// Runs of pages of `range` mapped by huge entries, in order; empty when nothing can tell.
-    fn huge(&mut self, pid: Pid, range: VpnRange) -> Vec<VpnRange>;
-    /// Monotonic time.
-    fn now(&mut self) -> Tick;
-    /// Lets time pass.
-    fn wait(&mut self, span: Nanos);
-
-    /// Base pages for a call of this length, by what the machine's file says of it; `None` where
-    /// nothing does.
-    fn batch(&self, _span: Nanos) -> Option<u64> {
-        None
-    }
-
-    /// Before pages go down to make room: a good moment to go on on another CPU. Not between them
-    /// and those that go up: freed pages stay on lists of the CPU that freed them for a while
-    /// (kernel: `free_unref_page` in `mm/page_alloc.c`).
-    fn turn(&mut self) {}
-}
 
 /// The running kernel.
 #[derive(Debug)]
@@ -56,9 +25,19 @@ impl KernelCalls {
     }
 }
 
+/// The mover of the running kernel, on a machine on which moving costs so much.
+#[must_use]
+pub fn live_mover(costs: MoveCosts) -> MovePages<KernelCalls> {
+    MovePages::new(KernelCalls::new(Root::live(), costs), terrace_sys::page_size())
+}
+
 impl MoveCalls for KernelCalls {
-    fn query(&mut self, pid: Pid, pages: &[Vpn]) -> Result<Vec<PageStatus>, SysError> {
-        query_pages(pid, pages)
+    fn query(&mut self, pid: Pid, pages: &[Vpn]) -> Result<Vec<PageStatus>, CallError> {
+        query_pages(pid, pages).map_err(|why| match why {
+            SysError::Gone { .. } => CallError::Gone,
+            SysError::NotPermitted { .. } => CallError::NotPermitted,
+            _ => CallError::Other,
+        })
     }
 
     fn move_to(&mut self, pid: Pid, pages: &[Vpn], base_pages: u64, to: NodeId) -> MoveCall {
@@ -93,5 +72,51 @@ impl MoveCalls for KernelCalls {
 
     fn turn(&mut self) {
         take_turn();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_engine::{MoveFailure, MoveLimits, Mover};
+    use terrace_types::{Move, MoveReason};
+
+    fn limits() -> MoveLimits {
+        let (longest_call, total) = (Nanos::millis(20), Nanos::secs(10));
+        MoveLimits { longest_call, rate: None, batch: 512, total }
+    }
+
+    #[test]
+    fn own_pages_on_this_machine_are_already_there() {
+        let page = terrace_sys::page_size().get();
+        let memory = vec![1_u8; 64 * page as usize];
+        let first = Vpn(memory.as_ptr() as u64 / page + 1);
+        let me = Pid(std::process::id() as i32);
+        let node = match terrace_sys::query_pages(me, &[first]) {
+            Ok(found) => match found[0] {
+                PageStatus::On(node) => node,
+                other => panic!("own page is {other:?}"),
+            },
+            Err(e) => return println!("skipped: {e}"),
+        };
+        let whole = Move {
+            pid: me,
+            start: first,
+            pages: 60,
+            from: node,
+            to: node,
+            reason: MoveReason::Hot,
+        };
+        let outcome = live_mover(MoveCosts::default()).apply(&[whole], false, &limits());
+        assert_eq!(outcome.failed, [(MoveFailure::AlreadyThere, 60)]);
+        drop(memory);
+    }
+
+    #[test]
+    fn nobody_is_gone() {
+        let (from, to, reason) = (NodeId(1), NodeId(0), MoveReason::Hot);
+        let lost = Move { pid: Pid(i32::MAX), start: Vpn(0), pages: 8, from, to, reason };
+        let outcome = live_mover(MoveCosts::default()).apply(&[lost], false, &limits());
+        assert_eq!(outcome.failed, [(MoveFailure::Gone, 8)]);
     }
 }

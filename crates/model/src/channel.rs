@@ -5,6 +5,7 @@
 //! end of each quantum the bus is divided anew: a core gets what the others did not use in the last
 //! quantum, and never less than an equal share.
 
+use crate::loaded::LoadedCurves;
 use terrace_cache::{Cache, GeometryError, LruOutcome};
 
 /// Shares are in units of 1/1024 of the bus.
@@ -74,6 +75,12 @@ pub struct Channel {
     /// Most that this machine may take of the bus.
     limit: u64,
     block_shift: u32,
+    /// Latency under load, and what decides it: bytes read and written in this quantum, and what a
+    /// miss takes beyond its idle latency, picoseconds.
+    loaded: LoadedCurves,
+    read_bytes: u64,
+    written_bytes: u64,
+    added_ps: u64,
 }
 
 /// What one user of `whole` parts of a bus gets in the next quantum: `mine` is what it used in the
@@ -100,8 +107,54 @@ impl Channel {
             demand: BusDemand::default(),
             rivals: BusDemand::default(),
             limit: WHOLE,
+            loaded: LoadedCurves::default(),
+            read_bytes: 0,
+            written_bytes: 0,
+            added_ps: 0,
             block_shift: block.max(crate::LINE).trailing_zeros() - crate::LINE.trailing_zeros(),
         })
+    }
+
+    /// The same, its misses slower under load.
+    #[must_use]
+    pub fn with_loaded_latency(self, loaded: LoadedCurves) -> Self {
+        Self { loaded, ..self }
+    }
+
+    /// So many bytes are read from the medium.
+    #[inline]
+    pub fn count_read(&mut self, bytes: u64) {
+        self.read_bytes += bytes;
+    }
+
+    /// So many bytes are written to the medium.
+    #[inline]
+    pub fn count_written(&mut self, bytes: u64) {
+        self.written_bytes += bytes;
+    }
+
+    /// What a miss takes beyond its idle latency now, picoseconds.
+    #[inline]
+    #[must_use]
+    pub const fn added_latency(&self) -> u64 {
+        self.added_ps
+    }
+
+    /// Sets the added latency by what was moved in a quantum of `length` picoseconds, that of
+    /// other machines on the same bus in proportion. Half of it: what a core asks for follows its
+    /// latency, and the whole difference would swing from one quantum to the next.
+    fn follow_load(&mut self, length: u64) {
+        let (read, written) =
+            (std::mem::take(&mut self.read_bytes), std::mem::take(&mut self.written_bytes));
+        if self.loaded.is_empty() {
+            return;
+        }
+        let all = |bytes: u64| match self.demand.parts {
+            0 => bytes,
+            own => bytes.saturating_mul(own + self.rivals.parts) / own,
+        };
+        let target = self.loaded.added(all(read), all(written), length);
+        self.added_ps = (self.added_ps + target) / 2;
     }
 
     /// Does moving this line open a new block? If not, the bytes came with the block's first line.
@@ -176,6 +229,7 @@ impl Channel {
             notable: self.queues.iter().filter(|q| part(q) >= NOTABLE).count() as u64,
             wanting: self.queues.iter().filter(|q| wants(q)).count() as u64,
         };
+        self.follow_load(length);
         let all = self.demand.plus(self.rivals);
         for queue in &mut self.queues {
             let (mine, wants) = (part(queue), wants(queue));

@@ -124,14 +124,17 @@ impl MemorySystem {
         } else {
             Vec::new()
         };
-        let channels: Result<Vec<_>, _> =
-            params.links[0].iter().map(|l| Channel::new(vcpus, l.block)).collect();
+        let channels = params.links[0].iter().zip(&params.loaded).map(|(link, loaded)| {
+            Channel::new(vcpus, link.block).map(|c| c.with_loaded_latency(loaded.clone()))
+        });
         Ok(Self {
             units: params.links.iter().enumerate().map(unit).collect(),
             lockstep: Lockstep::new(quantum),
             uncore: Uncore {
                 llc: build(params.llc)?,
-                channels: channels.map_err(|e| ModelError::Unusable(e.to_string()))?,
+                channels: channels
+                    .collect::<Result<_, _>>()
+                    .map_err(|e| ModelError::Unusable(e.to_string()))?,
                 memory_mode,
                 served: HashMap::new(),
                 params,
@@ -438,13 +441,15 @@ impl Uncore {
         let bus_time = if channel.opens_block(line, false) { link.read_block } else { 0 };
         if bus_time > 0 {
             counts.read_bytes += link.block;
+            channel.count_read(link.block);
         }
         if stream {
             counts.stream_misses += 1;
             let ends = channel.transfer(index, core.time, bus_time);
             core.run_behind(ends, link.read_block);
         } else {
-            let latency = if a.write { link.write_latency } else { link.read_latency } + *queued;
+            let idle = if a.write { link.write_latency } else { link.read_latency };
+            let latency = idle + *queued + channel.added_latency();
             core.miss(a.virtual_, value, latency, |start| channel.transfer(index, start, bus_time));
         }
         Some(node)
@@ -504,6 +509,7 @@ impl Uncore {
             return;
         }
         counts.write_bytes += link.block;
+        channel.count_written(link.block);
         let ends = channel.transfer(unit.index, unit.core.time, link.write_block);
         unit.core.run_behind(ends, link.write_block);
     }

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::params::ModelOptions;
+use terrace_machine::{LoadLatencyCurve, LoadedPoint, Machine};
+use terrace_types::{BytesPerSec, Nanos, NodeId};
 
 fn engine(preset: &str, vcpus: u32, memory_mode: bool) -> MemorySystem {
     let options = ModelOptions { vcpus, all_fast: false, memory_mode, outstanding: None };
@@ -232,4 +234,51 @@ fn pages_are_served_by_the_node_that_they_are_given() {
     assert_eq!(e.counters(0).writebacks, [1, 1]);
     e.serve_from(SLOW >> 12, 1);
     assert_eq!(touch(&mut e, 0, SLOW, false), Some(1));
+}
+
+/// A step of a core that follows pointers on the slow node beside one that reads it in order,
+/// picoseconds, and the bytes a second that both take there.
+fn step_beside_a_stream(machine: &Machine) -> (f64, f64) {
+    let options = ModelOptions { vcpus: 2, all_fast: false, memory_mode: false, outstanding: None };
+    let mut e = MemorySystem::new(ModelParams::from_machine(machine, options).unwrap(), 10_000_000)
+        .unwrap();
+    let (mut line, mut at, mut steps) = (SLOW / LINE, SLOW + (512 << 20), 0u64);
+    let mut middle = (0, 0, 0);
+    let bytes = |e: &MemorySystem| (0..2).map(|v| e.counters(v).read_bytes[1]).sum::<u64>();
+    for quantum in 0..200 {
+        while e.units[0].core.time < e.lockstep().end() {
+            touch(&mut e, 0, line * LINE, false);
+            line += 1;
+        }
+        while e.units[1].core.time < e.lockstep().end() {
+            // An odd factor: no line comes twice within 2 M steps.
+            let next = SLOW + (512 << 20) + steps * 1_402_947 % (1 << 21) * LINE;
+            e.units[1].core.execute(2);
+            let access = MemoryAccess { physical: at, virtual_: at, write: false };
+            e.miss(1, access, || Some(next));
+            (at, steps) = (next, steps + 1);
+        }
+        if quantum == 100 {
+            middle = (e.units[1].core.time, steps, bytes(&e));
+        }
+        e.advance(|_| false);
+    }
+    let time = (e.units[1].core.time - middle.0) as f64;
+    (time / (steps - middle.1) as f64, (bytes(&e) - middle.2) as f64 * 1e12 / time)
+}
+
+#[test]
+fn a_lone_miss_takes_what_the_curve_says_under_load() {
+    let mut machine = terrace_machine::preset("lab-cxl").unwrap();
+    let (idle, _) = step_beside_a_stream(&machine);
+    let point = |gb: u64, ns: u64| LoadedPoint {
+        bandwidth: BytesPerSec(gb * 1_000_000_000),
+        added: Nanos(ns),
+    };
+    let points = vec![point(5, 0), point(20, 600)];
+    machine.loaded = vec![LoadLatencyCurve { node: NodeId(1), read_percent: 100, points }];
+    let (busy, rate) = step_beside_a_stream(&machine);
+    assert!((10e9..21e9).contains(&rate), "{rate}");
+    // 40 ns for each GB/s beyond 5.
+    within(busy - idle, (rate / 1e9 - 5.0) * 40_000.0, 0.1);
 }

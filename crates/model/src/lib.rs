@@ -20,6 +20,7 @@ pub mod core;
 pub mod counters;
 pub mod engine;
 pub mod layout;
+pub mod loaded;
 pub mod lockstep;
 pub mod memory_mode;
 pub mod params;

@@ -1,6 +1,7 @@
 //! The machine file as integers: what the model needs to know, checked once.
 
 use crate::layout::AddressLayout;
+use crate::loaded::LoadedCurves;
 use crate::{LINE, PS};
 use terrace_machine::{rank, CacheLevel, Machine, Node, RankAttribute, RankError, Tier};
 use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
@@ -79,6 +80,8 @@ pub struct LinkParams {
 /// Everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelParams {
+    /// Latency under load of each node.
+    pub loaded: Vec<LoadedCurves>,
     /// Time of an instruction, picoseconds.
     pub instruction: u64,
     /// Misses in flight at most, a core.
@@ -179,7 +182,11 @@ impl ModelParams {
                 "{outstanding} outstanding misses; 1 to {MAX_OUTSTANDING} work"
             )));
         }
+        let loaded = |node: &Node| {
+            LoadedCurves::new(machine.loaded.iter().filter(|curve| curve.node == node.id))
+        };
         Ok(Self {
+            loaded: machine.nodes.iter().map(loaded).collect(),
             instruction: picos(machine.core.ns_per_instruction)?,
             outstanding,
             window: WINDOW,

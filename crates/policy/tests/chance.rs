@@ -5,8 +5,8 @@
 use terrace_policy::place::Placement;
 use terrace_testkit::{dcpmm, tier};
 use terrace_types::{
-    Area, BitSource, Bytes, Heat, Nanos, NodeId, PageFlags, PageStat, Pid, Seed, Snapshot, Tick,
-    TrackerVisibility, Vpn,
+    Area, BitSource, Bytes, Heat, Nanos, NodeId, PageFlags, PageStat, Pid, PolicyId, Seed,
+    Snapshot, Tick, TrackerVisibility, Vpn,
 };
 
 /// Mean of accesses seen of each page, and how long was looked.
@@ -65,7 +65,7 @@ fn pages_that_are_read_make_room_and_not_pages_that_are_written() {
     for seed in 1..4 {
         let (read, fast) = (10_500, 15_000);
         let snap = alike(read, 10_500, fast, seed);
-        let mut placement = Placement::named("terrace", &dcpmm(FAST, SLOW)).unwrap();
+        let mut placement = Placement::new(PolicyId::Terrace, &dcpmm(FAST, SLOW));
         let plan = placement.step(&snap, Tick(1_000_000_000), Seed(seed));
         let (mut right, mut wrong) = (0, 0);
         for m in plan.moves.iter().filter(|m| m.to == NodeId(1)) {
@@ -88,7 +88,7 @@ fn pages_that_are_read_make_room_and_not_pages_that_are_written() {
 #[test]
 fn chance_alone_moves_nothing() {
     for seed in 1..4 {
-        let plan = Placement::named("terrace", &dcpmm(FAST, SLOW)).unwrap().step(
+        let plan = Placement::new(PolicyId::Terrace, &dcpmm(FAST, SLOW)).step(
             &alike(21_000, 0, 15_000, seed),
             Tick(1_000_000_000),
             Seed(seed),

@@ -8,7 +8,7 @@ use terrace_policy::place::Placement;
 use terrace_testkit::{cxl, dcpmm, numa, tier};
 use terrace_types::{
     Area, BitSource, Bytes, BytesPerSec, CellCount, Heat, Nanos, NodeId, PageFlags, PageStat, Pid,
-    Plan, Seed, Snapshot, ThroughputSource, Tick, TrackerVisibility, Vpn,
+    Plan, PolicyId, Seed, Snapshot, ThroughputSource, Tick, TrackerVisibility, Vpn,
 };
 
 fn page() -> impl Strategy<Value = PageStat> {
@@ -83,10 +83,7 @@ prop_compose! {
 fn policies() -> Vec<Placement> {
     let machines =
         [cxl(Bytes::mib(8), Bytes::mib(64)), dcpmm(Bytes::mib(8), Bytes::mib(64)), numa(2, false)];
-    machines
-        .iter()
-        .flat_map(|m| Placement::NAMES.iter().map(|n| Placement::named(n, m).unwrap()))
-        .collect()
+    machines.iter().flat_map(|m| PolicyId::ALL.iter().map(|id| Placement::new(*id, m))).collect()
 }
 
 fn page_at(snap: &Snapshot, pid: Pid, vpn: u64) -> Option<&PageStat> {
@@ -177,18 +174,17 @@ proptest! {
 #[test]
 fn names_and_parameters() {
     let machine = cxl(Bytes::mib(8), Bytes::mib(64));
-    for name in Placement::NAMES {
-        let mut policy = Placement::named(name, &machine).unwrap();
-        assert_eq!(policy.name(), name);
+    for id in PolicyId::ALL {
+        let mut policy = Placement::new(*id, &machine);
+        assert_eq!(policy.id(), Some(*id));
+        let name = policy.name();
         for (key, value) in policy.params() {
             policy.set(&key, &value).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
         let error = policy.set("no_such", "1").unwrap_err().to_string();
         assert!(error.contains("no_such") && error.contains(name), "{error}");
     }
-    let error = Placement::named("hyplace", &machine).unwrap_err().to_string();
-    assert!(error.contains("hyplacer") && error.contains("terrace"), "{error}");
-    let mut policy = Placement::named("hyplacer", &machine).unwrap();
+    let mut policy = Placement::new(PolicyId::HyPlacer, &machine);
     assert!(policy.set("fast_limit", "NaN").is_err() && policy.set("delay_ms", "-1").is_err());
     policy.set("delay_ms", "20").unwrap();
     assert_eq!(policy.params()["delay_ms"], "20");
@@ -196,7 +192,7 @@ fn names_and_parameters() {
 
 #[test]
 fn access_count_cannot_do_without_cells() {
-    let policy = Placement::named("access-count", &numa(2, false)).unwrap();
+    let policy = Placement::new(PolicyId::AccessCount, &numa(2, false));
     assert!(policy.needs().missing(&TrackerVisibility::default()).is_some());
     assert!(policy
         .needs()

@@ -129,7 +129,7 @@ fn run(text: &str, name: &str) -> String {
         other => panic!("{name}: no machine {other:?}"),
     };
     let policy = setting("policy").unwrap_or_else(|| panic!("{name}: no policy"));
-    let mut placement = Placement::named(policy, &machine).unwrap();
+    let mut placement = Placement::new(policy.parse().unwrap(), &machine);
     for row in settings.iter().filter(|r| r[0].starts_with("param ")) {
         placement.set(&row[0]["param ".len()..], row[1]).unwrap();
     }

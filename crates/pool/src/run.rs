@@ -20,7 +20,7 @@ use terrace_model::engine::BusBytes;
 use terrace_sim::build::{FirstTouchPlacement, MachineMode};
 use terrace_sim::world::World;
 use terrace_sim::{conclude, SimError, SimInput, SimRun};
-use terrace_types::{Bytes, Nanos, Seed};
+use terrace_types::{Bytes, Contender, Nanos, Seed};
 
 const PAGE: u64 = 4096;
 /// Picoseconds in a nanosecond.
@@ -352,7 +352,7 @@ fn sum_up(host: &HostPlan, running: &mut RunningHost) -> Result<HostOutcome, Sim
         let (machine, input) = (host.plan.machine.name.clone(), host.plan.input.to_string());
         return Err(SimError::TooSmall { machine, input, have, need });
     }
-    let run = conclude(&host.plan, name, world)?;
+    let run = conclude(&host.plan, &Contender::Custom(name.to_owned()), world)?;
     let cycles = span.get() as f64 * f64::from(host.clock_mhz) / 1000.0;
     let misses = counters.llc_misses();
     let local = host.local_nodes;

@@ -4,7 +4,7 @@
 use terrace_machine::preset;
 use terrace_pool::*;
 use terrace_sim::{simulate, RunOptions, SimInput, SimSetup};
-use terrace_types::{Bytes, Seed};
+use terrace_types::{Bytes, PolicyId, Seed};
 use terrace_workload::WorkloadSpec;
 
 /// Opal's system with so many hosts and pools, all hosts under one policy.
@@ -42,7 +42,7 @@ fn one_host_with_local_first_has_the_digits_of_the_machine_alone() {
         let input = workload(input);
         let alone =
             SimSetup::from_machine(&preset("disaggregated").unwrap(), input.clone()).unwrap();
-        let alone = simulate(&alone, "first-touch", RunOptions::default()).unwrap();
+        let alone = simulate(&alone, &PolicyId::FirstTouch.into(), RunOptions::default()).unwrap();
         let outcomes = run(&opal(1, 2, "local-first"), &[input], 1);
         let host = &outcomes[0].run;
         assert_eq!(host.seconds.to_bits(), alone.seconds.to_bits());

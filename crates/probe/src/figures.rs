@@ -7,7 +7,9 @@ use crate::run::Measurements;
 use crate::stats::{line, MeasuredFigure};
 use crate::task::{Method, PageKind, Task, TaskRecord};
 use std::collections::BTreeMap;
-use terrace_machine::{CacheLevel, Evidence, Figure, Link, LinkSpread, Machine, Spreads};
+use terrace_machine::{
+    CacheLevel, Evidence, Figure, Link, LinkSpread, LoadLatencyCurve, LoadedPoint, Machine, Spreads,
+};
 use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
 
 /// What the measurements say of the machine.
@@ -52,6 +54,9 @@ pub fn figures(machine: &Machine, measured: &Measurements) -> ProbeFigures {
         caches(&mut machine, levels);
     }
     misses(&mut machine, &measured.records);
+    for target in machine.nodes.iter().map(|n| n.id).collect::<Vec<_>>() {
+        loaded(&mut machine, &measured.records, target);
+    }
     migration(&mut machine, &measured.records);
     if measured.records.iter().any(|r| r.outcome.read_first) {
         machine.notes.push(
@@ -135,6 +140,50 @@ fn fill(
         spread.write_bandwidth = Some(BytesPerSec(m.spread.round() as u64));
     }
     spread
+}
+
+/// Latency under load of a node's memory, in place of what the machine said of it, from the CPUs of
+/// the first node that measured it: one curve for each mix of reads and writes. What a miss takes
+/// beyond is counted from the least of all its latencies there. Left as it is where nothing was
+/// measured, or no latency of the node's memory.
+fn loaded(machine: &mut Machine, records: &[TaskRecord], target: NodeId) {
+    let measured =
+        |r: &&TaskRecord| matches!(r.task, Task::Loaded { .. }) && r.task.pair().1 == Some(target);
+    let Some(initiator) = records.iter().filter(measured).map(|r| r.task.pair().0).min() else {
+        return;
+    };
+    let known = machine.link(initiator, target).and_then(|l| l.read_latency);
+    if known.is_none_or(|figure| figure.evidence != Evidence::Measured) {
+        return;
+    }
+    let mut curves: BTreeMap<u8, Vec<(f64, f64)>> = BTreeMap::new();
+    for record in records.iter().filter(measured) {
+        let (Task::Loaded { initiator: from, kernel, .. }, Some(rate)) =
+            (&record.task, record.outcome.second)
+        else {
+            continue;
+        };
+        let (reads, writes) = (kernel.reads(), kernel.writes());
+        let share = (reads * 100 / (reads + writes).max(1)) as u8;
+        if *from == initiator {
+            curves.entry(share).or_default().push((rate.value, record.outcome.figure.value));
+        }
+    }
+    let least = curves.values().flatten().map(|p| p.1).fold(f64::INFINITY, f64::min);
+    machine.loaded.retain(|curve| curve.node != target);
+    for (read_percent, mut points) in curves {
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut curve = LoadLatencyCurve { node: target, read_percent, points: Vec::new() };
+        for (rate, ns) in points {
+            let bandwidth = BytesPerSec(rate.max(0.0).round() as u64);
+            if curve.points.last().is_none_or(|last| last.bandwidth < bandwidth) {
+                let added = Nanos((ns - least).max(0.0).round() as u64);
+                curve.points.push(LoadedPoint { bandwidth, added });
+            }
+        }
+        machine.loaded.push(curve);
+    }
+    machine.loaded.sort_by_key(|curve| (curve.node, curve.read_percent));
 }
 
 /// The largest region's latency, with huge pages where they were to be had: translations are not
@@ -452,6 +501,36 @@ mod tests {
         assert_eq!(back, figures.machine);
         let ranking = rank(&back, RankAttribute::Bandwidth, None).unwrap();
         assert_eq!(ranking.tiers[0].nodes, [NodeId(0)]);
+    }
+
+    #[test]
+    fn latency_under_load_becomes_curves_by_the_share_of_reads() {
+        let loaded = |kernel, delay, ns: f64, gb: f64| {
+            let (initiator, target, bytes) = (NodeId(0), NodeId(1), Bytes::mib(64));
+            let task = Task::Loaded { initiator, target, kernel, delay, threads: 3, bytes };
+            record(task, ns, Some(gb * 1e9))
+        };
+        let mut records = vec![
+            loaded(ElementKernel::Read, 0, 410.0, 18.0),
+            loaded(ElementKernel::Read, 512, 300.0, 2.0),
+            loaded(ElementKernel::Read, 64, 330.0, 12.0),
+            loaded(ElementKernel::Mix2, 0, 500.0, 15.0),
+        ];
+        let machine = preset("lab-cxl").unwrap();
+        let unknown = figures(&machine, &measured(records.clone()));
+        assert_eq!(unknown.machine.loaded, [], "without an idle latency nothing is added to it");
+        records.push(chase(1, PageKind::Huge, 512 << 20, 300.0));
+        let found = figures(&machine, &measured(records)).machine;
+        let point = |gb, ns| LoadedPoint { bandwidth: BytesPerSec::gb(gb), added: Nanos(ns) };
+        let curve =
+            |read_percent, points| LoadLatencyCurve { node: NodeId(1), read_percent, points };
+        let all = [
+            curve(66, vec![point(15, 200)]),
+            curve(100, vec![point(2, 0), point(12, 30), point(18, 110)]),
+        ];
+        assert_eq!(found.loaded, all);
+        let back = Machine::from_toml(&found.to_toml(), "back").unwrap();
+        assert_eq!(back.loaded, all);
     }
 
     #[test]

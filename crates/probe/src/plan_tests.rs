@@ -1,7 +1,9 @@
 //! Plans for machines large, small and odd.
 
 use super::*;
-use terrace_machine::{preset, CoreModel, Energy, MemoryKind, MigrationCost, Node, TlbSpec};
+use terrace_machine::{
+    preset, CoreModel, DaemonCosts, Energy, KernelCosts, MemoryKind, MigrationCost, Node, TlbSpec,
+};
 
 /// A machine of nodes given as (CPUs, capacity in MiB, free in MiB).
 pub(crate) fn situation(nodes: &[(u32, u64, u64)]) -> Situation {
@@ -30,6 +32,9 @@ pub(crate) fn situation(nodes: &[(u32, u64, u64)]) -> Situation {
         nodes: nodes.iter().enumerate().map(node).collect(),
         links: Vec::new(),
         migration: MigrationCost::default(),
+        kernel: KernelCosts::default(),
+        daemon: DaemonCosts::default(),
+        loaded: Vec::new(),
         far: Vec::new(),
         notes: Vec::new(),
     };

@@ -5,11 +5,13 @@ use crate::markup::{brief, bytes, count, escape, or_unknown, page, percent, put,
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use terrace_types::{BaselineId, BaselineKind, Contender, PolicyId};
 
 /// More runs than this are not drawn.
 const MAX_RUNS: usize = 200;
-/// The bound that the tables compare with.
-const IDEAL: &str = "bound:ideal-move";
+/// The baselines that the tables compare with.
+const BASE: &str = PolicyId::FirstTouch.name();
+const IDEAL: &str = BaselineId::IdealMove.name();
 /// A policy counts as faster than first touch where it is so in the digits shown: 1.01 times.
 const FASTER: f64 = 1.005;
 
@@ -120,12 +122,19 @@ impl PolicyRun {
 
     /// Class of its bar: whose work the policy is.
     fn class(&self) -> &'static str {
-        match self.policy.split(':').next() {
-            Some("kernel") => "kernel",
-            Some("bound") => "bound",
-            Some("hardware") => "hardware",
-            _ if self.policy == "first-touch" => "base",
-            _ => "ours",
+        // Options follow the name of a baseline, each after a plus sign. A name that is unknown
+        // here is a policy of a later version or of the caller.
+        let name = self.policy.split('+').next().unwrap_or_default();
+        match name.parse() {
+            Ok(Contender::Policy(PolicyId::FirstTouch)) => "base",
+            Ok(Contender::Baseline(id)) => match id.kind() {
+                BaselineKind::Kernel => "kernel",
+                BaselineKind::Hardware => "hardware",
+                BaselineKind::Oracle => "bound",
+            },
+            Ok(Contender::Policy(_) | Contender::FarStore(_) | Contender::Custom(_)) | Err(_) => {
+                "ours"
+            }
         }
     }
 
@@ -297,7 +306,7 @@ impl Comparison {
 
     /// What a run is compared with: first touch and the ideal move.
     fn compared(&self, run: &PolicyRun) -> (Option<f64>, Option<f64>) {
-        (self.time_beside(run, "first-touch"), self.time_beside(run, IDEAL))
+        (self.time_beside(run, BASE), self.time_beside(run, IDEAL))
     }
 
     /// The main finding in one sentence.
@@ -312,7 +321,7 @@ impl Comparison {
             None => *time,
         };
         let Some((run, time)) = timed.into_iter().min_by(|a, b| rank(a).total_cmp(&rank(b))) else {
-            return match self.time_of("first-touch") {
+            return match self.time_of(BASE) {
                 Some(time) => format!("First touch took {}; no policy finished.", seconds(time)),
                 None => "No policy finished.".to_owned(),
             };
@@ -356,7 +365,7 @@ impl Comparison {
             times.iter().map(|(t, name)| (share(*t) / 100.0, name.as_str())).collect();
         html.push_str(&tick_labels(&labels));
         if !self.is_swept() {
-            for (policy, name) in [("first-touch", "first touch"), (IDEAL, "ideal move")] {
+            for (policy, name) in [(BASE, "first touch"), (IDEAL, "ideal move")] {
                 let Some(at) = self.time_of(policy).map(share) else { continue };
                 let side = if at > 50.0 { "left" } else { "right" };
                 put!(

@@ -15,6 +15,7 @@ use std::time::Instant;
 use terrace_sim::recording::{OpenRecording, RecordingSource};
 use terrace_sim::{all, simulate, Recording, RunOptions, SimInput, SimSetup};
 use terrace_trace::{Access, Block, BlockKind, TraceHeader, TraceReader, TraceWriter};
+use terrace_types::{BaselineId, Contender, PolicyId};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -199,7 +200,8 @@ fn measure(name: &str, open: Arc<OpenRecording>, machine: &str, times: usize) ->
     let accesses = recording.accesses() as f64;
     let plan =
         SimSetup::from_machine(&machine, SimInput::Recording { name: name.to_owned(), recording })?;
-    let simulated = least(times, || Ok(simulate(&plan, "first-touch", RunOptions::default())?))?;
+    let simulated =
+        least(times, || Ok(simulate(&plan, &PolicyId::FirstTouch.into(), RunOptions::default())?))?;
     let decoded = least(times, || pass(&open, None))?;
     let plain = least(times, || {
         let sets = (32 << 10) / 64 / PlainLru::WAYS as u64;
@@ -258,7 +260,12 @@ fn several(open: &Arc<OpenRecording>, workers: usize) -> Outcome<()> {
         &machine,
         SimInput::Recording { name: "several".to_owned(), recording },
     )?;
-    let policies = ["first-touch", "bound:all-fast", "hardware:memory-mode", "first-touch"];
+    let policies: [Contender; 4] = [
+        PolicyId::FirstTouch.into(),
+        BaselineId::AllFast.into(),
+        BaselineId::MemoryMode.into(),
+        PolicyId::FirstTouch.into(),
+    ];
     let mut first = None;
     for workers in [1, workers] {
         let (began, decoded) = (Instant::now(), decodes.blocks_decoded());

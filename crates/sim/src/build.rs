@@ -1,5 +1,6 @@
 //! From a machine file to a simulated machine.
 
+use crate::costs::{nanos, CostTable};
 use crate::error::SimError;
 use crate::far::SimFarMemory;
 use crate::feed::{Feed, WorkloadFeed, BASE};
@@ -19,9 +20,6 @@ use terrace_workload::{DataPageSize, WorkloadSpec};
 
 /// Length of a quantum, as the lab's plugin has it: 10 us.
 const QUANTUM: Nanos = Nanos::micros(10);
-/// From exec to a program's first instruction of its own: 2.45 ms in the lab (`terrace-workload`
-/// there, to its first mark).
-const EXEC: Nanos = Nanos(2_450_000);
 /// Where threads wait for pages: a small part of a fault, for they are woken when a quantum begins.
 const PAGED_QUANTUM: Nanos = Nanos::micros(2);
 const PAGE: u64 = 4096;
@@ -117,15 +115,9 @@ pub struct SimSetup {
     /// Length of a quantum, in which every core runs before the next one begins: several transfers
     /// a core long, or buses are not shared well, and shorter than what the manager waits for.
     pub quantum: Nanos,
-    /// Whoever manages waits for the records it goes over as for any memory. Not so on a machine
-    /// scaled down whose buses are so many times slower and whose records are not so many times
-    /// fewer than what they stand for: there it takes what its work takes. The same goes for the
-    /// kernel at a page's first touch, which takes a fixed time there and writes no zeros through
-    /// the caches.
-    pub waits_for_page_records: bool,
-    /// Whoever manages takes some of the room that programs have (`FramePool::share_with_tool`).
-    /// Not so where it is said how much room the program has.
-    pub daemon_uses_memory: bool,
+    /// Base pages of each node, by its index, that were taken from the program and that nobody
+    /// else has: the daemon's own memory lies there first.
+    pub spare_pages: Vec<u64>,
     /// Memory of the host that one run may take, where that is known: a workload's data, which it
     /// really computes with, is as large as the modelled machine lets it be.
     pub host_memory: Option<Bytes>,
@@ -164,8 +156,7 @@ impl SimSetup {
             ids,
             tiers: tiers(machine)?,
             quantum: QUANTUM,
-            waits_for_page_records: true,
-            daemon_uses_memory: true,
+            spare_pages: vec![0; machine.nodes.len()],
             host_memory: None,
             cores,
         };
@@ -267,7 +258,8 @@ impl SimSetup {
                 0
             }
         };
-        let listed = self.waits_for_page_records && mode != MachineMode::Paged;
+        let costs = CostTable::new(&self.machine);
+        let listed = costs.models_kernel_memory() && mode != MachineMode::Paged;
         let pools: Vec<FramePool> = (0..)
             .zip(self.zones())
             .map(|(node, zone)| {
@@ -308,6 +300,7 @@ impl SimSetup {
         };
         let mut memory = ProgramMemory::new(pools, first_touch);
         memory.huge = huge;
+        memory.kernel = self.machine.kernel;
         match bytes {
             Some(bytes) => {
                 memory.map(VpnRange::new(Vpn(BASE / PAGE), Vpn((BASE + bytes).div_ceil(PAGE))))
@@ -325,11 +318,9 @@ impl SimSetup {
         let mmu =
             |unit: &Vcpu| Mmu::new(self.machine.core.tlb_flush, &self.machine.tlb, unit.l1.sets());
         let mmus = engine.units.iter().map(mmu).collect();
-        let mut world = World::new(engine, memory, mmus, homes, feed);
-        world.waits_for_page_records = self.waits_for_page_records;
-        world.memory.reports_first_touch = self.waits_for_page_records;
+        let mut world = World::new(engine, memory, mmus, homes, costs, feed);
         if matches!(self.input, SimInput::Workload(_)) {
-            world.start_late(EXEC);
+            world.start_late(nanos(costs.kernel.exec));
         }
         Ok(world)
     }

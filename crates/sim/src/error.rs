@@ -1,7 +1,7 @@
 //! What can go wrong before or while a machine is simulated.
 
 use terrace_model::ModelError;
-use terrace_policy::place::PolicyError;
+use terrace_types::BaselineId;
 use terrace_workload::WorkloadSpecError;
 
 /// Why there is no result.
@@ -34,9 +34,14 @@ pub enum SimError {
         /// Why.
         why: String,
     },
-    /// No such policy.
-    #[error("{0}; and: {bounds}, {behind}NAME", behind = crate::BEHIND, bounds = crate::BOUNDS.join(", "))]
-    Policy(PolicyError),
+    /// A baseline that only a real kernel provides.
+    #[error("{baseline} is not simulated; run terrace lab compare, or give one of {simulated}")]
+    NotSimulated {
+        /// The baseline.
+        baseline: BaselineId,
+        /// What can be simulated.
+        simulated: String,
+    },
     /// The policy cannot work with what the simulated trackers see.
     #[error("{0}")]
     Needs(String),

@@ -13,8 +13,7 @@ use std::sync::Mutex;
 use std::thread::JoinHandle;
 use terrace_types::Nanos;
 use terrace_workload::{
-    conduct, Algorithm, HotAccess, HotLayout, ThreadStep, WordMemory, WorkloadName, WorkloadRunner,
-    WorkloadSpec,
+    conduct, Algorithm, InstructionPace, ThreadStep, WordMemory, WorkloadRunner, WorkloadSpec,
 };
 
 /// Accesses in a batch.
@@ -218,7 +217,7 @@ impl WorkloadRunner for Worker {
         let mut made = None;
         while let Ok(ask) = self.asked.recv() {
             if made.is_none() {
-                made = Recorder::new(words, preparing(spec), self.reply.clone(), self.heap);
+                made = Recorder::new(words, spec.preparation_pace(), self.reply.clone(), self.heap);
             }
             let Some(recorder) = &made else {
                 let _gone = self.reply.send(StepReply::NoMemory);
@@ -227,7 +226,7 @@ impl WorkloadRunner for Worker {
             let supply = match ask {
                 StepRequest::Prepare => {
                     algorithm.prepare(recorder);
-                    recorder.go_at(InstructionRate::even(instructions(spec)));
+                    recorder.go_at(spec.roi_pace());
                     threads = (0..spec.threads).map(|i| algorithm.thread(i)).collect();
                     ThreadSupply::Done
                 }
@@ -277,7 +276,7 @@ impl Recorder {
     /// `None`: the host has no memory for so many words.
     fn new(
         words: usize,
-        pace: InstructionRate,
+        pace: InstructionPace,
         reply: SyncSender<StepReply>,
         heap: bool,
     ) -> Option<Self> {
@@ -296,7 +295,7 @@ impl Recorder {
         })
     }
 
-    fn go_at(&self, pace: InstructionRate) {
+    fn go_at(&self, pace: InstructionPace) {
         let [load, store, heap, own, fill] = &self.paces;
         load.store(pace.load, Ordering::Relaxed);
         store.store(pace.store, Ordering::Relaxed);
@@ -396,81 +395,6 @@ impl WordMemory for Recorder {
             self.note_at(at, write, 0, &self.paces[3]);
             at = (at / LINE + 1) * LINE;
         }
-    }
-}
-
-/// 1024ths of an instruction for each access to the data: what `terrace-workload`, built for
-/// release on x86-64, executes. Instructions were counted by valgrind's cachegrind at 1 and 3
-/// million accesses; their difference divided by that of the accesses to data that the same
-/// algorithm makes here.
-const fn instructions(spec: &WorkloadSpec) -> u64 {
-    let hundredths = match (spec.name, spec.layout, spec.hot) {
-        (WorkloadName::Skew | WorkloadName::Fits, HotLayout::Contiguous, _) => 980,
-        (WorkloadName::Skew | WorkloadName::Fits, HotLayout::Scattered, HotAccess::Write) => 2110,
-        (WorkloadName::Skew | WorkloadName::Fits, HotLayout::Scattered, HotAccess::Read) => 3760,
-        (WorkloadName::Shift, _, _) => 890,
-        (WorkloadName::Rwsplit, _, _) => 1130,
-        (WorkloadName::Scan, _, _) => 1070,
-        (WorkloadName::GraphBfs, _, _) => 750,
-        (WorkloadName::Stream, _, _) => 235,
-        (WorkloadName::Chase, _, _) => 500,
-        (WorkloadName::GraphPagerank, _, _) => 539,
-        (WorkloadName::NpbBt, _, _) => 4547,
-        (WorkloadName::NpbFt, _, _) => 1942,
-        (WorkloadName::NpbMg, _, _) => 1298,
-        (WorkloadName::NpbCg, _, _) => 580,
-    };
-    hundredths * 1024 / 100
-}
-
-/// 1024ths of an instruction for what a program does.
-#[derive(Debug, Clone, Copy)]
-struct InstructionRate {
-    load: u64,
-    store: u64,
-    /// A word that comes to its own heap.
-    heap: u64,
-    /// A line read of its own heap.
-    own: u64,
-    /// A zero stored where one is: arrays are filled.
-    fill: u64,
-}
-
-impl InstructionRate {
-    const fn even(pace: u64) -> Self {
-        Self { load: pace, store: pace, heap: pace, own: 0, fill: pace }
-    }
-}
-
-/// The same of what fills the data before.
-///
-/// Drawing the edges of a graph takes longer than looking at them: valgrind's callgrind counts
-/// 204.5 million instructions of `Kronecker::build` for `fast=8MiB`, which makes 8.85 million
-/// accesses here: 9.2 of them for 1.51 million zeros that fill it first, 125 for 8.65 million reads
-/// of the table of chances (14.5 each, by line), and the others for drawing and placing. Of
-/// `npb-cg,fast=64MiB` it counts 741.3 million in `Cg::new`, which draws lists of 0.94 million
-/// words by 61.2 and goes over them once, and 952.3 in `Cg::prepare`: 13 for each of 9.27 million
-/// loads, which only check, 680.1 to go over the lists again, of which 12.67 million lines are read
-/// each time, and the rest for 9.44 million stores. Others are taken to go at the pace of what
-/// follows.
-const fn preparing(spec: &WorkloadSpec) -> InstructionRate {
-    match spec.name {
-        WorkloadName::GraphBfs | WorkloadName::GraphPagerank => InstructionRate {
-            own: 145 * 1024 / 10,
-            fill: 61 * 1024 / 10,
-            ..InstructionRate::even(96 * 1024 / 10)
-        },
-        WorkloadName::NpbCg => {
-            let store = 161 * 1024 / 10;
-            InstructionRate {
-                load: 13 * 1024,
-                store,
-                heap: 652 * 1024 / 10,
-                own: 537 * 1024 / 10,
-                fill: store,
-            }
-        }
-        _ => InstructionRate::even(instructions(spec)),
     }
 }
 

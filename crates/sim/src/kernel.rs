@@ -7,6 +7,7 @@
 //! taken at the page's first touch where the page is taken, too. What the manager remembers lies
 //! where a first touch of the moment would put it.
 
+use crate::costs::{Touch, Visit};
 use crate::memory::ABSENT;
 use crate::world::World;
 use terrace_model::{MemorySystem, ModelParams, LINE, PS};
@@ -26,45 +27,9 @@ const AT_ONCE: usize = 64;
 /// the program (`sched_prio_to_weight`, kernel/sched/core.c).
 const WEIGHTS: (u64, u64) = (9548, 1024);
 
-/// What is done to a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum RecordUse {
-    /// Nothing.
-    #[default]
-    No,
-    /// It is read.
-    Read,
-    /// It is changed.
-    Write,
-}
-
-/// What is done for each page gone over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct RecordVisit {
-    /// Work of the processor a page, picoseconds, as measured where nothing is waited for.
-    pub work: u64,
-    /// Its entry in the page table.
-    pub entry: RecordUse,
-    /// Its frame's `struct page`.
-    pub record: RecordUse,
-    /// Bytes that the manager remembers of it, which are changed.
-    pub own: u64,
-}
-
-impl RecordVisit {
-    /// What `pages` take where nothing is waited for.
-    pub(crate) const fn worked(self, pages: u64) -> Nanos {
-        Nanos(pages.saturating_mul(self.work) / PS)
-    }
-}
-
 impl World {
     /// The manager goes over `pages` in order. Charges what that takes, and says how much it was.
-    pub(crate) fn visit(
-        &mut self,
-        pages: impl IntoIterator<Item = u64>,
-        visit: RecordVisit,
-    ) -> Nanos {
+    pub(crate) fn visit(&mut self, pages: impl IntoIterator<Item = u64>, visit: Visit) -> Nanos {
         let (mut pages, mut hint, mut total) = (pages.into_iter(), 0, Nanos::ZERO);
         loop {
             let frames: Vec<(u64, Option<u64>)> = (&mut pages)
@@ -80,7 +45,7 @@ impl World {
             }
             let (core, own) = (self.manager_core, self.own_node());
             // Once the program has ended no time passes on the machine, and nobody is in the way.
-            let took = match self.ended() || !self.waits_for_page_records {
+            let took = match self.ended() || !self.costs.models_kernel_memory() {
                 true => visit.worked(frames.len() as u64),
                 false => {
                     let took = self
@@ -99,9 +64,9 @@ impl World {
     /// them to its end (`clear_refs_write`, fs/proc/task_mmu.c, and `PGWALK_WRLOCK`,
     /// mm/pagewalk.c), so that a page fault waits for that. Its end is foreseen from how long the
     /// last such call took a page. On machines that are scaled down nobody waits, as for records.
-    pub(crate) fn visit_alone(&mut self, ranges: &[VpnRange], visit: RecordVisit) -> Nanos {
+    pub(crate) fn visit_alone(&mut self, ranges: &[VpnRange], visit: Visit) -> Nanos {
         let (pages, before) = (ranges.iter().map(|r| r.len()).sum::<u64>(), self.time_ps());
-        if self.waits_for_page_records {
+        if self.costs.models_kernel_memory() {
             let each = if self.alone_ps > 0 { self.alone_ps } else { visit.work };
             self.memory.locked_until = before + each * pages;
         }
@@ -132,7 +97,7 @@ fn go_over(
     engine: &mut MemorySystem,
     core: usize,
     frames: &[(u64, Option<u64>)],
-    visit: RecordVisit,
+    visit: Visit,
     own: usize,
 ) {
     let pace = engine.units[core].core.pace().max(1);
@@ -143,8 +108,8 @@ fn go_over(
         due %= pace;
         let params = engine.params();
         let lines = [
-            frame.and_then(|f| entry(params, f)).filter(|_| visit.entry != RecordUse::No),
-            frame.and_then(|f| record(params, f)).filter(|_| visit.record != RecordUse::No),
+            frame.and_then(|f| entry(params, f)).filter(|_| visit.entry != Touch::No),
+            frame.and_then(|f| record(params, f)).filter(|_| visit.record != Touch::No),
             own_record(params, own, *vpn, visit.own),
         ]
         .map(|address| address.map(|a| a / LINE));
@@ -154,14 +119,14 @@ fn go_over(
         let mut is_new =
             |line: Option<u64>, which: usize| line.filter(|l| last[which].replace(*l) != Some(*l));
         if let Some(line) = is_new(entry, 0) {
-            engine.touch(core, line * LINE, visit.entry == RecordUse::Write);
+            engine.touch(core, line * LINE, visit.entry == Touch::Write);
         }
         if let Some(line) = is_new(record, 1) {
             engine.follow(
                 core,
                 line * LINE,
                 next.unwrap_or(line * LINE),
-                visit.record == RecordUse::Write,
+                visit.record == Touch::Write,
             );
         }
         if let Some(line) = is_new(own, 2) {
@@ -205,7 +170,7 @@ mod tests {
     use super::*;
     use crate::build::{FirstTouchPlacement, MachineMode, SimSetup};
     use crate::memory::UNTIL_TOLD;
-    use crate::ports::costs;
+    use terrace_machine::KernelMemoryModel;
 
     /// A machine whose program of so many threads is under way in its phase, and the pages of its
     /// data.
@@ -223,7 +188,7 @@ mod tests {
         (world, pages)
     }
 
-    fn each(world: &mut World, pages: &[u64], visit: RecordVisit) -> f64 {
+    fn each(world: &mut World, pages: &[u64], visit: Visit) -> f64 {
         world.visit(pages.iter().copied(), visit).get() as f64 / pages.len() as f64
     }
 
@@ -232,8 +197,8 @@ mod tests {
         let (mut fast, pages) = under_way(FirstTouchPlacement::Nearest, 1);
         let (mut slow, same) = under_way(FirstTouchPlacement::Slow, 2);
         assert_eq!(pages, same);
-        let (quick, late) =
-            (each(&mut fast, &pages, costs::CLEARING), each(&mut slow, &pages, costs::CLEARING));
+        let clearing = fast.costs.clear_accessed();
+        let (quick, late) = (each(&mut fast, &pages, clearing), each(&mut slow, &pages, clearing));
         // 21 ns a page in the lab where nothing is waited for, and 267 more for each page on the
         // slow node beside two threads that write.
         assert!((20.0..40.0).contains(&quick), "{quick}");
@@ -248,7 +213,7 @@ mod tests {
         )
         .unwrap();
         // ns a page, records in no cache: frames of neighbours two apart, or in order.
-        let each = |visit: RecordVisit, apart: u64| {
+        let each = |visit: Visit, apart: u64| {
             let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest).unwrap();
             let half = 10_000;
             let frame = |n: u64| if apart == 2 { n % half * 2 + n / half } else { n };
@@ -265,8 +230,9 @@ mod tests {
             took as f64 / PS as f64 / (2 * half) as f64
         };
         // ns in the lab: docs/adr/0256.
+        let costs = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest).unwrap().costs;
         for (visit, in_order, apart) in
-            [(costs::CLEARING, 21.2, 81.5), (costs::LOOKING_UP, 31.1, 81.8)]
+            [(costs.clear_accessed(), 21.2, 81.5), (costs.look_up_frames(), 31.1, 81.8)]
         {
             let (near, far) = (each(visit, 1), each(visit, 2));
             assert!(
@@ -291,11 +257,10 @@ mod tests {
             world.pass(Nanos::millis(5));
             let ranges: Vec<VpnRange> = world.memory.mappings().collect();
             let before = world.memory.present().count();
+            let clearing = world.costs.clear_accessed();
             let took = match alone {
-                true => world.visit_alone(&ranges, costs::CLEARING),
-                false => {
-                    world.visit(ranges.iter().flat_map(|r| r.start.0..r.end.0), costs::CLEARING)
-                }
+                true => world.visit_alone(&ranges, clearing),
+                false => world.visit(ranges.iter().flat_map(|r| r.start.0..r.end.0), clearing),
             };
             assert!((300_000..900_000).contains(&took.get()), "{took:?}");
             let meanwhile = world.memory.present().count() - before;
@@ -328,8 +293,9 @@ mod tests {
                 )
             })
             .collect();
+        let counting = world.costs.count_accessed();
         world.engine.aside(next, |engine| {
-            go_over(engine, next, &frames, costs::COUNTING, 0);
+            go_over(engine, next, &frames, counting, 0);
             touched = engine.counters(0).loads + engine.counters(1).loads - before;
         });
         // Eight entries of a page table in a line.
@@ -412,8 +378,9 @@ mod tests {
     #[test]
     fn a_core_that_nobody_wants_is_the_managers_alone() {
         let (mut world, pages) = under_way(FirstTouchPlacement::Nearest, 1);
-        world.waits_for_page_records = false;
-        assert_eq!(world.visit(pages, costs::CLEARING), costs::CLEARING.worked(4096));
+        world.costs.kernel.memory = KernelMemoryModel::Fixed;
+        let clearing = world.costs.clear_accessed();
+        assert_eq!(world.visit(pages, clearing), clearing.worked(4096));
         // It finds that core when it wakes.
         world.sleep(Nanos::micros(1));
         let begun = world.now();

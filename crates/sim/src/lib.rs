@@ -19,6 +19,7 @@
 
 pub mod bounds;
 pub mod build;
+mod costs;
 mod decoded;
 mod error;
 pub mod event;
@@ -44,7 +45,7 @@ pub use far::FarCount;
 pub use ports::PebsSettings;
 pub use recording::Recording;
 pub use run::{
-    all, conclude, simulate, simulate_custom, CacheCount, NodeEnergy, RunOptions, SimRun,
-    TrackerKind, BEHIND, BOUNDS,
+    all, conclude, is_simulated, simulate, simulate_custom, CacheCount, NodeEnergy, RunOptions,
+    SimRun, TrackerKind,
 };
 pub use sampled::{sample_program, SampledProgram};

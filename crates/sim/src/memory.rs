@@ -4,7 +4,7 @@
 use crate::pool::{FramePool, FrameUse, HUGE};
 use std::collections::HashMap;
 use std::sync::Arc;
-use terrace_model::PS;
+use terrace_machine::{KernelCosts, KernelMemoryModel};
 use terrace_types::{Vpn, VpnRange};
 
 /// Accessed since the bit was cleared, as a page walk sets it.
@@ -45,20 +45,6 @@ const PIECE: u64 = 16;
 
 /// Not backed by memory.
 pub const ABSENT: u32 = u32::MAX;
-
-/// What a first touch costs the program beside memory: entering the kernel and finding a page.
-/// Together with what [`crate::hot`] adds, filling memory takes as long as in the lab (ADR 0249).
-const FAULT: u64 = 650 * PS;
-/// Writing zeros to a page, where that is not done word by word: an estimate for Linux 6.12. A huge
-/// page is 512 times that.
-const ZERO_PAGE: u64 = 250 * PS;
-/// What the first write to a watched page costs the program: 0.445 us in the lab, by 202,000 such
-/// faults more or less beside the same program (ADR 0261).
-const WATCHED_WRITE: u64 = 450 * PS;
-/// The same where entering the kernel costs what it costs: 0.7 to 1.0 us on a host with Linux 6.18
-/// (soft-dirty and write-protection faults alike). Of machines that are scaled down, which stand
-/// for a real one.
-const WATCHED_WRITE_OF_A_HOST: u64 = 850 * PS;
 
 /// One base page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,9 +133,10 @@ pub struct ProgramMemory {
     scattered: bool,
     /// Writes to watched pages, so far.
     pub watched_writes: u64,
-    /// The frame of a page that was just touched first is told in `born`.
-    pub reports_first_touch: bool,
-    /// That frame, until it is taken.
+    /// What the kernel's part costs.
+    pub kernel: KernelCosts,
+    /// The frame of a page that was just touched first, whose zeros go through the caches
+    /// ([`KernelMemoryModel::Modelled`]), until it is taken.
     pub born: Option<u32>,
     /// Where pages are mapped on demand, some of the stretches: number plus one, and its first
     /// page's index.
@@ -190,7 +177,7 @@ impl ProgramMemory {
             unaccounted: 0,
             scattered: false,
             watched_writes: 0,
-            reports_first_touch: false,
+            kernel: KernelCosts { memory: KernelMemoryModel::Fixed, ..KernelCosts::default() },
             born: None,
             stretches: vec![(0, 0); STRETCHES],
         }
@@ -453,9 +440,7 @@ impl ProgramMemory {
         if store {
             if page.bits & WATCHED != 0 {
                 self.watched_writes += 1;
-                let cost =
-                    if self.reports_first_touch { WATCHED_WRITE } else { WATCHED_WRITE_OF_A_HOST };
-                time = time.max(self.locked_until) + cost;
+                time = time.max(self.locked_until) + self.kernel.write_fault.0;
             }
             page.bits = page.bits & !WATCHED | DIRTY;
         }
@@ -483,7 +468,8 @@ impl ProgramMemory {
                         };
                     }
                     self.touched += HUGE;
-                    return FAULT + HUGE * ZERO_PAGE + self.count_taken(*node, HUGE);
+                    let cost = self.kernel.first_touch.0 + HUGE * self.kernel.zero_page.0;
+                    return cost + self.count_taken(*node, HUGE);
                 }
             }
             if let Some(frame) = self.pools[*node].take(self.cpu, FrameUse::Birth) {
@@ -496,7 +482,7 @@ impl ProgramMemory {
         self.refused += 1;
         // Frame 0 of the first node: shared by all that find no room.
         self.pages[index] = BasePage { frame: 0, node: 0, bits: 0, part: 0 };
-        FAULT
+        self.kernel.first_touch.0
     }
 
     /// A page where every node is down to its low watermark.
@@ -515,9 +501,14 @@ impl ProgramMemory {
     fn back(&mut self, index: usize, node: usize, frame: u64) -> u64 {
         self.pages[index] = BasePage { frame: frame as u32, node: node as u8, bits: 0, part: 0 };
         self.touched += 1;
-        self.born = self.reports_first_touch.then_some(frame as u32);
-        let zeroing = if self.reports_first_touch { 0 } else { ZERO_PAGE };
-        FAULT + zeroing + self.count_taken(node, 1)
+        let zeroing = match self.kernel.memory {
+            KernelMemoryModel::Modelled => {
+                self.born = Some(frame as u32);
+                0
+            }
+            KernelMemoryModel::Fixed => self.kernel.zero_page.0,
+        };
+        self.kernel.first_touch.0 + zeroing + self.count_taken(node, 1)
     }
 
     /// Whether the aligned huge page around `index` lies in one mapping and nothing of it is
@@ -577,6 +568,7 @@ impl ProgramMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_machine::CostProfile;
     use terrace_model::layout::AddressLayout;
 
     fn memory(fast: u64, slow: u64) -> ProgramMemory {
@@ -616,10 +608,9 @@ mod tests {
 
     #[test]
     fn a_watched_page_is_noticed_once_by_writes_only() {
-        for (reports_first_touch, time) in [(true, WATCHED_WRITE), (false, WATCHED_WRITE_OF_A_HOST)]
-        {
+        for (profile, time) in [(CostProfile::Lab, 450_000), (CostProfile::Host, 850_000)] {
             let mut m = memory(10, 10);
-            m.reports_first_touch = reports_first_touch;
+            m.kernel = KernelCosts::profile(profile);
             m.map(VpnRange::new(Vpn(0), Vpn(4)));
             walk(&mut m, 0, true, 0);
             m.pages[0].bits = WATCHED;

@@ -4,11 +4,6 @@
 use crate::percpu::{PerCpuPages, SmallZone, ZoneLimits};
 use terrace_model::layout::AddressLayout;
 
-/// Pages of the node that the program runs on which the tool has for itself, whatever it asks for:
-/// its first pages, before it has said that others shall lie elsewhere, page tables, stack and
-/// descriptors in the kernel. In the lab 73, 6, 4 and 19 (`/proc/meminfo` of the node with and
-/// without it, beside `npb-cg` on `lab-dcpmm`).
-const TOOLS_OWN: u64 = 102;
 /// Base pages of a huge page.
 pub const HUGE: u64 = 512;
 
@@ -126,15 +121,17 @@ impl FramePool {
         self
     }
 
-    /// Somebody who manages the program works on `cpu`, another than the program's first, and takes
-    /// from here what cannot lie elsewhere: [`TOOLS_OWN`], and what lies on that CPU's lists once
-    /// pages of all kinds were taken there. The kernel has a list for each of three kinds
-    /// (`MIGRATE_PCPTYPES`), filled by up to [`ZoneLimits::most_at_once`] at a time: half of that
-    /// is on each, by expectation. Where lists are not modelled nothing happens.
-    pub fn share_with_daemon(&mut self, cpu: usize) {
+    /// The daemon that manages the program works on `cpu`, another than the program's first, and
+    /// takes from here what cannot lie elsewhere: `own` pages, and what lies on that CPU's lists
+    /// once pages of all kinds were taken there; of that, `spare` pages are not the program's. The
+    /// kernel has a list for each of three kinds (`MIGRATE_PCPTYPES`), filled by up to
+    /// [`ZoneLimits::most_at_once`] at a time: half of that is on each, by expectation. Where lists
+    /// are not modelled nothing happens.
+    pub fn start_daemon(&mut self, cpu: usize, own: u64, spare: u64) {
         let Some(lists) = &mut self.lists else { return };
         let half = lists.zone.most_at_once() / 2;
-        let takes = (TOOLS_OWN + 3 * half).min(self.free.saturating_sub(lists.zone.low));
+        let takes = (own + 3 * half).saturating_sub(spare);
+        let takes = takes.min(self.free.saturating_sub(lists.zone.low));
         let Some(list) = lists.of.get_mut(cpu).filter(|_| takes > half) else { return };
         list.fill(self.next..self.next + half);
         // On the program's CPU, too, are lists of the two other kinds; they were there when its
@@ -461,20 +458,18 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_takes_of_the_programs_room_and_most_of_it_is_in_nobodys_use() {
+    fn a_daemon_takes_of_the_programs_memory_and_most_of_it_is_in_nobodys_use() {
+        const OWN: u64 = 102;
         let (mut alone, zone) = listed(31_488);
         let (mut beside, _) = listed(31_488);
         let unused = beside.unused();
-        beside.share_with_daemon(1);
+        beside.start_daemon(1, OWN, 0);
         // The lists of the two other kinds on the program's CPU count as well, and were there
         // before.
-        assert_eq!(beside.unused(), unused - TOOLS_OWN + zone.most_at_once());
+        assert_eq!(beside.unused(), unused - OWN + zone.most_at_once());
         let got = |p: &mut FramePool| taken(p, 0, FrameUse::Birth).len() as u64;
         let less = got(&mut alone) - got(&mut beside);
-        assert!(
-            less.abs_diff(TOOLS_OWN + 3 * zone.most_at_once() / 2) <= zone.most_at_once(),
-            "{less}"
-        );
+        assert!(less.abs_diff(OWN + 3 * zone.most_at_once() / 2) <= zone.most_at_once(), "{less}");
         assert_eq!(
             beside.free + beside.used + beside.small_free() + beside.listed().iter().sum::<u64>(),
             beside.all
@@ -484,7 +479,7 @@ mod tests {
         assert!((0..half).all(|_| beside.take(1, FrameUse::Move).is_some()));
         assert_eq!((beside.free, beside.listed()[1]), (free, 0));
         let mut other = pool(1000);
-        other.share_with_daemon(1);
+        other.start_daemon(1, OWN, 0);
         assert_eq!(other.unused(), 1000);
     }
 

@@ -6,9 +6,8 @@ use crate::build::{FirstTouchPlacement, MachineMode, SimSetup};
 use crate::error::SimError;
 use crate::far::FarCount;
 use crate::memory::Misses;
-use crate::ports::costs::DecisionCost;
 use crate::ports::{
-    costs, own_cpu, DamonScan, PageTableScan, PebsScan, PebsSettings, Shared, SimClock, SimJournal,
+    own_cpu, DamonScan, PageTableScan, PebsScan, PebsSettings, Shared, SimClock, SimJournal,
     SimMover, SimTarget, SoftDirtyScan,
 };
 use crate::world::World;
@@ -22,18 +21,8 @@ use terrace_engine::{Config, Engine, EngineParts, Journal, StopReason, Tracker};
 use terrace_machine::{CoreModel, Machine, MigrationCost};
 use terrace_model::Counters;
 use terrace_policy::place::{CustomPolicy, Placement};
-use terrace_types::{Bytes, Nanos, NodeId, Seed};
+use terrace_types::{BaselineId, Bytes, Contender, Nanos, NodeId, PolicyId, Seed};
 
-/// What is no policy: bounds, and the fast node as a cache.
-pub const BOUNDS: [&str; 5] = [
-    "bound:static",
-    "bound:clairvoyant",
-    "bound:ideal-move",
-    "bound:all-fast",
-    "hardware:memory-mode",
-];
-/// Before the name of a store that lies behind the best tier's memory, as with `terrace run --far`.
-pub const BEHIND: &str = "far:";
 /// A span that no run reaches.
 const FOR_EVER: Nanos = Nanos(u64::MAX / 2000);
 const PAGE: u64 = 4096;
@@ -58,8 +47,8 @@ pub struct CacheCount {
 /// One policy's result; as JSON it is an entry of the contract's `sim`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SimRun {
-    /// Its name.
-    pub policy: String,
+    /// What ran.
+    pub policy: Contender,
     /// Modelled seconds of the phase that counts.
     pub seconds: f64,
     /// Share of last-level misses that the fast tier served.
@@ -170,22 +159,59 @@ struct Moves {
 ///
 /// # Errors
 /// [`SimError`].
-pub fn simulate(plan: &SimSetup, policy: &str, options: RunOptions) -> Result<SimRun, SimError> {
-    if let Some(store) = policy.strip_prefix(BEHIND) {
-        return behind(plan, policy, store);
-    }
+pub fn simulate(
+    plan: &SimSetup,
+    policy: &Contender,
+    options: RunOptions,
+) -> Result<SimRun, SimError> {
     match policy {
-        "first-touch" => alone(plan, policy, MachineMode::Plain),
-        "bound:all-fast" => alone(plan, policy, MachineMode::AllFast),
-        "hardware:memory-mode" => alone(plan, policy, MachineMode::MemoryMode),
-        "bound:static" => static_placement(plan, policy),
-        "bound:clairvoyant" => clairvoyant(plan, policy),
-        "bound:ideal-move" => ideal_move(plan, policy),
-        _ => {
-            let placement = Placement::named(policy, &as_it_describes_itself(&plan.machine))
-                .map_err(SimError::Policy)?;
+        Contender::Policy(PolicyId::FirstTouch) => alone(plan, policy, MachineMode::Plain),
+        Contender::Policy(id) => {
+            let placement = Placement::new(*id, &as_it_describes_itself(&plan.machine));
             managed(plan, policy, placement, options)
         }
+        Contender::Baseline(id) => match baseline_runner(*id) {
+            Some(run) => run(plan, policy),
+            None => Err(SimError::NotSimulated { baseline: *id, simulated: simulated_names() }),
+        },
+        Contender::FarStore(store) => behind(plan, policy, store),
+        Contender::Custom(name) => Err(SimError::Wrong(format!("no function for policy {name}"))),
+    }
+}
+
+/// Whether [`simulate`] can run it, given a machine with the store that it names.
+#[must_use]
+pub fn is_simulated(contender: &Contender) -> bool {
+    match contender {
+        Contender::Policy(_) | Contender::FarStore(_) => true,
+        Contender::Baseline(id) => baseline_runner(*id).is_some(),
+        Contender::Custom(_) => false,
+    }
+}
+
+/// Names of all that can be simulated, for people.
+fn simulated_names() -> String {
+    let names = Contender::all().filter(is_simulated).map(|c| c.to_string());
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Simulates a baseline, called so in the result.
+type BaselineRunner = fn(&SimSetup, &Contender) -> Result<SimRun, SimError>;
+
+/// How a baseline is simulated; `None`: only a real kernel provides it.
+fn baseline_runner(id: BaselineId) -> Option<BaselineRunner> {
+    match id {
+        BaselineId::AllFast => Some(|plan, name| alone(plan, name, MachineMode::AllFast)),
+        BaselineId::MemoryMode => Some(|plan, name| alone(plan, name, MachineMode::MemoryMode)),
+        BaselineId::StaticPlacement => Some(static_placement),
+        BaselineId::Clairvoyant => Some(clairvoyant),
+        BaselineId::IdealMove => Some(ideal_move),
+        BaselineId::KernelNumaBalancing
+        | BaselineId::KernelNumaBalancingTuned
+        | BaselineId::KernelDamos
+        | BaselineId::KernelDamosTuned
+        | BaselineId::KernelWeightedInterleave
+        | BaselineId::KernelReclaim => None,
     }
 }
 
@@ -199,11 +225,11 @@ pub fn simulate_custom(
     policy: CustomPolicy,
     options: RunOptions,
 ) -> Result<SimRun, SimError> {
-    managed(plan, name, Placement::Custom(policy), options)
+    managed(plan, &Contender::Custom(name.to_owned()), Placement::Custom(policy), options)
 }
 
 /// A run in which nobody moves anything.
-fn alone(plan: &SimSetup, policy: &str, mode: MachineMode) -> Result<SimRun, SimError> {
+fn alone(plan: &SimSetup, policy: &Contender, mode: MachineMode) -> Result<SimRun, SimError> {
     let mut world = plan.world(mode, FirstTouchPlacement::Nearest)?;
     world.pass(FOR_EVER);
     let mut run = result(plan, policy, &mut world, Moves::default())?;
@@ -217,12 +243,16 @@ fn alone(plan: &SimSetup, policy: &str, mode: MachineMode) -> Result<SimRun, Sim
 ///
 /// # Errors
 /// [`SimError`]: wrong results, too little memory.
-pub fn conclude(plan: &SimSetup, policy: &str, world: &mut World) -> Result<SimRun, SimError> {
+pub fn conclude(
+    plan: &SimSetup,
+    policy: &Contender,
+    world: &mut World,
+) -> Result<SimRun, SimError> {
     result(plan, policy, world, Moves::default())
 }
 
 /// A run in the best tier's memory, with a store behind it.
-fn behind(plan: &SimSetup, policy: &str, store: &str) -> Result<SimRun, SimError> {
+fn behind(plan: &SimSetup, policy: &Contender, store: &str) -> Result<SimRun, SimError> {
     let mut world = plan.paged_world(store)?;
     world.pass(FOR_EVER);
     let Some((counts, worked)) = world.far().map(|far| (far.counts(), far.worked())) else {
@@ -270,7 +300,7 @@ fn rank(plan: &SimSetup, world: &World, misses: &bounds::MissProfile) -> Vec<u64
 }
 
 /// The best static placement, in place from the start.
-fn static_placement(plan: &SimSetup, policy: &str) -> Result<SimRun, SimError> {
+fn static_placement(plan: &SimSetup, policy: &Contender) -> Result<SimRun, SimError> {
     let (pages, ranking) = profile(plan)?;
     let (fast, slow) = ends(plan);
     let places = bounds::placed(&pages, &ranking, plan.usable(fast) / PAGE, fast, slow);
@@ -329,7 +359,7 @@ fn joined(pair: &[Window]) -> Window {
 /// beaten by who moves within a window, by who divides misses between two buses, or where a page's
 /// misses overlap with others so that they cost little. And no policy that pays comes near it where
 /// the hot set changes from window to window.
-fn clairvoyant(plan: &SimSetup, policy: &str) -> Result<SimRun, SimError> {
+fn clairvoyant(plan: &SimSetup, policy: &Contender) -> Result<SimRun, SimError> {
     let (windows, length) = foresee(plan)?;
     let (fast, slow) = ends(plan);
     let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest)?;
@@ -365,7 +395,7 @@ fn clairvoyant(plan: &SimSetup, policy: &str) -> Result<SimRun, SimError> {
 /// for finding out where its pages are and for moving them.
 ///
 /// A recording is all phase: nothing is in memory when it begins, so nothing is moved.
-fn ideal_move(plan: &SimSetup, policy: &str) -> Result<SimRun, SimError> {
+fn ideal_move(plan: &SimSetup, policy: &Contender) -> Result<SimRun, SimError> {
     let (_, ranking) = profile(plan)?;
     let (fast, slow) = ends(plan);
     let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest)?;
@@ -374,7 +404,7 @@ fn ideal_move(plan: &SimSetup, policy: &str) -> Result<SimRun, SimError> {
     let moved = bounds::place(&mut world.memory, &ranking, fast, slow, plan.machine.migration);
     world.flush_translations();
     let mapped: u64 = world.memory.mappings().map(|range| range.len()).sum();
-    world.proceed(moved.cost + costs::QUERYING.worked(mapped));
+    world.proceed(moved.cost + world.costs.query_pages().worked(mapped));
     world.pass(FOR_EVER);
     result(plan, policy, &mut world, Moves { moved, ..Moves::default() })
 }
@@ -388,7 +418,7 @@ fn as_it_describes_itself(machine: &Machine) -> Machine {
 /// A run under the engine, with the very policy that runs live.
 fn managed(
     plan: &SimSetup,
-    policy: &str,
+    policy: &Contender,
     placement: Placement,
     options: RunOptions,
 ) -> Result<SimRun, SimError> {
@@ -402,10 +432,7 @@ fn managed(
         _ => FirstTouchPlacement::Nearest,
     };
     let mut world = plan.world(MachineMode::Plain, first_touch_placement)?;
-    if plan.daemon_uses_memory {
-        world.share_with_daemon();
-    }
-    world.deciding = DecisionCost::by_policy(policy);
+    world.start_daemon(&plan.spare_pages);
     let world: Shared = Rc::new(RefCell::new(world));
     let trackers: Vec<Box<dyn Tracker>> = match options.tracker {
         TrackerKind::PageTable => vec![
@@ -462,7 +489,7 @@ fn managed(
 
 fn result(
     plan: &SimSetup,
-    policy: &str,
+    policy: &Contender,
     world: &mut World,
     moves: Moves,
 ) -> Result<SimRun, SimError> {
@@ -493,7 +520,7 @@ fn result(
     let energy = energy(plan, &counters, span);
     let sampled = Some(world.sampling).filter(|sampling| sampling.records > 0);
     Ok(SimRun {
-        policy: policy.to_owned(),
+        policy: policy.clone(),
         seconds: span.as_secs_f64(),
         fast_access_share: (all > 0).then(|| fast as f64 / all as f64),
         promoted_pages: Some(moves.moved.promoted),

@@ -7,10 +7,9 @@
 
 use crate::build::{FirstTouchPlacement, MachineMode, SimSetup};
 use crate::error::SimError;
-use crate::ports::{costs, PebsSettings};
+use crate::ports::PebsSettings;
 use crate::sampler::{AccessSampler, SamplingParams};
 use std::collections::HashMap;
-use terrace_model::PS;
 use terrace_types::Nanos;
 
 /// A span that no run reaches.
@@ -57,13 +56,13 @@ pub fn sample_program(
     world.stop_at_begin = true;
     world.pass(FOR_EVER);
     world.memory.profile();
-    let cores = world.cores();
+    let (cores, kernel) = (world.cores(), world.costs.kernel);
     world.sampler = settings.map(|settings| {
         let params = SamplingParams {
             buffer: settings.threshold() as usize,
             room: ROOM,
-            record: costs::SAMPLING.get() * PS,
-            interrupt: costs::SAMPLES_INTERRUPT.get() * PS,
+            record: kernel.sample_record.0,
+            interrupt: kernel.sample_interrupt.0,
         };
         AccessSampler::new(settings.loads.unwrap_or(PERIOD), settings.stores, params, cores)
     });

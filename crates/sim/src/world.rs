@@ -7,6 +7,7 @@
 
 mod threads;
 
+use crate::costs::{nanos, CostTable};
 use crate::event::Batch;
 use crate::far::SimFarMemory;
 use crate::feed::{Feed, ThreadSupply};
@@ -14,7 +15,6 @@ use crate::hot::MissOutlook;
 use crate::memory::ProgramMemory;
 use crate::mmu::Mmu;
 use crate::pool::FramePool;
-use crate::ports::costs::DecisionCost;
 use crate::ports::EngineInput;
 use crate::sampler::{AccessSampler, SamplingTotals};
 use std::collections::VecDeque;
@@ -26,11 +26,6 @@ use terrace_types::{Nanos, Tick};
 /// Linux 6.12's scheduler on two cores (`kernel/sched/fair.c`, 0.7 ms times 1 + log2 of the cores,
 /// rounded up by the tick of 250 Hz).
 const SLICE: u64 = 4_000_000_000;
-
-/// How much later than asked for who sleeps goes on: the kernel's slack of timers
-/// (`init_task.timer_slack_ns`, 50 us), and being woken. In the lab 59 us, idle or beside two busy
-/// threads.
-const LATE: Nanos = Nanos::micros(59);
 
 /// How often the kernel looks after its lists of free pages (`sysctl_stat_interval`,
 /// `mm/vmstat.c`): a second, picoseconds.
@@ -102,8 +97,8 @@ pub struct World {
     pub(crate) engine: MemorySystem,
     /// The program's memory.
     pub memory: ProgramMemory,
-    /// As in [`crate::SimSetup`].
-    pub(crate) waits_for_page_records: bool,
+    /// What kernel and daemon cost.
+    pub(crate) costs: CostTable,
     pub(crate) mmus: Vec<Mmu>,
     pub(crate) homes: Vec<usize>,
     pub(crate) outlooks: Vec<MissOutlook>,
@@ -124,12 +119,8 @@ pub struct World {
     pub sampling: SamplingTotals,
     /// What the engine was shown since it was last charged for what it does with that.
     pub(crate) work: EngineInput,
-    /// What deciding takes.
-    pub(crate) deciding: DecisionCost,
     /// The manager is working, on its core.
     working: bool,
-    /// A decision was charged for, and not yet a plan.
-    pub(crate) plan_to_make: bool,
     /// The manager's time, picoseconds, and the CPU time it used.
     time: u64,
     manager: Nanos,
@@ -160,11 +151,12 @@ impl World {
     /// A machine at time zero, its cores at home on the nodes `homes` (indexes), and the program of
     /// `feed` on it.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         engine: MemorySystem,
         memory: ProgramMemory,
         mmus: Vec<Mmu>,
         homes: Vec<usize>,
+        costs: CostTable,
         feed: Box<dyn Feed>,
     ) -> Self {
         let cores = engine.units.len();
@@ -187,7 +179,7 @@ impl World {
         Self {
             engine,
             memory,
-            waits_for_page_records: true,
+            costs,
             mmus,
             homes,
             outlooks: vec![MissOutlook::default(); cores],
@@ -202,8 +194,6 @@ impl World {
             sampling: SamplingTotals::default(),
             work: EngineInput::default(),
             working: false,
-            deciding: DecisionCost::by_policy(""),
-            plan_to_make: false,
             time: 0,
             manager: Nanos::ZERO,
             manager_core: 0,
@@ -217,20 +207,15 @@ impl World {
         }
     }
 
-    /// From now on somebody manages the program, from another core than its first, and takes some
-    /// memory there.
-    pub fn share_with_daemon(&mut self) {
-        let core = self.cores() - 1;
-        if let Some(pool) = self.homes.get(core).and_then(|node| self.memory.pools.get_mut(*node)) {
-            pool.share_with_daemon(core);
+    /// From now on the daemon manages the program, from another core than its first, and takes
+    /// memory of that core's node: first of what nobody else has, `spare` base pages by node.
+    pub fn start_daemon(&mut self, spare: &[u64]) {
+        let (core, own) = (self.cores() - 1, u64::from(self.costs.daemon.own_pages));
+        let node = self.homes.get(core).copied();
+        if let Some(pool) = node.and_then(|node| self.memory.pools.get_mut(node)) {
+            let spare = node.and_then(|node| spare.get(node)).copied().unwrap_or(0);
+            pool.start_daemon(core, own, spare);
         }
-    }
-
-    /// Whether whoever manages waits for the kernel's own records, as on machines that are not
-    /// scaled down.
-    #[must_use]
-    pub fn waits_for_page_records(&self) -> bool {
-        self.waits_for_page_records
     }
 
     /// Puts a store behind memory, before anything runs.
@@ -385,7 +370,7 @@ impl World {
     /// The manager sleeps for `span`; it wakes a little later.
     pub fn sleep(&mut self, span: Nanos) {
         if span > Nanos::ZERO {
-            self.pass(span + LATE);
+            self.pass(span + nanos(self.costs.kernel.timer_slack));
             self.wakes();
         }
     }

@@ -8,10 +8,14 @@ use std::fmt::Write;
 use std::io::Cursor;
 use std::sync::Arc;
 use terrace_machine::{preset, Machine};
+use terrace_policy::place::{CustomPolicy, Placement};
 use terrace_sim::recording::{OpenRecording, RecordingSource};
-use terrace_sim::{simulate, Recording, RunOptions, SimInput, SimRun, SimSetup, TrackerKind};
+use terrace_sim::{
+    simulate, simulate_custom, Recording, RunOptions, SimError, SimInput, SimRun, SimSetup,
+    TrackerKind,
+};
 use terrace_trace::{Access, TraceHeader, TraceWriter};
-use terrace_types::Bytes;
+use terrace_types::{Bytes, BytesPerSec, Nanos, PolicyId};
 
 const ACCEPT: &str = "TERRACE_ACCEPT=1 cargo test -p terrace-sim --test digits";
 
@@ -85,12 +89,124 @@ fn line(run: &SimRun) -> String {
     text.replace("Some(", "(")
 }
 
+/// As [`machine`], its memory eight times slower: a short program lives for several intervals of
+/// every tracker and policy.
+fn slow_machine(name: &str, fast: u64, sets: u64) -> Machine {
+    const TIMES: u64 = 8;
+    let mut machine = machine(name, fast, sets);
+    for link in &mut machine.links {
+        for latency in [&mut link.read_latency, &mut link.write_latency].into_iter().flatten() {
+            latency.value = Nanos(latency.value.get() * TIMES);
+        }
+        for rate in [&mut link.read_bandwidth, &mut link.write_bandwidth].into_iter().flatten() {
+            rate.value = BytesPerSec(rate.value.get() / TIMES);
+        }
+    }
+    machine
+}
+
+/// A program that fills 12 MiB and then reads the last 3 MiB of them only: what lies on the fast
+/// node is never touched again.
+fn hot_at_the_end() -> SimInput {
+    let mut writer = TraceWriter::new(Vec::new(), &TraceHeader::default()).unwrap();
+    let base = 0x7f12_0000_0000;
+    let mut access = |address, store| {
+        let access = Access { address, size: 8, store, depends: 0, gap: 4, pc: 0 };
+        writer.access(0, 0, &access).unwrap();
+    };
+    (0..12 << 14).for_each(|line| access(base + line * 64, true));
+    (0..700_000).for_each(|i| access(base + (9 << 20) + mix(i) % (3 << 14) * 64, false));
+    let bytes = writer.finish().unwrap();
+    let open: Arc<OpenRecording> =
+        Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn RecordingSource>));
+    SimInput::Recording {
+        name: "hot at the end".to_owned(),
+        recording: Recording::new(open).unwrap(),
+    }
+}
+
+/// Whether a policy moves pages in the simulator at all.
+fn moves_pages(id: PolicyId) -> bool {
+    match id {
+        // It moves nothing by definition.
+        PolicyId::FirstTouch => false,
+        // It needs counts by cell, which page tables do not tell.
+        PolicyId::AccessCount => false,
+        PolicyId::Terrace
+        | PolicyId::HyPlacer
+        | PolicyId::TerraceWriteBlind
+        | PolicyId::HyPlacerWriteBlind
+        | PolicyId::Nimble
+        | PolicyId::Autonuma
+        | PolicyId::Memos
+        | PolicyId::Partitioned
+        | PolicyId::BandwidthBalance
+        | PolicyId::Histogram
+        | PolicyId::LatencyBalance => true,
+    }
+}
+
+/// A run of a policy; of a periodic one with periods and thresholds of 50 ms in place of seconds, by
+/// which these programs have ended before a page counts as cold.
+fn run_in_a_hurry(plan: &SimSetup, id: PolicyId) -> SimRun {
+    let mut placement = Placement::new(id, &plan.machine);
+    if !matches!(placement, Placement::Paced { .. }) {
+        return simulate(plan, &id.into(), RunOptions::default()).unwrap();
+    }
+    for key in ["period_ms", "hot_threshold_ms"] {
+        if placement.params().contains_key(key) {
+            placement.set(key, "50").unwrap();
+        }
+    }
+    let policy = CustomPolicy::new(placement.needs(), move |snapshot, now, seed| {
+        placement.step(snapshot, now, seed)
+    });
+    let name = format!("{id}, every 50 ms");
+    simulate_custom(plan, &name, policy, RunOptions::default()).unwrap()
+}
+
+/// Each policy that moves pages, on two programs: where it moved none the line would say nothing of
+/// it. One of the two must have moves.
+fn moving_runs(text: &mut String) {
+    let (dcpmm, cxl) = (slow_machine("lab-dcpmm", 8, 512), slow_machine("lab-cxl", 8, 512));
+    let written = "rwsplit,accesses=1500k";
+    let plans = [
+        (format!("{written} on slow lab-dcpmm"), SimSetup::new(&dcpmm, written).unwrap()),
+        (
+            "hot at the end on slow lab-cxl".to_owned(),
+            SimSetup::from_machine(&cxl, hot_at_the_end()).unwrap(),
+        ),
+    ];
+    let mut idle = Vec::new();
+    for id in PolicyId::ALL.iter().copied().filter(|id| moves_pages(*id)) {
+        let mut moved = 0;
+        for (title, plan) in &plans {
+            writeln!(text, "{title}, PageTable").unwrap();
+            let run = run_in_a_hurry(plan, id);
+            moved += run.promoted_pages.unwrap() + run.demoted_pages.unwrap();
+            writeln!(text, "{}", line(&run)).unwrap();
+        }
+        if moved == 0 {
+            idle.push(id.name());
+        }
+    }
+    assert!(idle.is_empty(), "{idle:?} moved nothing: {text}");
+    let plan = &plans[0].1;
+    let refused = simulate(plan, &PolicyId::AccessCount.into(), RunOptions::default()).unwrap_err();
+    assert!(matches!(refused, SimError::Needs(_)), "{refused}");
+}
+
 fn runs(text: &mut String, title: &str, plan: &SimSetup, tracker: TrackerKind, policies: &[&str]) {
     let name = format!("{tracker:?}");
     let name = name.split('(').next().unwrap();
     writeln!(text, "{title}, {name}").unwrap();
     for policy in policies {
-        let run = simulate(plan, policy, RunOptions { tracker, ..RunOptions::default() }).unwrap();
+        let run = simulate(
+            plan,
+            &policy.parse().unwrap(),
+            RunOptions { tracker, ..RunOptions::default() },
+        )
+        .unwrap();
         writeln!(text, "{}", line(&run)).unwrap();
     }
 }
@@ -175,6 +291,7 @@ fn results_stay_as_they_are() {
         runs(&mut text, &format!("recording {far} on {name}"), &plan, page_table, &few);
         runs(&mut text, "again", &plan, page_table, &["hardware:memory-mode"]);
     }
+    moving_runs(&mut text);
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/digits.txt");
     if std::env::var_os("TERRACE_ACCEPT").is_some() {
         std::fs::write(file, &text).unwrap();

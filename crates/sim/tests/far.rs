@@ -7,7 +7,7 @@ use common::recording;
 use terrace_machine::{preset, FarStore, Machine};
 use terrace_sim::{simulate, FarCount, RunOptions, SimError, SimInput, SimRun, SimSetup};
 use terrace_trace::{Access, TraceWriter};
-use terrace_types::{Bytes, BytesPerSec, Nanos};
+use terrace_types::{Bytes, BytesPerSec, Nanos, PolicyId};
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x7f12_0000_0000;
@@ -53,7 +53,7 @@ fn disk() -> FarStore {
 fn run(input: &SimInput, dram: Bytes, store: FarStore) -> (SimRun, FarCount) {
     let policy = format!("far:{}", store.name);
     let plan = SimSetup::from_machine(&machine(dram, store), input.clone()).unwrap();
-    let run = simulate(&plan, &policy, RunOptions::default()).unwrap();
+    let run = simulate(&plan, &policy.parse().unwrap(), RunOptions::default()).unwrap();
     let far = run.far.unwrap();
     assert_eq!(far.dram_bytes, dram.get());
     (run, far)
@@ -72,7 +72,7 @@ fn what_fits_pays_for_its_first_touches_alone() {
     assert!((10..600).contains(&far.faults), "{far:?}");
     let plain = simulate(
         &SimSetup::from_machine(&machine(Bytes::mib(8), disk()), input).unwrap(),
-        "first-touch",
+        &PolicyId::FirstTouch.into(),
         RunOptions::default(),
     );
     let more = first.seconds - plain.unwrap().seconds;
@@ -156,11 +156,11 @@ fn more_memory_and_faster_stores_help_and_equal_runs_are_equal() {
 fn a_workload_with_threads_that_meet_comes_to_its_end() {
     let machine = machine(Bytes::mib(4), disk());
     let plan = SimSetup::new(&machine, "npb-cg,threads=3,size=12MiB,accesses=2M").unwrap();
-    let run = simulate(&plan, "far:file", RunOptions::default()).unwrap();
+    let run = simulate(&plan, &"far:file".parse().unwrap(), RunOptions::default()).unwrap();
     let plain =
         SimSetup::new(&preset("lab-cxl").unwrap(), "npb-cg,threads=3,size=12MiB,accesses=2M")
             .unwrap();
-    let plain = simulate(&plain, "first-touch", RunOptions::default()).unwrap();
+    let plain = simulate(&plain, &PolicyId::FirstTouch.into(), RunOptions::default()).unwrap();
     assert_eq!(run.accesses, plain.accesses);
     assert!(run.far.unwrap().misses > 0 && run.seconds > plain.seconds, "{run:?}");
 }
@@ -169,7 +169,7 @@ fn a_workload_with_threads_that_meet_comes_to_its_end() {
 fn what_cannot_be_is_said() {
     let ask = |dram, policy: &str| {
         let plan = SimSetup::new(&machine(dram, disk()), "skew,accesses=10k,size=8MiB").unwrap();
-        simulate(&plan, policy, RunOptions::default()).unwrap_err()
+        simulate(&plan, &policy.parse().unwrap(), RunOptions::default()).unwrap_err()
     };
     let error = ask(Bytes::mib(8), "far:tape");
     assert!(matches!(&error, SimError::NoStore { known, .. } if known == "file"), "{error}");

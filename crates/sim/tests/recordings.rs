@@ -10,7 +10,7 @@ use terrace_trace::{Access, TraceWriter};
 
 fn run(input: SimInput, policy: &str) -> Result<SimRun, SimError> {
     let plan = SimSetup::from_machine(&preset("lab-cxl").unwrap(), input)?;
-    simulate(&plan, policy, RunOptions::default())
+    simulate(&plan, &policy.parse().unwrap(), RunOptions::default())
 }
 
 /// Every line once, in an order that no prefetcher follows, over 32 MiB.
@@ -142,9 +142,10 @@ fn policies_side_by_side_share_blocks_and_nothing_else() {
     let policies = ["first-touch", "bound:all-fast", "terrace", "first-touch"];
     let go = |workers| {
         let before = recording.blocks_decoded();
-        let runs =
-            terrace_sim::all(&policies, workers, |p| simulate(&plan, p, RunOptions::default()))
-                .unwrap();
+        let runs = terrace_sim::all(&policies, workers, |p| {
+            simulate(&plan, &p.parse().unwrap(), RunOptions::default())
+        })
+        .unwrap();
         (runs, recording.blocks_decoded() - before)
     };
     let ((apart, by_each), (together, once)) = (go(1), go(4));

@@ -41,8 +41,8 @@ fn access_count_brings_pages_to_the_cells_that_access_them() {
     let setup = SimSetup::new(&slow_numa(), STREAM).unwrap();
     let tracker = TrackerKind::Pebs(PebsSettings { stores: 17, ..pebs(17, 64) });
     let options = RunOptions { tracker, cpu_share: 0.5, ..RunOptions::default() };
-    let first = simulate(&setup, "first-touch", options).unwrap();
-    let run = simulate(&setup, "access-count", options).unwrap();
+    let first = simulate(&setup, &"first-touch".parse().unwrap(), options).unwrap();
+    let run = simulate(&setup, &"access-count".parse().unwrap(), options).unwrap();
     assert_eq!(first.fast_access_share, Some(1.0));
     // Half of 2 MiB belongs to the thread on node 1.
     let moved = run.demoted_pages.unwrap();
@@ -53,7 +53,9 @@ fn access_count_brings_pages_to_the_cells_that_access_them() {
     assert!(run.sampling_seconds.unwrap() > 0.0 && summary.moving_ns > 0, "{run:?}");
     assert!(run.samples.unwrap() > 1000 && summary.lost_records == 0, "{run:?}");
     // Without samples there are no counts by cell.
-    let blind = simulate(&setup, "access-count", RunOptions::default()).unwrap_err().to_string();
+    let blind = simulate(&setup, &"access-count".parse().unwrap(), RunOptions::default())
+        .unwrap_err()
+        .to_string();
     assert!(blind.contains("needs counts of accesses by cell"), "{blind}");
 }
 

@@ -72,7 +72,7 @@ pub use limits::{
 pub use local_wake::{LocalWaker, ThreadCpus};
 pub use mapping::{bind_thread_memory, AnonymousMapping, MappingPages};
 pub use pagemap::{Category, Clear, ClearRefs, PageEntry, PageMap};
-pub use pagemove::{move_pages, query_pages, MoveCall, PageStatus};
+pub use pagemove::{move_pages, query_pages};
 pub use pagetables::{PageTables, TableEntry};
 pub use perf::{PerfRing, Tracepoint};
 pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, PidFd};
@@ -84,6 +84,7 @@ pub use sampling::{perf_paranoia, SampleEvent, SampleRing, SampledTask};
 pub use shm::{remove_shared, FileWindow, LockFound, RobustLock, SharedFile};
 pub use storefile::{own_descriptors, wait_readable, SignalsBlocked, StoreFile, WakeDescriptor};
 pub use tally::{is_running, SharedTable};
+pub use terrace_types::{MoveCall, PageStatus};
 pub use threads::{
     at_fork, spawn_bare, thread_name, ForkSafeLock, LockGuard, OneShotReply, ThreadEnd,
 };

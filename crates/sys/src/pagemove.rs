@@ -1,18 +1,7 @@
 //! The `move_pages` call (kernel: `mm/migrate.c`).
 
 use crate::SysError;
-use terrace_types::{NodeId, Pid, Vpn};
-
-/// What the kernel said about one page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PageStatus {
-    /// It is on this node.
-    On(NodeId),
-    /// The kernel gave this error number for it.
-    Error(i32),
-    /// The call ended before it came to this page.
-    Untouched,
-}
+use terrace_types::{MoveCall, NodeId, PageStatus, Pid, Vpn};
 
 /// Marks a status the kernel has not written; no node and no error number has this value.
 const UNTOUCHED: i32 = i32::MIN;
@@ -27,17 +16,6 @@ fn status_of(raw: i32) -> PageStatus {
             u16::try_from(n).map_or(PageStatus::Error(libc::ERANGE), |n| PageStatus::On(NodeId(n)))
         }
     }
-}
-
-/// What one call did.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct MoveCall {
-    /// One entry a page asked for, in order.
-    pub pages: Vec<PageStatus>,
-    /// Pages the kernel says it left behind without naming them (its positive result).
-    pub not_migrated: u64,
-    /// Error number of the call as a whole; 0: none.
-    pub errno: i32,
 }
 
 fn call(pid: Pid, pages: &[Vpn], nodes: Option<&[i32]>) -> MoveCall {

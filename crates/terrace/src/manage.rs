@@ -11,7 +11,7 @@ use std::rc::Rc;
 use terrace_alloc::move_costs;
 use terrace_engine::{Config, Engine, EngineParts, Journal, MoveLimits, StopReason};
 use terrace_machine::{rank, Machine, RankAttribute};
-use terrace_migrate::MovePages;
+use terrace_migrate::live_mover;
 use terrace_policy::place::Placement;
 use terrace_sys::{
     become_subreaper, own_cpu, task, Capabilities, CommandExit, DamonProbe, InTurn, MemPolicy,
@@ -22,13 +22,13 @@ use terrace_track::{
     AttachedProcess, Budget, LiveClock, LiveTarget, LiveTrackers, ProcessTree, TierNodes,
     TrackerChoice, Waiter,
 };
-use terrace_types::{BytesPerSec, Nanos, NodeId, Pid, Seed};
+use terrace_types::{BytesPerSec, Nanos, NodeId, Pid, PolicyId, Seed};
 
 /// How to manage.
 #[derive(Debug, Clone)]
 pub struct ManageSpec {
-    /// Policy by name.
-    pub policy: String,
+    /// The policy.
+    pub policy: PolicyId,
     /// Machine file, preset or `None` for the live machine.
     pub machine: Option<String>,
     /// Where the journal goes.
@@ -98,8 +98,7 @@ impl ManageSpec {
         machine: Machine,
         able: &Capabilities,
     ) -> Result<PreparedRun, ManageError> {
-        let mut placement = Placement::named(&self.policy, &machine)
-            .map_err(|e| ManageError::Usage(e.to_string()))?;
+        let mut placement = Placement::new(self.policy, &machine);
         for (name, value) in &self.set {
             placement.set(name, value).map_err(|e| ManageError::Usage(e.to_string()))?;
         }
@@ -150,7 +149,7 @@ impl ManageSpec {
         let source =
             self.machine.as_ref().map_or(MachineSource::Live, |m| MachineSource::parse_machine(m));
         let machine = load_machine(&source).ok();
-        UnmanagedJournal::create(path, &self.policy, words(argv), machine.as_ref(), why)
+        UnmanagedJournal::create(path, self.policy.name(), words(argv), machine.as_ref(), why)
             .map(Some)
             .map_err(|why| ManageError::Journal { path: path.display().to_string(), why })
     }
@@ -206,7 +205,7 @@ fn tracker_choice(name: &str) -> Result<TrackerChoice, ManageError> {
 /// why.
 pub(crate) fn would_manage(machine: Machine, able: &Capabilities) -> Result<(), ManageError> {
     let usual = ManageSpec {
-        policy: "terrace".to_owned(),
+        policy: PolicyId::Terrace,
         machine: None,
         journal: None,
         cpu_share: Config::default().tracking_share,
@@ -285,7 +284,7 @@ pub fn run(spec: &ManageSpec, argv: &[OsString]) -> Result<FinishedRun, CommandS
     };
     let runner = Rc::new(RefCell::new(Runner::start(argv).map_err(CommandStartError::Start)?));
     let mut summary = match ready {
-        Err(why) => RunSummary::unmanaged(&spec.policy, why),
+        Err(why) => RunSummary::unmanaged(spec.policy.name(), why),
         Ok(ready) => {
             let pid = runner.borrow().pid();
             let seen = runner.clone();
@@ -355,17 +354,17 @@ fn manage<W: Waiter + 'static>(
     }
     let target = match LiveTarget::new(Root::live(), tree, ready.tiers) {
         Ok(target) => target.counting(counters),
-        Err(e) => return RunSummary::unmanaged(&spec.policy, e.to_string()),
+        Err(e) => return RunSummary::unmanaged(spec.policy.name(), e.to_string()),
     };
     let parts = EngineParts {
         clock: Box::new(LiveClock::new(waiter)),
         trackers: vec![Box::new(ready.trackers)],
         target: Box::new(target),
-        mover: Box::new(MovePages::live(move_costs(&ready.machine))),
+        mover: Box::new(live_mover(move_costs(&ready.machine))),
         journal: ready.journal,
         placement: ready.placement,
         machine: ready.machine,
-        own_cpu: Box::new(own_cpu),
+        own_cpu: Box::new(|_| own_cpu()),
     };
     let mut said = Vec::new();
     let ran = catch_unwind(AssertUnwindSafe(|| {
@@ -393,7 +392,7 @@ fn manage<W: Waiter + 'static>(
                 unmanaged_because: None,
                 stopped_because: because,
                 stopped,
-                policy: spec.policy.clone(),
+                policy: spec.policy.name().to_owned(),
                 trackers: names,
                 overhead_seconds: (account.tracking_cpu_ns + account.deciding_cpu_ns) as f64 / 1e9,
                 moving_seconds: account.moving_ns as f64 / 1e9,
@@ -402,7 +401,7 @@ fn manage<W: Waiter + 'static>(
             }
         }
         Err(_) => RunSummary::unmanaged(
-            &spec.policy,
+            spec.policy.name(),
             "an internal error ended management early; the command was not touched by it".into(),
         ),
     }

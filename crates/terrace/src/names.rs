@@ -3,10 +3,10 @@
 //! `terrace list`, shell completion and manual pages read these lists, so that they cannot differ.
 
 use serde::Serialize;
-use terrace_lab::policies as lab;
+use terrace_lab::policies::runs_in_lab;
 use terrace_machine::{preset, preset_names};
-use terrace_policy::place::Placement;
-use terrace_sim::{TrackerKind, BEHIND, BOUNDS};
+use terrace_sim::{is_simulated, TrackerKind};
+use terrace_types::{BaselineId, Contender, PolicyId};
 use terrace_workload::{WorkloadName, WorkloadParameter};
 
 /// A name that commands understand.
@@ -27,51 +27,32 @@ impl Named {
     }
 }
 
-/// What each policy and baseline does. `far:` stands for all stores.
-const POLICIES: [(&str, &str); 27] = [
-    ("terrace", "the default: moves pages while the predicted gain exceeds the cost"),
-    ("hyplacer", "fills the fast tier with written pages, then with read ones"),
-    ("access-count", "each page to the node whose CPUs access it most"),
-    ("first-touch", "moves nothing: pages stay where the kernel put them"),
-    ("terrace-write-blind", "terrace without the knowledge of what is written"),
-    ("hyplacer-write-blind", "hyplacer without the knowledge of what is written"),
-    ("nimble", "hotter pages to the fast tier, by hotness alone (Nimble)"),
-    ("autonuma", "Linux's NUMA balancing extended to tiers (tiering-0.8)"),
-    ("memos", "bandwidth balance that knows writes, every four seconds (Memos)"),
-    ("partitioned", "written pages fast, pages mostly read slow (CLOCK-DWF)"),
-    ("bandwidth-balance", "hot pages over both tiers in proportion to bandwidth (BATMAN)"),
-    ("histogram", "the threshold at which hot pages just fit the fast tier (MEMTIS)"),
-    ("latency-balance", "hot pages fast only while that tier is faster under load (Colloid)"),
-    ("kernel:numa-balancing", "the kernel's tiering mode with demotion, stock settings"),
-    ("kernel:numa-balancing-tuned", "the same, scanning more often"),
-    ("kernel:damos", "DAMON schemes migrate_hot and migrate_cold"),
-    ("kernel:damos-tuned", "the same with the best settings of a grid"),
-    ("kernel:weighted-interleave", "pages in turn over all nodes, weighted by bandwidth"),
-    ("kernel:reclaim", "proactive reclaim demotes, NUMA balancing promotes"),
-    ("hardware:memory-mode", "the fast node is a direct-mapped cache of the slow one"),
-    ("bound:ideal-move", "oracle: the best static placement, moved once, cost included"),
-    ("bound:static", "oracle: the best static placement from the start"),
-    ("bound:clairvoyant", "oracle: knows which pages will be accessed next"),
-    ("bound:all-fast", "bound: every access at the fast node's figures"),
-    ("far:file", "the rest of memory in a store on a disk, as run --far"),
-    ("far:compressed", "the rest of memory compressed, as run --far"),
-    ("far:NAME", "a [[far]] store of the machine file"),
+/// Stores that lie behind the best tier's memory.
+const FAR_STORES: [(&str, &str); 3] = [
+    ("file", "the rest of memory in a store on a disk, as run --far"),
+    ("compressed", "the rest of memory compressed, as run --far"),
+    ("NAME", "a [[far]] store of the machine file"),
 ];
 
 /// Policies and what they are compared with.
 #[must_use]
 pub fn policies() -> Vec<Named> {
-    let all = POLICIES.into_iter();
-    all.map(|(name, summary)| Named { commands: takers(name), ..Named::new(name, summary) })
-        .collect()
+    let policies = PolicyId::ALL.iter().map(|id| (Contender::from(*id), id.summary()));
+    let baselines = BaselineId::ALL.iter().map(|id| (Contender::from(*id), id.summary()));
+    let stores =
+        FAR_STORES.iter().map(|(name, text)| (Contender::FarStore((*name).to_owned()), *text));
+    let named = |(contender, summary): (Contender, &str)| Named {
+        commands: takers(&contender),
+        ..Named::new(contender.to_string(), summary)
+    };
+    policies.chain(baselines).chain(stores).map(named).collect()
 }
 
-/// Commands that take a policy or baseline of this name.
-fn takers(name: &str) -> Vec<&'static str> {
-    let ours = Placement::NAMES.contains(&name);
-    let simulated = ours || BOUNDS.contains(&name) || name.starts_with(BEHIND);
-    let in_lab = lab::OURS.contains(&name) || lab::OTHERS.contains(&name);
-    [(ours, "run"), (ours, "attach"), (simulated, "sim"), (in_lab, "lab compare")]
+/// Commands that take it.
+fn takers(contender: &Contender) -> Vec<&'static str> {
+    let live = matches!(contender, Contender::Policy(_));
+    let (simulated, in_lab) = (is_simulated(contender), runs_in_lab(contender));
+    [(live, "run"), (live, "attach"), (simulated, "sim"), (in_lab, "lab compare")]
         .into_iter()
         .filter_map(|(takes, command)| takes.then_some(command))
         .collect()
@@ -148,20 +129,21 @@ pub fn trackers() -> Vec<Named> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_types::FAR_STORE_PREFIX;
 
     #[test]
     fn each_policy_that_a_command_takes_is_listed_and_no_other() {
         let listed = policies();
-        let known = Placement::NAMES.iter().chain(&BOUNDS).chain(&lab::OURS).chain(&lab::OTHERS);
-        for name in known {
-            assert!(listed.iter().any(|p| p.name == *name), "{name} is not listed");
+        for contender in Contender::all() {
+            let name = contender.to_string();
+            assert!(listed.iter().any(|p| p.name == name), "{name} is not listed");
         }
         for policy in &listed {
             assert!(!policy.commands.is_empty(), "{} is taken by no command", policy.name);
-        }
-        let machine = preset("lab-cxl").expect("a preset");
-        for policy in listed.iter().filter(|p| p.commands.contains(&"run")) {
-            assert!(Placement::named(&policy.name, &machine).is_ok(), "{}", policy.name);
+            assert!(
+                policy.name.starts_with(FAR_STORE_PREFIX)
+                    || policy.name.parse::<Contender>().is_ok()
+            );
         }
     }
 

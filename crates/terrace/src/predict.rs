@@ -11,15 +11,15 @@ use terrace_sim::{
 };
 pub use terrace_sim::{PebsSettings, TrackerKind};
 use terrace_sys::{Allowance, Root};
-use terrace_types::{Bytes, Seed};
+use terrace_types::{Bytes, Contender, PolicyId, Seed, UnknownPolicyError};
 
 /// What to predict.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
     /// The machine.
     pub machine: Machine,
-    /// Names of policies, in the order of the table.
-    pub policies: Vec<String>,
+    /// What to run under, in the order of the table.
+    pub policies: Vec<Contender>,
     /// A recording's file, or `workload:NAME[,key=value...]`.
     pub input: String,
     /// Sizes of the best tier's memory to try; empty: as it is.
@@ -30,8 +30,8 @@ pub struct Question {
     pub tracker: TrackerKind,
     /// Keep journals, for [`Prediction::reports`].
     pub journals: bool,
-    /// A policy of the caller's and its name; it runs where `policies` has that name.
-    pub custom: Option<(String, CustomPolicy)>,
+    /// The caller's policy; it runs for each [`Contender::Custom`] of `policies`.
+    pub custom: Option<CustomPolicy>,
 }
 
 /// Why there is no answer.
@@ -196,6 +196,14 @@ fn set_pebs(settings: &mut PebsSettings, part: &str) -> bool {
     true
 }
 
+/// Reads the names that `--policy` takes.
+///
+/// # Errors
+/// The first that is unknown, with those that are known.
+pub fn parse_contenders(names: &[String]) -> Result<Vec<Contender>, UnknownPolicyError> {
+    names.iter().map(|name| name.parse()).collect()
+}
+
 /// Simulates; policies and sizes on all cores of the host.
 ///
 /// # Errors
@@ -206,7 +214,7 @@ pub fn predict(question: &Question) -> Result<Prediction, PredictError> {
         Some(workload) => SimSetup::new(&question.machine, workload)?,
         None => SimSetup::from_machine(&question.machine, recording(&question.input)?)?,
     };
-    let mut tasks: Vec<(SimSetup, String, Option<u64>)> = Vec::new();
+    let mut tasks: Vec<(SimSetup, Contender, Option<u64>)> = Vec::new();
     if question.sweep.is_empty() {
         tasks.extend(question.policies.iter().map(|p| (whole.clone(), p.clone(), None)));
     }
@@ -234,11 +242,12 @@ pub fn predict(question: &Question) -> Result<Prediction, PredictError> {
         ..RunOptions::default()
     };
     // The caller's policy has a state of its own: its runs follow each other.
-    let own = |policy: &str| question.custom.as_ref().filter(|(name, _)| name == policy);
     let workers = if question.custom.is_some() { 1 } else { workers };
-    let runs = all(&tasks, workers, |(plan, policy, _)| match own(policy) {
-        Some((name, custom)) => simulate_custom(plan, name, custom.clone(), options),
-        None => simulate(plan, policy, options),
+    let runs = all(&tasks, workers, |(plan, policy, _)| match (policy, &question.custom) {
+        (Contender::Custom(name), Some(custom)) => {
+            simulate_custom(plan, name, custom.clone(), options)
+        }
+        _ => simulate(plan, policy, options),
     })?;
     let fast = |plan: &SimSetup| -> u64 {
         plan.tiers.first().into_iter().flatten().map(|n| plan.usable(*n)).sum()
@@ -312,18 +321,20 @@ fn with_fast(whole: &SimSetup, size: FastSize) -> Result<SimSetup, PredictError>
             )));
         }
     }
-    for node in best {
-        let node = &mut machine.nodes[node];
-        let left = match size {
-            FastSize::Percent(percent) => usable(node) / 100 * u64::from(percent),
-            FastSize::Bytes(asked) => {
-                (u128::from(usable(node)) * u128::from(asked.get()) / u128::from(all.max(1))) as u64
-            }
+    let mut spare = whole.spare_pages.clone();
+    for index in best {
+        let node = &mut machine.nodes[index];
+        let (part, of) = match size {
+            FastSize::Percent(percent) => (u64::from(percent), 100),
+            FastSize::Bytes(asked) => (asked.get(), all.max(1)),
         };
+        let had = usable(node);
+        let left = (u128::from(had) * u128::from(part) / u128::from(of)) as u64;
         node.reserved = Bytes(node.capacity.get() - left);
+        spare[index] += (had - left) / machine.page_size.get();
     }
     let mut plan = SimSetup::from_machine(&machine, whole.input.clone())?;
-    plan.daemon_uses_memory = false;
+    plan.spare_pages = spare;
     Ok(plan)
 }
 
@@ -392,7 +403,7 @@ impl Prediction {
         );
         let base = |e: &PredictedRun| {
             let alike =
-                |b: &&PredictedRun| b.run.policy == "first-touch" && b.fast_bytes == e.fast_bytes;
+                |b: &&PredictedRun| b.run.policy.is_first_touch() && b.fast_bytes == e.fast_bytes;
             self.runs
                 .iter()
                 .find(alike)
@@ -418,10 +429,14 @@ impl Prediction {
         let ratios: Vec<f64> = self
             .runs
             .iter()
-            .filter(|e| e.run.policy != "first-touch" && !e.run.policy.contains(':'))
+            .filter(|e| match &e.run.policy {
+                Contender::Policy(id) => *id != PolicyId::FirstTouch,
+                Contender::Custom(_) => true,
+                Contender::Baseline(_) | Contender::FarStore(_) => false,
+            })
             .map(|e| e.run.seconds / base(e))
             .collect();
-        let compared = self.runs.iter().any(|e| e.run.policy == "first-touch");
+        let compared = self.runs.iter().any(|e| e.run.policy.is_first_touch());
         if compared && !ratios.is_empty() && ratios.iter().all(|r| *r > NOT_FASTER) {
             let _ = writeln!(out, "No policy is faster than first touch here.");
         }
@@ -430,7 +445,8 @@ impl Prediction {
         }
         for e in self.runs.iter() {
             if let Some(far) = &e.run.far {
-                let line = format!("{}{}: {}", size(e), clip(&e.run.policy, 20), paging(far));
+                let line =
+                    format!("{}{}: {}", size(e), clip(&e.run.policy.to_string(), 20), paging(far));
                 let _ = writeln!(out, "{}", clip(&line, 80));
             }
         }
@@ -510,6 +526,7 @@ fn clip(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_types::BaselineId;
 
     #[test]
     fn sweeps_are_ranges_or_lists() {
@@ -540,7 +557,7 @@ mod tests {
     fn question(policies: &[&str], sweep: Vec<FastSize>) -> Question {
         Question {
             machine: terrace_machine::preset("lab-cxl").unwrap(),
-            policies: policies.iter().map(|p| (*p).to_owned()).collect(),
+            policies: policies.iter().map(|p| p.parse().unwrap()).collect(),
             input: "workload:skew,accesses=20k,size=4MiB,hot_size=1MiB".to_owned(),
             sweep,
             seed: Seed(1),
@@ -601,6 +618,23 @@ mod tests {
         let shares: Vec<f64> = answer.runs.iter().filter_map(|e| e.run.fast_access_share).collect();
         let [first, managed] = shares[..] else { panic!("{shares:?}") };
         assert!(first > 0.01 && managed > first * 0.95, "{shares:?}");
+    }
+
+    #[test]
+    fn all_of_the_fast_tier_is_the_machine_as_it_is() {
+        let mut q = question(&["first-touch", "terrace"], vec![]);
+        q.input = "workload:skew,accesses=2M,size=160MiB,hot_size=30MiB".to_owned();
+        let seconds = |q: &Question| -> Vec<f64> {
+            predict(q).unwrap().runs.iter().map(|e| e.run.seconds).collect()
+        };
+        let as_it_is = seconds(&q);
+        for all in ["fast=100%".to_owned(), {
+            let whole = SimSetup::new(&q.machine, "skew").unwrap();
+            format!("fast={}KiB", whole.usable(0) >> 10)
+        }] {
+            q.sweep = parse_sweep(&all).unwrap();
+            assert_eq!(seconds(&q), as_it_is, "{all}");
+        }
     }
 
     #[test]
@@ -711,11 +745,12 @@ mod tests {
         assert!(whole.host_bytes() > Bytes::gib(90), "{}", whole.host_bytes());
         let mut small = whole;
         small.host_memory = Some(Bytes::gib(8));
-        let error = simulate(&small, "first-touch", RunOptions::default()).unwrap_err();
+        let error =
+            simulate(&small, &PolicyId::FirstTouch.into(), RunOptions::default()).unwrap_err();
         let said = error.to_string();
         assert!(said.contains("8 GiB is there; give fast= or size="), "{said}");
         q.input = "workload:skew,accesses=20k,size=4MiB,hot_size=1MiB".to_owned();
-        q.policies = vec!["first-touch".to_owned(), "hardware:memory-mode".to_owned()];
+        q.policies = vec![PolicyId::FirstTouch.into(), BaselineId::MemoryMode.into()];
         assert_eq!(predict(&q).unwrap().runs.len(), 2);
     }
 
@@ -741,7 +776,9 @@ mod tests {
     #[test]
     fn what_cannot_be_asked_is_said() {
         let wrong = |q: Question| predict(&q).unwrap_err().to_string();
-        assert!(wrong(question(&["no-such"], vec![])).contains("bound:static"));
+        let error = parse_contenders(&["no-such".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("bound:static"), "{error}");
+        assert!(wrong(question(&["kernel:damos"], vec![])).contains("terrace lab compare"));
         let mut q = question(&["terrace"], vec![]);
         q.input = "workload:skew,size=9GiB".to_owned();
         assert!(wrong(q.clone()).contains("needs"));

@@ -16,6 +16,7 @@ use terrace_device::hbm::evaluate::{
 use terrace_device::hbm::sweep::{designs, pareto, SweptDesign, SweptKey};
 use terrace_device::hbm::{file, node, presets, StackError};
 use terrace_machine::Machine;
+use terrace_types::{BaselineId, Contender};
 
 /// Before the stack that `terrace sim --machine` names.
 pub const STACK_PREFIX: &str = "stack:";
@@ -232,8 +233,8 @@ pub struct StackRun {
     /// Why it cannot be, where it cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub impossible: Option<String>,
-    /// Policy.
-    pub policy: String,
+    /// What it runs under.
+    pub policy: Contender,
     /// Modelled seconds, at the temperature that the traffic leads to.
     pub seconds: Option<f64>,
     /// Rounds of program and temperature until nothing changed.
@@ -299,11 +300,11 @@ pub fn simulate_stacks(
     Ok(StackAnswer { version: 1, stack: stack.name.clone(), input: question.input.clone(), runs })
 }
 
-fn impossible(settings: Vec<(String, String)>, policy: &str, why: &StackError) -> StackRun {
+fn impossible(settings: Vec<(String, String)>, policy: &Contender, why: &StackError) -> StackRun {
     StackRun {
         settings,
         impossible: Some(why.to_string()),
-        policy: policy.to_owned(),
+        policy: policy.clone(),
         seconds: None,
         rounds: 0,
         stack_bytes_per_s: None,
@@ -318,7 +319,7 @@ fn close_loop(
     base: &Machine,
     design: &StackDesign,
     settings: Vec<(String, String)>,
-    policy: &str,
+    policy: &Contender,
     question: &Question,
 ) -> Result<StackRun, StackProblem> {
     let demand = |traffic| evaluate_with(design, StackLoad::Demand(traffic), Detail::Sweep);
@@ -330,7 +331,7 @@ fn close_loop(
         let counted = with_known_energy(&machine);
         let answer = predict(&Question {
             machine: counted.clone(),
-            policies: vec![policy.to_owned()],
+            policies: vec![policy.clone()],
             ..question.clone()
         })?;
         let (seconds, traffic) = traffic_of(&answer, &counted, design, policy);
@@ -346,7 +347,7 @@ fn close_loop(
     Ok(StackRun {
         settings,
         impossible: None,
-        policy: policy.to_owned(),
+        policy: policy.clone(),
         seconds: Some(seconds),
         rounds,
         stack_bytes_per_s: Some(traffic.bytes_per_s()),
@@ -356,9 +357,6 @@ fn close_loop(
         violations: evaluation.violations,
     })
 }
-
-/// The bound under which all memory is as fast as the best tier's, wherever it lies.
-const ALL_FAST: &str = "bound:all-fast";
 
 /// The machine with an energy for each node's bytes, since bytes are counted by it.
 fn with_known_energy(machine: &Machine) -> Machine {
@@ -376,16 +374,17 @@ fn traffic_of(
     answer: &Prediction,
     machine: &Machine,
     design: &StackDesign,
-    policy: &str,
+    policy: &Contender,
 ) -> (f64, StackTraffic) {
     let Some(entry) = answer.runs.first() else { return (0.0, StackTraffic::NONE) };
     let seconds = entry.run.seconds;
     let mut traffic =
         StackTraffic { activations_per_burst: node::activations(design), ..StackTraffic::NONE };
     let stacks = design.package.stacks;
-    let in_stacks = |n: &&terrace_machine::Node| {
-        policy == ALL_FAST || n.kind == terrace_machine::MemoryKind::Hbm
-    };
+    // All memory is as fast as the best tier's then, wherever it lies.
+    let all_fast = *policy == BaselineId::AllFast.into();
+    let in_stacks =
+        |n: &&terrace_machine::Node| all_fast || n.kind == terrace_machine::MemoryKind::Hbm;
     for node in machine.nodes.iter().filter(in_stacks) {
         let Some(energy) = entry.run.energy.iter().find(|e| e.node == node.id) else { continue };
         let rate = |joules: Option<f64>, pj: Option<u32>| match (joules, pj) {
@@ -421,7 +420,7 @@ impl StackAnswer {
                 out,
                 "{:<24}{:<14}{:>10}{:>9}{:>8}{:>8}{:>7}",
                 clip(&named(&run.settings, &self.stack), 23),
-                clip(&run.policy, 13),
+                clip(&run.policy.to_string(), 13),
                 figure(run.seconds, 4),
                 figure(run.stack_bytes_per_s.map(|b| b / 1e9), 2),
                 figure(run.stack_w, 2),
@@ -467,7 +466,7 @@ mod tests {
     fn question(base: &Machine, input: &str) -> Question {
         Question {
             machine: base.clone(),
-            policies: vec!["bound:all-fast".to_owned()],
+            policies: vec![BaselineId::AllFast.into()],
             input: input.to_owned(),
             sweep: vec![],
             seed: Seed(1),

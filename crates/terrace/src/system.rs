@@ -313,7 +313,7 @@ fn host_line(host: &HostOutcome, pools: usize, printable: &impl Fn(&str) -> Stri
     let waited: f64 = shared.iter().map(|pool| pool.mean_wait_ns * pool.read_bytes as f64).sum();
     format!(
         "{:<13}{:<8}{pools:>6}{:>9.4}{:>7.3}{:>10}{:>10}{:>7.1}%{:>8.0}",
-        printable(&host.run.policy),
+        printable(&host.run.policy.to_string()),
         printable(&host.host),
         host.run.seconds,
         host.ipc,

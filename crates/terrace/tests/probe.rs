@@ -107,7 +107,7 @@ fn the_machine_file_is_read_back_within_what_was_measured_and_simulated() {
         .expect("a machine file");
     let question = Question {
         machine,
-        policies: vec!["first-touch".to_owned()],
+        policies: vec![terrace_types::PolicyId::FirstTouch.into()],
         input: "workload:skew,accesses=200k".to_owned(),
         sweep: Vec::new(),
         seed: Seed(1),

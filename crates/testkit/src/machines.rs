@@ -1,7 +1,8 @@
 //! Small machine models.
 
 use terrace_machine::{
-    CoreModel, Energy, Evidence, Figure, Link, Machine, MemoryKind, MigrationCost, Node, TlbSpec,
+    CoreModel, DaemonCosts, Energy, Evidence, Figure, KernelCosts, Link, Machine, MemoryKind,
+    MigrationCost, Node, TlbSpec,
 };
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId, TierState};
 
@@ -68,6 +69,9 @@ pub fn machine(name: &str, specs: &[NodeSpec]) -> Machine {
         nodes: nodes.collect(),
         links,
         migration: MigrationCost::default(),
+        kernel: KernelCosts::default(),
+        daemon: DaemonCosts::default(),
+        loaded: Vec::new(),
         far: Vec::new(),
         notes: Vec::new(),
     }

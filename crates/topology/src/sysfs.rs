@@ -13,8 +13,8 @@ use crate::nodes::{list_file, nodes};
 use crate::tree::{malformed, FileTree, View};
 use std::collections::BTreeMap;
 use terrace_machine::{
-    add_known_figures, parse_list, CacheLevel, CoreModel, KernelTier, Machine, MigrationCost,
-    Surroundings, Survey, TlbSpec, MAX_CPU, MAX_NODE,
+    add_known_figures, parse_list, CacheLevel, CoreModel, DaemonCosts, KernelCosts, KernelTier,
+    Machine, MigrationCost, Surroundings, Survey, TlbSpec, MAX_CPU, MAX_NODE,
 };
 use terrace_types::{Bytes, CpuId, NodeId};
 
@@ -52,6 +52,9 @@ pub fn survey(tree: &dyn FileTree, name: &str) -> Result<Survey, TopologyError> 
         nodes,
         links,
         migration: MigrationCost::default(),
+        kernel: KernelCosts::default(),
+        daemon: DaemonCosts::default(),
+        loaded: Vec::new(),
         far: Vec::new(),
         notes,
     };

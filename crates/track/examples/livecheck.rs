@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use terrace_engine::{MoveLimits, Mover, PageSamples, PageWrites, SampleRequest, Target, Tracker};
-use terrace_migrate::{MoveCosts, MovePages};
+use terrace_migrate::{live_mover, MoveCosts};
 use terrace_sys::{
     now, Capabilities, Category, Clear, ClearRefs, DamonOps, DamonPlan, DamonRun, DamonTarget,
     PageMap, PageTables, Root, TableEntry,
@@ -454,7 +454,7 @@ fn moving(options: &Options, target: &mut LiveTarget, pid: Pid, base: u64, nodes
     };
     let mut hot = options.hot();
     hot.sort_unstable();
-    let mut mover = MovePages::live(MoveCosts::default());
+    let mut mover = live_mover(MoveCosts::default());
     let last = nodes[nodes.len() - 1];
     for to in [last, nodes[0], last, nodes[0]] {
         let moves: Vec<Move> = hot

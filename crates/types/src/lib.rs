@@ -8,13 +8,19 @@
 pub mod buckets;
 mod heat;
 mod ids;
+mod page_move;
 mod plan;
+mod policy_id;
 mod snapshot;
 mod units;
 
 pub use heat::Heat;
 pub use ids::{CpuId, NodeId, Pid, Tid, Vpn, VpnRange};
-pub use plan::{Decision, Move, MoveReason, Plan, Request};
+pub use page_move::{MoveCall, PageStatus};
+pub use plan::{Decision, Move, MoveReason, Plan, PolicyWork, Request};
+pub use policy_id::{
+    BaselineId, BaselineKind, Contender, PolicyId, UnknownPolicyError, FAR_STORE_PREFIX,
+};
 pub use snapshot::{
     Area, BitSource, CellCount, Confidence, PageFlags, PageStat, Snapshot, ThroughputSource,
     TierState, TrackerVisibility,

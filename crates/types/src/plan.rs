@@ -109,6 +109,32 @@ pub struct Plan {
     pub requests: Vec<Request>,
     /// What was decided and why; empty when nothing was.
     pub decisions: Vec<Decision>,
+    /// What the policy did to decide so.
+    #[serde(skip)]
+    pub work: PolicyWork,
+}
+
+/// Operations that a policy counts while it decides. What they cost is a matter of the machine: the
+/// simulator charges them by its file's `[daemon]`, and live the daemon's CPU time is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PolicyWork {
+    /// Entries of the snapshot that were read and no more than counted or tested.
+    pub scanned_pages: u64,
+    /// Pages that were rated, the rating kept in a histogram or a list.
+    pub rated_pages: u64,
+    /// Pages rated once more, in order of address, to choose what moves.
+    pub walked_pages: u64,
+    /// Comparisons made to put pages in order.
+    pub compared_items: u64,
+}
+
+impl std::ops::AddAssign for PolicyWork {
+    fn add_assign(&mut self, more: Self) {
+        self.scanned_pages += more.scanned_pages;
+        self.rated_pages += more.rated_pages;
+        self.walked_pages += more.walked_pages;
+        self.compared_items += more.compared_items;
+    }
 }
 
 impl Plan {

@@ -23,6 +23,7 @@ mod graph;
 mod kronecker;
 mod memory;
 mod npb;
+mod pace;
 mod pagerank;
 mod random;
 mod roi;
@@ -40,6 +41,7 @@ pub use drive::{
     conduct, run_serially, run_threads, PhaseHooks, Timing, WorkloadError, WorkloadRunner,
 };
 pub use memory::{Heap, WordMemory};
+pub use pace::InstructionPace;
 pub use roi::{mark, RoiMarker};
 pub use spec::{
     DataSize, HotAccess, HotLayout, WorkloadName, WorkloadParameter, WorkloadSpec,

@@ -42,10 +42,12 @@ impl Engine {
             if !all || done.is_empty() {
                 break;
             }
-            let before = (self.own_cpu)();
+            let before = self.used_cpu();
             snapshot.areas = self.heat.lend();
-            moves = self.placement.go_on(&snapshot, now);
-            deciding += (self.own_cpu)().saturating_sub(before);
+            let part = self.placement.go_on(&snapshot, now);
+            moves = part.moves;
+            self.policy_work += part.work;
+            deciding += self.used_cpu().saturating_sub(before);
         }
         if promoted.saturating_mul(PACE_CHANGES) > present {
             self.heat.doubt();

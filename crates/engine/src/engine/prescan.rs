@@ -59,7 +59,7 @@ impl Engine {
         self.clock.wait(pause.min(left));
         let prescan =
             if pause < left { self.watch.prescan(mappings, &mut report.notes) } else { None };
-        let before = (self.own_cpu)().saturating_sub(looked);
+        let before = self.used_cpu().saturating_sub(looked);
         let now = self.clock.now();
         report.window = now.since(begun);
         let verdict = prescan.as_ref().and_then(Prescan::verdict);
@@ -76,7 +76,7 @@ impl Engine {
         if let (Some(prescan), Some(verdict)) = (prescan, verdict) {
             self.tell(verdict, &prescan, now);
         }
-        let deciding = (self.own_cpu)().saturating_sub(before);
+        let deciding = self.used_cpu().saturating_sub(before);
         self.account.window(cpu, deciding, self.heat.memory() + Bytes(held), 0);
         self.quota.book(cpu + deciding, true, now);
         Ok(())

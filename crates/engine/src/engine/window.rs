@@ -79,7 +79,7 @@ impl Engine {
             quick_scan: true,
         };
         let watched = self.look(mappings, ask, report);
-        let before = (self.own_cpu)().saturating_sub(looked);
+        let before = self.used_cpu().saturating_sub(looked);
         let tiers = self.target.tiers().map_err(stop)?;
         let now = self.clock.now();
         let why = self.wont.quick_scans.surprised_by(
@@ -106,7 +106,7 @@ impl Engine {
             };
             self.write(&JournalEntry::Decision(entry), &mut report.notes);
         }
-        let deciding = (self.own_cpu)().saturating_sub(before);
+        let deciding = self.used_cpu().saturating_sub(before);
         self.account.window(
             watched.cpu,
             deciding,
@@ -179,7 +179,7 @@ impl Engine {
     /// Lets `wait` pass, or less where the target grows meanwhile: a program that fills memory
     /// begins something new, and where its pages are must be asked again.
     fn wait_for_filling(&mut self, wait: Nanos) {
-        let before = (self.own_cpu)();
+        let before = self.used_cpu();
         let until = self.clock.now().after(wait);
         let every = FILLING.max(Nanos(self.asking.get().saturating_mul(ASKED)));
         let (mut filling, mut asked) = (false, 0u64);
@@ -198,7 +198,7 @@ impl Engine {
             }
         }
         self.must_locate |= filling;
-        let cpu = (self.own_cpu)().saturating_sub(before);
+        let cpu = self.used_cpu().saturating_sub(before);
         self.asking = Nanos(cpu.get() / asked.max(1));
         self.account.between(cpu);
         self.quota.spend(cpu, self.clock.now());
@@ -225,7 +225,7 @@ impl Engine {
         self.clock.wait(if self.next.came { seldom.min(SETTLING) } else { SETTLING });
         let now = self.clock.now();
         report.window = now.since(begun);
-        let before = (self.own_cpu)().saturating_sub(looked);
+        let before = self.used_cpu().saturating_sub(looked);
         let tiers = self.target.tiers().map_err(stop)?;
         let moving = tiers.len() != self.free_then.len()
             || tiers.iter().zip(&self.free_then).any(|(t, then)| differs(t, then.get()));
@@ -241,7 +241,7 @@ impl Engine {
                 }
             };
         }
-        let deciding = (self.own_cpu)().saturating_sub(before);
+        let deciding = self.used_cpu().saturating_sub(before);
         self.account.window(Nanos::ZERO, deciding, self.heat.memory(), 0);
         self.quota.book(deciding, true, now);
         Ok(())

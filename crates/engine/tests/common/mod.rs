@@ -67,9 +67,9 @@ pub fn engine_for(
         target: Box::new(target),
         mover: Box::new(WorldMover(world.clone())),
         journal: Some(Box::new(journal.clone())),
-        placement: Placement::named(policy, &machine).unwrap(),
+        placement: Placement::new(policy.parse().unwrap(), &machine),
         machine,
-        own_cpu: Box::new(|| Nanos::ZERO),
+        own_cpu: Box::new(|_| Nanos::ZERO),
     };
     (Engine::new(parts, Config::default()), journal)
 }

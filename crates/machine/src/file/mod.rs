@@ -6,6 +6,7 @@ mod section;
 mod store;
 mod write;
 
+pub(crate) use section::Section;
 pub use store::with_store;
 pub use write::{LinkSpread, Spreads};
 

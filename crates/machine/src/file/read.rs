@@ -2,7 +2,9 @@
 
 use super::section::{Section, Source};
 use super::MAX_FILE;
+use crate::costs::{DaemonCosts, KernelCosts};
 use crate::error::{MachineError, TextPosition};
+use crate::loaded::{LoadLatencyCurve, LOADED_KEYS, MOST_CURVES};
 use crate::model::{
     CacheLevel, CoreModel, Energy, Evidence, Link, Machine, MemoryKind, MigrationCost, Node,
     TlbSpec,
@@ -15,7 +17,7 @@ use toml::de::DeTable;
 /// As many as can be managed.
 const MAX_NODES: usize = MAX_NODE.0 as usize + 1;
 
-const TOP: [&str; 11] = [
+const TOP: [&str; 14] = [
     "name",
     "page_size",
     "evidence",
@@ -23,9 +25,12 @@ const TOP: [&str; 11] = [
     "core",
     "tlb",
     "migration",
+    "kernel",
+    "daemon",
     "cache",
     "node",
     "link",
+    "loaded",
     "far",
 ];
 const CORE: [&str; 4] =
@@ -126,6 +131,14 @@ fn machine(top: &Section<'_, '_>, name: &str) -> Result<Machine, MachineError> {
     let core = core(top, &mut note)?;
     let tlb = tlb(top)?;
     let migration = migration(top, &mut note)?;
+    let kernel = match top.section("kernel", KernelCosts::KEYS)? {
+        Some(section) => KernelCosts::read(&section)?,
+        None => KernelCosts::default(),
+    };
+    let daemon = match top.section("daemon", DaemonCosts::KEYS)? {
+        Some(section) => DaemonCosts::read(&section)?,
+        None => DaemonCosts::default(),
+    };
     let mut caches =
         top.sections("cache", &CACHE, 8)?.iter().map(cache).collect::<Result<Vec<_>, _>>()?;
     let mut nodes =
@@ -133,6 +146,9 @@ fn machine(top: &Section<'_, '_>, name: &str) -> Result<Machine, MachineError> {
     let links = top.sections("link", &LINK, MAX_NODES * MAX_NODES)?;
     let mut links =
         links.iter().map(|section| link(section, evidence)).collect::<Result<Vec<_>, _>>()?;
+    let loaded = top.sections("loaded", &LOADED_KEYS, MOST_CURVES)?;
+    let mut loaded = loaded.iter().map(LoadLatencyCurve::read).collect::<Result<Vec<_>, _>>()?;
+    loaded.sort_by_key(|curve| (curve.node, curve.read_percent));
     let far = top.sections("far", &FAR, MAX_STORES)?;
     let far =
         far.iter().map(|section| far_store(section, evidence)).collect::<Result<Vec<_>, _>>()?;
@@ -148,6 +164,9 @@ fn machine(top: &Section<'_, '_>, name: &str) -> Result<Machine, MachineError> {
         nodes,
         links,
         migration,
+        kernel,
+        daemon,
+        loaded,
         far,
         notes,
     })

@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use toml::Spanned;
 
 /// The whole file: its name and where its lines begin.
-pub(super) struct Source<'s> {
+pub(crate) struct Source<'s> {
     name: &'s str,
     line_starts: Vec<usize>,
 }
@@ -27,7 +27,7 @@ impl<'s> Source<'s> {
 }
 
 /// One table.
-pub(super) struct Section<'a, 'i> {
+pub(crate) struct Section<'a, 'i> {
     source: &'a Source<'a>,
     table: &'a DeTable<'i>,
     /// Name in messages, with a final dot; empty for the top.
@@ -60,7 +60,7 @@ impl<'a, 'i> Section<'a, 'i> {
         self.table.get(key)
     }
 
-    pub(super) fn missing(&self, key: &str, example: &'static str) -> MachineError {
+    pub(crate) fn missing(&self, key: &str, example: &'static str) -> MachineError {
         let place = self.source.place(self.start);
         MachineError::MissingKey { place, key: format!("{}{key}", self.path), example }
     }
@@ -80,7 +80,7 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// As [`Self::bad`], for a string already taken.
-    pub(super) fn bad_string(&self, key: &str, found: &str, expected: &str) -> MachineError {
+    pub(crate) fn bad_string(&self, key: &str, found: &str, expected: &str) -> MachineError {
         let offset = self.get(key).map_or(self.start, |value| value.span().start);
         MachineError::BadValue {
             place: self.source.place(offset),
@@ -134,7 +134,7 @@ impl<'a, 'i> Section<'a, 'i> {
             .collect()
     }
 
-    pub(super) fn string(&self, key: &str) -> Result<Option<&'a str>, MachineError> {
+    pub(crate) fn string(&self, key: &str) -> Result<Option<&'a str>, MachineError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
@@ -171,7 +171,7 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    pub(super) fn integer(
+    pub(crate) fn integer(
         &self,
         key: &str,
         range: RangeInclusive<u64>,
@@ -196,6 +196,38 @@ impl<'a, 'i> Section<'a, 'i> {
             Some(number) => Ok(Some(number)),
             None => Err(self.bad(key, value, "a number, not negative")),
         }
+    }
+
+    /// A span of `key` nanoseconds as whole picoseconds, of which there are `most` at most.
+    pub(crate) fn picos(&self, key: &str, most: f64) -> Result<Option<u64>, MachineError> {
+        let Some(ps) = self.number(key)?.map(|ns| (ns * 1000.0).round()) else { return Ok(None) };
+        match self.get(key).filter(|_| ps > most) {
+            Some(value) => Err(self.bad(key, value, format!("at most {} ns", most / 1000.0))),
+            None => Ok(Some(ps as u64)),
+        }
+    }
+
+    /// A list of at most `many` numbers, none negative or above `most`; empty where not given.
+    pub(crate) fn numbers(
+        &self,
+        key: &str,
+        many: usize,
+        most: f64,
+    ) -> Result<Vec<f64>, MachineError> {
+        let Some(value) = self.get(key) else { return Ok(Vec::new()) };
+        let expected = || format!("a list of at most {many} numbers from 0 to {most}");
+        let DeValue::Array(items) = value.get_ref() else {
+            return Err(self.bad(key, value, expected()));
+        };
+        if let Some(item) = items.get(many) {
+            return Err(self.bad(key, item, expected()));
+        }
+        let number = |item: &Spanned<DeValue<'i>>| {
+            decimal(item.get_ref())
+                .filter(|x| (0.0..=most).contains(x))
+                .ok_or_else(|| self.bad(key, item, expected()))
+        };
+        items.iter().map(number).collect()
     }
 
     pub(super) fn bytes(&self, key: &str) -> Result<Option<Bytes>, MachineError> {

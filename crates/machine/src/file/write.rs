@@ -59,6 +59,8 @@ impl Machine {
         if self.migration.serial_percent != MigrationCost::usual_serial_percent() {
             let _ = writeln!(out, "serial_percent = {}", self.migration.serial_percent);
         }
+        self.kernel.write(&mut out);
+        self.daemon.write(&mut out);
         for item in &self.caches {
             cache(&mut out, item);
         }
@@ -69,6 +71,9 @@ impl Machine {
             let spread =
                 spreads.links.get(&(item.initiator, item.target)).copied().unwrap_or_default();
             link(&mut out, item, spread);
+        }
+        for curve in &self.loaded {
+            curve.write(&mut out);
         }
         for item in &self.far {
             far(&mut out, item);

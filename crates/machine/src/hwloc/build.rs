@@ -1,6 +1,7 @@
 //! Records of an XML to a machine.
 
 use super::parse::{Indexing, Initiator, Object, Topology, Value, ATTRIBUTES, MAX_NODES};
+use crate::costs::{DaemonCosts, KernelCosts};
 use crate::known::{add_known_figures, KnownModels};
 use crate::lists::list_numbers;
 use crate::model::{
@@ -45,6 +46,9 @@ pub(super) fn build(mut topology: Topology, name: &str) -> Survey {
         nodes,
         links,
         migration: MigrationCost::default(),
+        kernel: KernelCosts::default(),
+        daemon: DaemonCosts::default(),
+        loaded: Vec::new(),
         far: Vec::new(),
         notes,
     };

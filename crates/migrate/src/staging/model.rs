@@ -1,7 +1,7 @@
 //! Whether to stage, and with how many threads of each kind: a model of bandwidths alone. Pure.
 
 use super::api::Threads;
-use crate::way::MoveCosts;
+use crate::MoveCosts;
 use std::fmt;
 use terrace_types::{Bytes, BytesPerSec, Nanos};
 

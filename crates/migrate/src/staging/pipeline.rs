@@ -11,7 +11,7 @@ use super::model::copies_at_once;
 use super::places::Places;
 use super::schedule::{choose, Choice, Counts, Role};
 use crate::bulk::Bulk;
-use crate::way::MoveCosts;
+use crate::MoveCosts;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{catch_unwind, AssertUnwindSafe};

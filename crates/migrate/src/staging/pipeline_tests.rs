@@ -2,7 +2,7 @@
 
 use super::pipeline::lock;
 use super::*;
-use crate::way::MoveCosts;
+use crate::MoveCosts;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;

@@ -138,6 +138,8 @@ pub fn step(p: &Params, _s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed
     let mut rooms = FreePageCounts::new(snap);
     let (mut runs, mut stay, mut full) = (MoveRuns::default(), 0u64, 0u64);
     let counts = by_unit(snap);
+    plan.work.scanned_pages += snap.page_count();
+    plan.work.rated_pages += counts.len() as u64;
     for (area_index, area) in snap.areas.iter().enumerate() {
         for unit in units(area).filter(|u| u.stat.movable()) {
             let Some(count) = counts.get(&(area_index, unit.index)) else {

@@ -81,9 +81,15 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     // Reclaim demotes inactive pages: those that would be promoted again at once stay.
     let colder: Vec<_> = all.fast.iter().copied().filter(|i| i.rate as f64 <= hot).collect();
     let kept = (snap.tiers[0].capacity.pages(page) as f64 * p.watermark) as u64;
-    let up =
-        hottest(hotter, budget.min((all.free + sum(&colder)).saturating_sub(kept)), |i| i.rate);
-    let down = hottest(colder, (sum(&up) + kept).saturating_sub(all.free), |i| u64::MAX - i.rate);
+    let up = hottest(
+        &all.work,
+        hotter,
+        budget.min((all.free + sum(&colder)).saturating_sub(kept)),
+        |i| i.rate,
+    );
+    let down = hottest(&all.work, colder, (sum(&up) + kept).saturating_sub(all.free), |i| {
+        u64::MAX - i.rate
+    });
     let why =
         format!("{} pages accessed more often than every {} come up", sum(&up), p.hot_threshold);
     explain_plan(all.exchange(snap, &up, &down, MoveReason::Hot), "promote", why, p.period)

@@ -100,8 +100,8 @@ pub(crate) fn shift_to(
 ) -> (Plan, u64, u64) {
     let (fast, slow) = (traffic(&all.fast), traffic(&all.slow));
     let missing = (fast + slow) * share - fast;
-    hottest_first(&mut all.slow, |i| i.rate);
-    hottest_first(&mut all.fast, |i| i.rate);
+    hottest_first(&all.work, &mut all.slow, |i| i.rate);
+    hottest_first(&all.work, &mut all.fast, |i| i.rate);
     if missing > 0.0 {
         let up = carrying(&all.slow, missing);
         let coldest: Vec<PacedPage> = all.fast.iter().rev().copied().collect();

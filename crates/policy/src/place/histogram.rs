@@ -109,10 +109,11 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     let hot_up = warmer.iter().filter(|i| bin(i.rate) >= hot).map(PacedPage::pages).sum::<u64>();
     let free = all.free.saturating_sub(reserve);
     let most = (free + cold).max(hot_up.min(free + cold + less_hot));
-    let up = hottest(warmer, most.min(p.round_pages), |i| i.rate);
+    let up = hottest(&all.work, warmer, most.min(p.round_pages), |i| i.rate);
     let leaving = all.fast.iter().copied().filter(|i| bin(i.rate) < colder.max(hot)).collect();
-    let down =
-        hottest(leaving, (sum(&up) + reserve).saturating_sub(all.free), |i| u64::MAX - i.rate);
+    let down = hottest(&all.work, leaving, (sum(&up) + reserve).saturating_sub(all.free), |i| {
+        u64::MAX - i.rate
+    });
     let rate = |bin: usize| if bin >= BINS { u64::MAX } else { 1u64 << (bin - 1) };
     let why = format!(
         "hot from {} accesses a second: {held} of {room} pages; {} up, {} down",

@@ -69,12 +69,14 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
         100.0 * p.fast_share
     );
     let hot = std::f64::consts::LN_2 / p.period.as_secs_f64().max(1e-3);
-    hottest_first(&mut all.slow, |i| i.writes.saturating_mul(1 << 20).saturating_add(i.rate));
+    hottest_first(&all.work, &mut all.slow, |i| {
+        i.writes.saturating_mul(1 << 20).saturating_add(i.rate)
+    });
     all.slow.retain(|i| i.rate as f64 >= hot);
     if fast < wanted {
         let up = carrying(&all.slow, wanted - fast);
         let mut down = all.fast.clone();
-        hottest_first(&mut down, |i| u64::MAX - i.rate);
+        hottest_first(&all.work, &mut down, |i| u64::MAX - i.rate);
         let (up, down) = pair(&up, &down, all.free, p.round_pages, |u, d| d.rate * 2 < u.rate);
         let why =
             format!("{share}: {} hot pages come up, {} cold ones make room", sum(up), sum(down));
@@ -87,7 +89,7 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     }
     let mut reads: Vec<PacedPage> =
         all.fast.iter().copied().filter(|i| i.writes * 2 < i.rate).collect();
-    hottest_first(&mut reads, |i| i.rate);
+    hottest_first(&all.work, &mut reads, |i| i.rate);
     let down = carrying(&reads, fast - wanted);
     let down = first(&down, p.round_pages);
     let why = format!("{share}: {} read-hot pages go down", sum(down));

@@ -1,7 +1,7 @@
 //! Where pages should be. One file a policy; each is
 //! `step(&Params, &mut State, &Snapshot, Tick, Seed) -> Plan`.
 //!
-//! [`Placement`] holds any one of them, built by [`Placement::named`] from the list below: no
+//! [`Placement`] holds any one of them, built by [`Placement::new`] from its [`PolicyId`]: no
 //! registry is filled at start-up, the compiler knows them all.
 
 pub mod access_count;
@@ -24,7 +24,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_machine::Machine;
-use terrace_types::{BitSource, Move, Plan, Seed, Snapshot, Tick, TrackerVisibility};
+use terrace_types::{
+    BitSource, Move, Plan, PolicyId, PolicyWork, Seed, Snapshot, Tick, TrackerVisibility,
+};
 
 /// What a policy needs to be shown, beyond which pages are where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,15 +58,18 @@ impl PolicyNeeds {
     }
 }
 
-/// Why a policy cannot be had.
+/// A part of a plan that is handed out in parts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PartialPlan {
+    /// Moves in the order they should be made; empty: there are no more.
+    pub moves: Vec<Move>,
+    /// What the policy did to choose them.
+    pub work: PolicyWork,
+}
+
+/// Why a parameter of a policy cannot be set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// No such name.
-    #[error("no policy is called {name:?}; there are: {}", Placement::NAMES.join(", "))]
-    UnknownName {
-        /// What was asked for.
-        name: String,
-    },
     /// No such parameter.
     #[error("policy {policy} has no parameter {name:?}; it has: {known}")]
     UnknownParameter {
@@ -169,28 +174,9 @@ impl PartialEq for CustomPolicy {
 }
 
 impl Placement {
-    /// All policies there are, best known first.
-    pub const NAMES: [&'static str; 13] = [
-        "terrace",
-        "hyplacer",
-        "access-count",
-        "first-touch",
-        "terrace-write-blind",
-        "hyplacer-write-blind",
-        "nimble",
-        "autonuma",
-        "memos",
-        "partitioned",
-        "bandwidth-balance",
-        "histogram",
-        "latency-balance",
-    ];
-
-    /// The policy of this name, for this machine.
-    ///
-    /// # Errors
-    /// [`PolicyError::UnknownName`].
-    pub fn named(name: &str, machine: &Machine) -> Result<Self, PolicyError> {
+    /// This policy, for this machine.
+    #[must_use]
+    pub fn new(id: PolicyId, machine: &Machine) -> Self {
         let hyplacer = |write_blind| Self::HyPlacer {
             params: hyplacer::Params { write_blind, ..hyplacer::Params::for_machine(machine) },
             state: hyplacer::State::default(),
@@ -202,19 +188,34 @@ impl Placement {
             }),
             state: Box::default(),
         };
-        match name {
-            "first-touch" => Ok(Self::FirstTouch),
-            "hyplacer" => Ok(hyplacer(false)),
-            "hyplacer-write-blind" => Ok(hyplacer(true)),
-            "access-count" => Ok(Self::AccessCount {
+        let paced = |rule| Self::Paced { rule, state: paced::State::default() };
+        match id {
+            PolicyId::FirstTouch => Self::FirstTouch,
+            PolicyId::HyPlacer => hyplacer(false),
+            PolicyId::HyPlacerWriteBlind => hyplacer(true),
+            PolicyId::AccessCount => Self::AccessCount {
                 params: access_count::Params::for_machine(machine),
                 state: access_count::State::default(),
-            }),
-            "terrace" => Ok(terrace(false)),
-            "terrace-write-blind" => Ok(terrace(true)),
-            _ => paced::Rule::named(name, machine)
-                .map(|rule| Self::Paced { rule, state: paced::State::default() })
-                .ok_or_else(|| PolicyError::UnknownName { name: name.to_owned() }),
+            },
+            PolicyId::Terrace => terrace(false),
+            PolicyId::TerraceWriteBlind => terrace(true),
+            PolicyId::Nimble => paced(paced::Rule::Nimble(nimble::Params::for_machine(machine))),
+            PolicyId::Autonuma => {
+                paced(paced::Rule::Autonuma(autonuma::Params::for_machine(machine)))
+            }
+            PolicyId::Memos => paced(paced::Rule::Memos(memos::Params::for_machine(machine))),
+            PolicyId::Partitioned => {
+                paced(paced::Rule::Partitioned(partitioned::Params::for_machine(machine)))
+            }
+            PolicyId::BandwidthBalance => paced(paced::Rule::BandwidthBalance(
+                bandwidth_balance::Params::for_machine(machine),
+            )),
+            PolicyId::Histogram => {
+                paced(paced::Rule::Histogram(histogram::Params::for_machine(machine)))
+            }
+            PolicyId::LatencyBalance => {
+                paced(paced::Rule::LatencyBalance(latency_balance::Params::for_machine(machine)))
+            }
         }
     }
 
@@ -231,19 +232,25 @@ impl Placement {
         matches!(self, Self::Paced { rule: paced::Rule::Nimble(_), .. })
     }
 
+    /// Which policy it is; `None`: one that comes from outside.
+    #[must_use]
+    pub fn id(&self) -> Option<PolicyId> {
+        Some(match self {
+            Self::FirstTouch => PolicyId::FirstTouch,
+            Self::HyPlacer { params, .. } if params.write_blind => PolicyId::HyPlacerWriteBlind,
+            Self::HyPlacer { .. } => PolicyId::HyPlacer,
+            Self::AccessCount { .. } => PolicyId::AccessCount,
+            Self::Terrace { params, .. } if params.write_blind => PolicyId::TerraceWriteBlind,
+            Self::Terrace { .. } => PolicyId::Terrace,
+            Self::Paced { rule, .. } => rule.id(),
+            Self::Custom(_) => return None,
+        })
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::FirstTouch => "first-touch",
-            Self::HyPlacer { params, .. } if params.write_blind => "hyplacer-write-blind",
-            Self::HyPlacer { .. } => "hyplacer",
-            Self::AccessCount { .. } => "access-count",
-            Self::Terrace { params, .. } if params.write_blind => "terrace-write-blind",
-            Self::Terrace { .. } => "terrace",
-            Self::Paced { rule, .. } => rule.name(),
-            Self::Custom(_) => "custom",
-        }
+        self.id().map_or("custom", PolicyId::name)
     }
 
     /// What it needs to be shown.
@@ -279,16 +286,27 @@ impl Placement {
             }
             Self::Terrace { params, state } => terrace::step(params, state, snapshot, now, seed),
             Self::Paced { rule, state } => rule.step(state, snapshot, now, seed),
-            Self::Custom(custom) => custom.step(snapshot, now, seed),
+            Self::Custom(custom) => {
+                let mut plan = custom.step(snapshot, now, seed);
+                // A function that counts nothing is taken to rate every page once.
+                if plan.work == PolicyWork::default() {
+                    plan.work.rated_pages = snapshot.page_count();
+                }
+                plan
+            }
         }
     }
 
     /// The next moves of what the last step decided, once those before are made and the snapshot
     /// shows them: a policy may hand out a long plan in parts. Empty: no more.
-    pub fn go_on(&mut self, snapshot: &Snapshot, now: Tick) -> Vec<Move> {
+    pub fn go_on(&mut self, snapshot: &Snapshot, now: Tick) -> PartialPlan {
         match self {
             Self::Terrace { params, state } => terrace::go_on(params, state, snapshot, now),
-            _ => Vec::new(),
+            Self::FirstTouch
+            | Self::HyPlacer { .. }
+            | Self::AccessCount { .. }
+            | Self::Paced { .. }
+            | Self::Custom(_) => PartialPlan::default(),
         }
     }
 

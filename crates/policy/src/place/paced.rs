@@ -10,10 +10,11 @@ use super::{
     PolicyNeeds, SetError,
 };
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::cmp::Ordering;
-use terrace_machine::Machine;
 use terrace_types::{
-    Decision, MoveReason, Nanos, NodeId, PageFlags, Plan, Request, Seed, Snapshot, Tick,
+    Decision, MoveReason, Nanos, NodeId, PageFlags, Plan, PolicyId, PolicyWork, Request, Seed,
+    Snapshot, Tick,
 };
 
 /// All that a periodic policy remembers.
@@ -66,6 +67,8 @@ pub(crate) struct TierPages {
     /// Nodes that pages go to.
     to_fast: NodeId,
     to_slow: NodeId,
+    /// What was done with the pages so far.
+    pub work: WorkCounter,
 }
 
 impl TierPages {
@@ -86,7 +89,10 @@ impl TierPages {
             near += usize::from(is_fast(&unit));
         }
         let (fast, slow) = (Vec::with_capacity(near), Vec::with_capacity(all - near));
-        let mut pages = Self { fast, slow, free, free_slow, to_fast, to_slow };
+        // Each is read to be counted, and rated to be kept.
+        let (scanned_pages, rated_pages) = (snap.page_count(), all as u64);
+        let work = Cell::new(PolicyWork { scanned_pages, rated_pages, ..PolicyWork::default() });
+        let mut pages = Self { fast, slow, free, free_slow, to_fast, to_slow, work };
         for (area, a) in snap.areas.iter().enumerate() {
             for unit in known(a) {
                 let item = PacedPage {
@@ -123,13 +129,34 @@ impl TierPages {
         let down = first(down, self.free_slow);
         let up = first(up, self.free + sum(down));
         let (out, into) = (runs(down, self.to_slow, MoveReason::Cold), runs(up, self.to_fast, why));
-        Plan { moves: interleave(out, into, self.free, 512), ..Plan::default() }
+        let moves = interleave(out, into, self.free, 512);
+        Plan { moves, work: self.work.get(), ..Plan::default() }
     }
 }
 
+/// What a policy did so far.
+pub(crate) type WorkCounter = Cell<PolicyWork>;
+
+/// Counts a comparison of two items by their heat.
+fn compare(
+    heat: &impl Fn(&PacedPage) -> u64,
+    work: &WorkCounter,
+    a: &PacedPage,
+    b: &PacedPage,
+) -> Ordering {
+    let mut counted = work.get();
+    counted.compared_items += 1;
+    work.set(counted);
+    by_heat(heat, a, b)
+}
+
 /// The hottest first; equal ones in address order.
-pub(crate) fn hottest_first(items: &mut [PacedPage], heat: impl Fn(&PacedPage) -> u64) {
-    items.sort_unstable_by(|a, b| by_heat(&heat, a, b));
+pub(crate) fn hottest_first(
+    work: &WorkCounter,
+    items: &mut [PacedPage],
+    heat: impl Fn(&PacedPage) -> u64,
+) {
+    items.sort_unstable_by(|a, b| compare(&heat, work, a, b));
 }
 
 /// No two are equal.
@@ -140,6 +167,7 @@ fn by_heat(heat: &impl Fn(&PacedPage) -> u64, a: &PacedPage, b: &PacedPage) -> O
 /// The [`first`] of them by [`hottest_first`], with at most `pages` base pages together. The rest
 /// is not put in order.
 pub(crate) fn hottest(
+    work: &WorkCounter,
     mut items: Vec<PacedPage>,
     pages: u64,
     heat: impl Fn(&PacedPage) -> u64,
@@ -147,10 +175,10 @@ pub(crate) fn hottest(
     // None of them is less than a page.
     let most = usize::try_from(pages).unwrap_or(usize::MAX);
     if most > 0 && most < items.len() {
-        items.select_nth_unstable_by(most - 1, |a, b| by_heat(&heat, a, b));
+        items.select_nth_unstable_by(most - 1, |a, b| compare(&heat, work, a, b));
     }
     items.truncate(most);
-    hottest_first(&mut items, heat);
+    hottest_first(work, &mut items, heat);
     items.truncate(first(&items, pages).len());
     items
 }
@@ -229,7 +257,7 @@ pub(crate) fn by_value(a: f64, b: f64) -> Ordering {
 }
 
 macro_rules! rules {
-    ($($variant:ident, $module:ident, $name:literal;)*) => {
+    ($($variant:ident, $module:ident;)*) => {
         /// One of the periodic policies, with its parameters.
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "rule", rename_all = "snake_case")]
@@ -241,23 +269,10 @@ macro_rules! rules {
         }
 
         impl Rule {
-            /// Their names.
-            pub const NAMES: &'static [&'static str] = &[$($name),*];
-
-            /// The policy of this name, for this machine.
-            #[must_use]
-            pub fn named(name: &str, machine: &Machine) -> Option<Self> {
-                match name {
-                    $($name => Some(Self::$variant($module::Params::for_machine(machine))),)*
-                    _ => None,
-                }
-            }
-
-            /// Its name.
-            #[must_use]
-            pub fn name(&self) -> &'static str {
+            /// Which policy it is.
+            pub(crate) const fn id(&self) -> PolicyId {
                 match self {
-                    $(Self::$variant(_) => $name,)*
+                    $(Self::$variant(_) => PolicyId::$variant,)*
                 }
             }
 
@@ -283,13 +298,13 @@ macro_rules! rules {
 }
 
 rules! {
-    Nimble, nimble, "nimble";
-    Autonuma, autonuma, "autonuma";
-    Memos, memos, "memos";
-    Partitioned, partitioned, "partitioned";
-    BandwidthBalance, bandwidth_balance, "bandwidth-balance";
-    Histogram, histogram, "histogram";
-    LatencyBalance, latency_balance, "latency-balance";
+    Nimble, nimble;
+    Autonuma, autonuma;
+    Memos, memos;
+    Partitioned, partitioned;
+    BandwidthBalance, bandwidth_balance;
+    Histogram, histogram;
+    LatencyBalance, latency_balance;
 }
 
 impl Rule {
@@ -345,9 +360,11 @@ mod tests {
         ) {
             let items: Vec<PacedPage> = of.iter().enumerate().map(|(i, (rate, pages))| item(8 * i, *rate, *pages)).collect();
             let mut all = items.clone();
-            hottest_first(&mut all, |i| i.rate);
+            let work = WorkCounter::default();
+            hottest_first(&work, &mut all, |i| i.rate);
             let indexes = |items: &[PacedPage]| items.iter().map(|i| i.unit.index).collect::<Vec<_>>();
-            let found = hottest(items, most, |i| i.rate);
+            let found = hottest(&work, items, most, |i| i.rate);
+            proptest::prop_assert!(found.len() < 2 || work.get().compared_items > 0);
             proptest::prop_assert_eq!(indexes(&found), indexes(first(&all, most)));
         }
     }

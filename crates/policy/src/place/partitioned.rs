@@ -62,15 +62,15 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     let Some(all) = TierPages::from_snapshot(snap) else { return one_tier(p.period) };
     let written = |i: &PacedPage| i.writes > 0 && i.writes as f64 >= i.rate as f64 * p.least_writes;
     let mut up: Vec<PacedPage> = all.slow.iter().copied().filter(written).collect();
-    hottest_first(&mut up, |i| i.writes);
+    hottest_first(&all.work, &mut up, |i| i.writes);
     // Read pages leave in any case, hot or not, but for those that nothing was seen of.
     let mut leave: Vec<PacedPage> =
         all.fast.iter().copied().filter(|i| i.rate > 0 && !written(i)).collect();
-    hottest_first(&mut leave, |i| u64::MAX - i.rate);
+    hottest_first(&all.work, &mut leave, |i| u64::MAX - i.rate);
     let leave = super::paced::first(&leave, p.round_pages);
     let mut rest: Vec<PacedPage> =
         all.fast.iter().copied().filter(|i| i.rate == 0 || written(i)).collect();
-    hottest_first(&mut rest, |i| u64::MAX - i.writes);
+    hottest_first(&all.work, &mut rest, |i| u64::MAX - i.writes);
     let (up, more) =
         pair(&up, &rest, all.free + sum(leave), p.round_pages, |u, d| d.writes < u.writes);
     let down: Vec<PacedPage> = leave.iter().chain(more).copied().collect();

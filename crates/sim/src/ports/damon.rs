@@ -9,7 +9,8 @@
 //! windows, where a live kdamond goes on; and new mappings join at the next window, not at an
 //! update interval.
 
-use super::{costs, EngineInput, Shared, PID};
+use super::{EngineInput, Shared, PID};
+use crate::costs::times;
 use crate::memory::{ABSENT, ACCESSED};
 use crate::world::World;
 use terrace_engine::{
@@ -282,7 +283,7 @@ impl Tracker for DamonScan {
             if self.sampled >= per_report {
                 self.aggregate(&mut seen);
             }
-            let cost = costs::sampling_regions(self.regions.list.len() as u64);
+            let cost = times(world.costs.kernel.sample_region, self.regions.list.len() as u64);
             world.charge(cost);
             seen.cpu += cost;
             self.prepare(&mut world);

@@ -1,7 +1,6 @@
 //! The engine's ports onto a [`World`]: what is live a system call is here a look at the model, at
 //! the cost that the call has.
 
-pub(crate) mod costs;
 mod damon;
 mod journal;
 mod mover;
@@ -18,12 +17,12 @@ pub use pebs::{PebsScan, PebsSettings};
 pub use soft_dirty::SoftDirtyScan;
 pub use target::SimTarget;
 
-use crate::kernel::RecordVisit;
+use crate::costs::{CostTable, Visit};
 use crate::world::World;
 use std::cell::RefCell;
 use std::rc::Rc;
 use terrace_engine::Clock;
-use terrace_types::{Nanos, Pid, Tick, VpnRange};
+use terrace_types::{Nanos, Pid, PolicyWork, Tick, VpnRange};
 
 /// The world that the ports share. One thread has it all.
 pub type Shared = Rc<RefCell<World>>;
@@ -79,29 +78,31 @@ impl EngineInput {
     }
 
     /// What it takes of each page.
-    fn visit(self, policy: costs::DecisionCost) -> Option<RecordVisit> {
+    fn visit(self, costs: &CostTable) -> Option<Visit> {
         if !self.decides() {
-            return self.foreseen.then_some(costs::FORESEEING);
+            return self.foreseen.then(|| costs.compare_forecast());
         }
-        let merging = [(self.looks, costs::MERGING), (self.writes, costs::MERGING_WRITES)];
-        let merging: u64 = merging.iter().filter(|(is, _)| *is).map(|(_, work)| work).sum();
-        Some(RecordVisit { work: merging + costs::BOOKS.work + policy.each, ..costs::BOOKS })
+        Some(costs.decide(self.looks, self.writes))
     }
 }
 
-/// The manager's CPU time as the engine asks for it, before and after each part of a step. What was
-/// to be done in between is charged when it asks for the second time, by what the ports showed.
-pub fn own_cpu(world: &Shared) -> Box<dyn FnMut() -> Nanos> {
+/// The daemon's CPU time as the engine asks for it, before and after each part of a step. What was
+/// to be done in between is charged when it asks for the second time: what the ports showed is
+/// merged, and the policy did the work that the engine reports.
+pub fn own_cpu(world: &Shared) -> Box<dyn FnMut(PolicyWork) -> Nanos> {
     let world = world.clone();
     let mut after = false;
-    Box::new(move || {
+    Box::new(move |policy| {
         let mut world = world.borrow_mut();
         if after {
             let work = std::mem::take(&mut world.work);
-            world.plan_to_make |= work.decides();
-            if let Some(visit) = work.visit(world.deciding) {
+            if let Some(visit) = work.visit(&world.costs) {
                 visit_all(&mut world, visit);
             }
+        }
+        if policy != PolicyWork::default() {
+            let span = world.costs.policy(&policy);
+            world.charge(span);
         }
         after = !after;
         world.manager_cpu()
@@ -109,7 +110,7 @@ pub fn own_cpu(world: &Shared) -> Box<dyn FnMut() -> Nanos> {
 }
 
 /// The manager goes over all pages of the program.
-fn visit_all(world: &mut World, visit: RecordVisit) {
+fn visit_all(world: &mut World, visit: Visit) {
     let mappings: Vec<VpnRange> = world.memory.mappings().collect();
     world.visit(mappings.iter().flat_map(|range| range.start.0..range.end.0), visit);
 }
@@ -131,12 +132,13 @@ mod tests {
         ));
         world.borrow_mut().pass(Nanos::millis(1));
         let pages = world.borrow().memory.pages.len() as u64;
-        let times = |visit: crate::kernel::RecordVisit, n: u64| visit.worked(n * pages);
+        let costs = world.borrow().costs;
+        let times = |visit: Visit, n: u64| visit.worked(n * pages);
         let mut cpu = own_cpu(&world);
         let mut step = |work: &[EngineInput]| {
-            let before = cpu();
+            let before = cpu(PolicyWork::default());
             work.iter().for_each(|w| world.borrow_mut().show(*w));
-            cpu().saturating_sub(before)
+            cpu(PolicyWork::default()).saturating_sub(before)
         };
         assert!(pages > 0);
         assert_eq!(step(&[]), Nanos::ZERO);
@@ -147,12 +149,19 @@ mod tests {
         );
         let both = step(&[is(false, true, false), is(false, false, true)]);
         assert!(
-            (times(costs::FORESEEING, 1)..times(costs::FORESEEING, 2)).contains(&foreseen),
+            (times(costs.compare_forecast(), 1)..times(costs.compare_forecast(), 2))
+                .contains(&foreseen),
             "{foreseen}"
         );
-        assert!((times(costs::BOOKS, 1)..times(costs::BOOKS, 6)).contains(&decided), "{decided}");
-        let writes = times(RecordVisit { work: costs::MERGING_WRITES, ..costs::BOOKS }, 1);
+        let books = costs.decide(false, false);
+        assert!((times(books, 1)..times(books, 6)).contains(&decided), "{decided}");
+        let merged = costs.decide(false, true).work - books.work;
+        let writes = times(Visit { work: merged, ..books }, 1);
         assert!(foreseen < decided && decided + writes <= both, "{foreseen}, {decided}, {both}");
         assert_eq!(step(&[]), Nanos::ZERO, "once");
+        let work = PolicyWork { scanned_pages: 1000, rated_pages: 10, ..PolicyWork::default() };
+        let before = cpu(PolicyWork::default());
+        assert_eq!(cpu(work).saturating_sub(before), costs.policy(&work));
+        assert!(costs.policy(&work) > Nanos(1000), "{}", costs.policy(&work));
     }
 }

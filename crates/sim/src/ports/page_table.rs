@@ -4,8 +4,9 @@
 //! there before the look, since clearing the bits drops none; not so where huge pages are looked at
 //! by themselves (ADR 0188).
 
-use super::{costs, EngineInput, Shared, PID};
-use crate::kernel::RecordVisit;
+use super::{EngineInput, Shared, PID};
+use crate::costs::Visit;
+use crate::costs::{nanos, times};
 use crate::memory::{ABSENT, ACCESSED};
 use crate::pool::FramePool;
 use crate::world::World;
@@ -63,7 +64,7 @@ impl PageTableScan {
     }
 
     /// Goes over all pages that are watched.
-    fn visit(&mut self, world: &mut World, visit: RecordVisit) {
+    fn visit(&mut self, world: &mut World, visit: Visit) {
         self.cpu += world.visit(self.ranges.iter().flat_map(|r| r.start.0..r.end.0), visit);
     }
 
@@ -71,14 +72,14 @@ impl PageTableScan {
     fn find(&mut self, world: &mut World, mappings: &[Mapping]) {
         self.ranges = mappings.iter().map(|m| m.range).collect();
         if !self.found && world.memory.pools.iter().any(FramePool::is_used) {
-            self.charge(world, costs::FINDING_TABLES);
+            self.charge(world, nanos(world.costs.kernel.find_page_tables));
             self.found = true;
         }
     }
 
     /// Pages present, and of those the accessed.
     fn count(&mut self, world: &mut World) -> (u64, u64) {
-        self.visit(world, costs::COUNTING);
+        self.visit(world, world.costs.count_accessed());
         let (mut present, mut accessed, mut hint) = (0, 0, 0);
         for vpn in self.ranges.iter().flat_map(|r| r.start.0..r.end.0) {
             let Some(index) = world.memory.index(vpn, &mut hint) else { continue };
@@ -93,7 +94,8 @@ impl PageTableScan {
 
     fn clear(&mut self, world: &mut World) {
         let before = world.now();
-        self.cpu += world.visit_alone(&self.ranges, costs::CLEARING);
+        let clearing = world.costs.clear_accessed();
+        self.cpu += world.visit_alone(&self.ranges, clearing);
         world.memory.pages.iter_mut().for_each(|p| p.bits &= !ACCESSED);
         self.cleared = midway(before, world.now());
     }
@@ -101,7 +103,7 @@ impl PageTableScan {
     /// Reads the bits into the tallies; pages found present and accessed.
     fn read(&mut self, world: &mut World) -> (u64, u64) {
         let before = world.now();
-        self.visit(world, costs::READING);
+        self.visit(world, world.costs.read_accessed());
         self.waited += midway(before, world.now()).since(self.cleared);
         let (mut present, mut accessed, mut hint) = (0, 0, 0);
         for (range, tallies) in self.ranges.iter().zip(&mut self.tallies) {
@@ -247,8 +249,9 @@ impl PageTableScan {
                     world.shoot_down(vpn);
                 }
             }
-            self.charge(world, Nanos(costs::COOLING.get() * batch.len() as u64));
-            world.interrupt(costs::SHOOT_DOWN);
+            let kernel = world.costs.kernel;
+            self.charge(world, times(kernel.cool_huge_page, batch.len() as u64));
+            world.interrupt(nanos(kernel.tlb_shootdown));
             let cleared = (before.0 + world.now().0) / 2;
             self.charge(world, length);
             for i in batch {
@@ -261,7 +264,7 @@ impl PageTableScan {
                 }
             }
             waited += Nanos(world.now().0.saturating_sub(cleared));
-            self.charge(world, costs::READING_A_TABLE);
+            self.charge(world, nanos(kernel.read_huge_table));
             batches += 1;
         }
         Nanos(waited.get() / batches.max(1))

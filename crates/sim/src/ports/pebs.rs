@@ -6,13 +6,12 @@
 //! SOSP 2023, which keeps its sampler below 3% of a core in this way); that of stores stays at
 //! about 100,000, as there.
 
-use super::{costs, EngineInput, Shared, PID};
+use super::{EngineInput, Shared, PID};
 use crate::sampler::{AccessSampler, Sample, SamplingParams};
 use terrace_engine::{
     Mapping, Observation, SampleMap, SamplePeriods, SampleRequest, SampledAccess, TrackError,
     Tracker, TrackerInfo,
 };
-use terrace_model::PS;
 use terrace_types::{BitSource, Bytes, Nanos, NodeId, Request, Tick, Tid, TrackerVisibility, Vpn};
 
 const LOADS: (u64, u64) = (199, 19_997);
@@ -84,7 +83,8 @@ impl PebsScan {
     /// draining is to cost no more than `share` of a core.
     #[must_use]
     pub fn new(world: Shared, ids: &[NodeId], share: f64, settings: PebsSettings) -> Self {
-        let (record, interrupt) = (costs::SAMPLING.get() * PS, costs::SAMPLES_INTERRUPT.get() * PS);
+        let kernel = world.borrow().costs.kernel;
+        let (record, interrupt) = (kernel.sample_record.0, kernel.sample_interrupt.0);
         let buffer = settings.threshold() as usize;
         let params = SamplingParams { buffer, room: ROOM, record, interrupt };
         let loads = settings.loads.unwrap_or(LOADS.0);
@@ -164,7 +164,7 @@ impl Tracker for PebsScan {
         let mut world = shared.borrow_mut();
         let window = world.now().since(self.since);
         let (samples, lost) = world.sampler.as_mut().map(AccessSampler::drain).unwrap_or_default();
-        let cpu = costs::draining(samples.len() as u64);
+        let cpu = world.costs.drain_samples(samples.len() as u64);
         world.charge(cpu);
         world.show(EngineInput { looks: true, ..EngineInput::default() });
         self.count(&samples);

@@ -2,7 +2,8 @@
 //! 0043): all pages are write-protected, the first write to each costs the program a fault, and it
 //! is asked which were written 2 and 6 ms later and when the window is over, after 25 ms at least.
 
-use super::{costs, EngineInput, Shared, PID};
+use super::{EngineInput, Shared, PID};
+use crate::costs::nanos;
 use crate::memory::{ABSENT, WATCHED};
 use crate::world::World;
 use std::convert::Infallible;
@@ -36,10 +37,9 @@ impl SimWindow {
     /// Looks which pages are dirty by now.
     fn look(&mut self, world: &mut World) {
         let before = world.now();
-        self.cpu += world.visit(
-            self.ranges.iter().flat_map(|range| range.start.0..range.end.0),
-            costs::SCANNING,
-        );
+        let pages = self.ranges.iter().flat_map(|range| range.start.0..range.end.0);
+        let scan = world.costs.scan_written();
+        self.cpu += world.visit(pages, scan);
         let (mut hint, since) = (0, self.since);
         // A page's bit was read somewhere on the way: the middle is least wrong.
         let middle = Nanos((before.since(since).0 + world.now().since(since).0) / 2);
@@ -106,8 +106,9 @@ impl Tracker for SoftDirtyScan {
         }
         let ranges: Vec<VpnRange> = mappings.iter().map(|m| m.range).collect();
         let all = || ranges.iter().flat_map(|range| range.start.0..range.end.0);
-        let cpu = world.visit(all(), costs::SCANNING)
-            + world.visit_alone(&ranges, costs::CLEARING_SOFT_DIRTY);
+        let costs = world.costs;
+        let cpu = world.visit(all(), costs.scan_written())
+            + world.visit_alone(&ranges, costs.clear_soft_dirty());
         for index in 0..world.memory.pages.len() {
             if world.memory.pages[index].frame != ABSENT {
                 let head = world.memory.head(index);
@@ -115,7 +116,7 @@ impl Tracker for SoftDirtyScan {
             }
         }
         world.flush_translations();
-        world.interrupt(costs::SHOOT_DOWN);
+        world.interrupt(nanos(costs.kernel.tlb_shootdown));
         let (mut window, mut hint) = (WriteSamples::new(ranges.clone()), 0);
         let Ok(()) = window.leave_out_absent::<Infallible>(|range, tell| {
             there(&world, range, &mut hint, tell);

@@ -1,6 +1,6 @@
 //! The simulated process: its mappings, where its pages are, the tiers.
 
-use super::{costs, EngineInput, Shared, PID};
+use super::{EngineInput, Shared, PID};
 use crate::memory::{ABSENT, PART_OF_HUGE};
 use terrace_engine::{Mapping, MappingKind, Target, TargetChange, TargetError};
 use terrace_types::{
@@ -43,8 +43,9 @@ impl SimTarget {
         let those =
             areas.iter().flat_map(|a| (a.start.0..).zip(&a.pages)).filter(|(_, page)| which(page));
         let those: Vec<u64> = those.map(|(vpn, _)| vpn).collect();
-        world.visit(those.iter().copied(), costs::LOOKING_UP);
-        world.visit(those, costs::NOTING);
+        let costs = world.costs;
+        world.visit(those.iter().copied(), costs.look_up_frames());
+        world.visit(those, costs.note_frames());
         let mut hint = 0;
         for area in areas {
             for (vpn, stat) in (area.start.0..).zip(&mut area.pages) {

@@ -88,7 +88,6 @@ pub fn runs(
             )
             .map_err(|e| e.to_string())?;
             plan.quantum = scale.quantum();
-            plan.waits_for_page_records = false;
             tasks.extend(
                 policies
                     .iter()

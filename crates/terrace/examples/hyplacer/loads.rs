@@ -122,10 +122,7 @@ fn measure(
         _ => 1,
     };
     let input = SimInput::Recording { name: "load".to_owned(), recording: recording(load)? };
-    let mut plan = SimSetup::from_machine(machine, input).map_err(|e| e.to_string())?;
-    // What is measured is memory that was filled before: no zeros are written to it, which caches
-    // would have.
-    plan.waits_for_page_records = false;
+    let plan = SimSetup::from_machine(machine, input).map_err(|e| e.to_string())?;
     let mut world =
         plan.world(MachineMode::Plain, first_touch_placement).map_err(|e| e.to_string())?;
     let first = usize::from(load.chase);

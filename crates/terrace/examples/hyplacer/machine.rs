@@ -11,8 +11,8 @@
 //! slower. It is there to show that this does worse: the engine's shortest looks are no shorter
 //! then, and tell hot pages apart no more.
 //!
-//! Not in proportion: costs of tracking and of faults, which are the simulator's own constants (D
-//! times too cheap; the figures say nothing of tracking's cost); the page, S times as large a part
+//! Not in proportion: the kernel's costs of tracking and of faults, which are times of the real
+//! machine (D times too cheap; the figures say nothing of tracking's cost); the page, S times as large a part
 //! of memory as it was; and the caches. What the last level holds of these kernels are planes and
 //! vectors, not volumes, so it is divided by S to the power 2/3; the first level here is the real
 //! second one, likewise.
@@ -23,7 +23,7 @@
 //! (`terrace_model::channel` rounds shares down to a 1024th and gives what is left to each); with
 //! eight, a few per cent.
 
-use terrace_machine::{preset, Machine};
+use terrace_machine::{preset, KernelMemoryModel, Machine};
 use terrace_types::{Bytes, BytesPerSec, Nanos};
 
 /// How the machine is scaled.
@@ -106,6 +106,7 @@ impl Scale {
         // Pages go one by one here, as many to a call there: a page bears its part of a call.
         machine.migration.page = times(machine.migration.page);
         machine.migration.call = times(Nanos(machine.migration.call.get() / 512));
+        machine.kernel.memory = KernelMemoryModel::Fixed;
         Ok(machine)
     }
 }

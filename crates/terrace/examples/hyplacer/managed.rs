@@ -18,7 +18,7 @@ use terrace_sim::ports::{
 };
 use terrace_sim::world::World;
 use terrace_sim::{FirstTouchPlacement, MachineMode, SimSetup};
-use terrace_types::{BytesPerSec, Nanos};
+use terrace_types::{BytesPerSec, Nanos, PolicyId, UnknownPolicyError};
 
 /// A span that no run reaches.
 const FOR_EVER: Nanos = Nanos(u64::MAX / 2000);
@@ -80,8 +80,8 @@ fn managed(
     scale: Scale,
     journal: Option<&Path>,
 ) -> Result<(World, (u64, u64)), String> {
-    let placement =
-        scaled(Placement::named(policy, &plan.machine).map_err(|e| e.to_string())?, scale);
+    let id: PolicyId = policy.parse().map_err(|e: UnknownPolicyError| e.to_string())?;
+    let placement = scaled(Placement::new(id, &plan.machine), scale);
     // A huge page would be half of the scaled fast tier: all policies have base pages here, nimble
     // too.
     let first_touch_placement = if placement.starts_slow() {

@@ -16,7 +16,7 @@ use terrace_topology::{load_machine, MachineSource};
 use terrace_track::{
     Budget, LiveClock, LiveTarget, LiveTrackers, ProcessTree, TierNodes, TrackerChoice,
 };
-use terrace_types::{Move, Nanos, NodeId, PageFlags, Request, Tick, TrackerVisibility};
+use terrace_types::{Move, Nanos, NodeId, PageFlags, PolicyId, Request, Tick, TrackerVisibility};
 use terrace_workload::{mark, RoiMarker};
 
 /// Steps after which the target's memory counts as laid out, if it did not grow in them.
@@ -96,9 +96,9 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         target: Box::new(LiveTarget::new(root, tree, live_tiers).map_err(|e| e.to_string())?),
         mover: Box::new(Stay),
         journal: None,
-        placement: Placement::named("hyplacer", &machine).map_err(|e| e.to_string())?,
+        placement: Placement::new(PolicyId::HyPlacer, &machine),
         machine: machine.clone(),
-        own_cpu: Box::new(own_cpu),
+        own_cpu: Box::new(|_| own_cpu()),
     };
     let mut engine = Engine::new(parts, Config { tracking_share: share, ..Config::default() });
     await_layout(&mut engine)?;

@@ -44,8 +44,8 @@ use crate::place::runs::{free_pages, interleave, page_size, MoveRuns};
 use select::{demote, promote};
 use serde::{Deserialize, Serialize};
 use terrace_types::{
-    BitSource, BytesPerSec, Decision, Nanos, NodeId, Pid, Plan, Request, Seed, Snapshot,
-    ThroughputSource, Tick, TrackerVisibility, Vpn,
+    BitSource, BytesPerSec, Decision, Nanos, NodeId, Pid, Plan, PolicyWork, Request, Seed,
+    Snapshot, ThroughputSource, Tick, TrackerVisibility, Vpn,
 };
 
 /// What control asks selection for (the paper's table II).
@@ -155,6 +155,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed)
         plan.moves.extend(part.moves);
         plan.requests.extend(part.requests);
         plan.decisions.extend(part.decisions);
+        plan.work += part.work;
     }
     plan.exchange &= moving;
     if views.is_empty() {
@@ -226,6 +227,7 @@ fn act_demote(
         requests: clears(snap, chosen.passed),
         decisions: vec![decision(SelectMode::Demote.name(), why)],
         exchange: false,
+        work: scanned(chosen.scanned),
     }
 }
 
@@ -240,6 +242,7 @@ fn act_promote(
     let number = view.room().min(p.round_pages);
     let found = promote(p, view, snap, &mut s.slow_hand, number, mode == SelectMode::Promote);
     let (w, r, c) = (found.writes.pages, found.reads.pages, found.cold.pages);
+    let looked_at = found.scanned;
     let mut moves = MoveRuns::default();
     for part in [found.writes, found.reads, found.cold] {
         moves.append(part);
@@ -248,7 +251,12 @@ fn act_promote(
     let why = format!(
         "{why}; room for {number} pages, found {w} write-intensive, {r} read-intensive, {c} cold"
     );
-    Plan { moves: moves.moves, decisions: vec![decision(mode.name(), why)], ..Plan::default() }
+    Plan {
+        moves: moves.moves,
+        decisions: vec![decision(mode.name(), why)],
+        work: scanned(looked_at),
+        ..Plan::default()
+    }
 }
 
 /// Equal numbers both ways: write-intensive pages against cold, then read-intensive ones; then
@@ -265,6 +273,7 @@ fn act_switch(
     let wanted = (found.writes.pages + found.reads.pages).min(number);
     let victims = demote(p, view, snap, &mut s.fast_hand, wanted);
     let (w, r) = (found.writes.pages, found.reads.pages);
+    let looked_at = found.scanned + victims.scanned;
     let (c, read_victims) = (victims.cold.pages, victims.reads.pages);
     let for_writes = w.min(c + read_victims).min(number);
     let cold_for_writes = c.min(for_writes);
@@ -290,7 +299,12 @@ fn act_switch(
         moves: interleave(out.moves, into.moves, room, chunk),
         requests: clears(snap, passed),
         decisions: vec![decision(SelectMode::Switch.name(), why)],
+        work: scanned(looked_at),
     }
+}
+
+fn scanned(pages: u64) -> PolicyWork {
+    PolicyWork { scanned_pages: pages, ..PolicyWork::default() }
 }
 
 fn clears(snap: &Snapshot, passed: Vec<(Pid, terrace_types::VpnRange)>) -> Vec<Request> {

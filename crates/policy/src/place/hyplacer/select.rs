@@ -61,6 +61,8 @@ pub(super) struct PromotionCandidates {
     pub writes: MoveRuns,
     pub reads: MoveRuns,
     pub cold: MoveRuns,
+    /// Pages looked at.
+    pub scanned: u64,
 }
 
 /// Pages found for demotion, and what CLOCK passed over.
@@ -69,6 +71,8 @@ pub(super) struct DemotionCandidates {
     pub cold: MoveRuns,
     pub reads: MoveRuns,
     pub passed: Vec<(Pid, VpnRange)>,
+    /// Pages looked at.
+    pub scanned: u64,
 }
 
 /// Up to `number` pages of the slow tier, by class. The walk ends when write-intensive pages alone
@@ -86,7 +90,7 @@ pub(super) fn promote(
         return found;
     };
     let least = touched_from(p, snap);
-    *hand = lap(snap, &view.slow, *hand, |area, unit| {
+    let (next, scanned) = lap(snap, &view.slow, *hand, |area, unit| {
         let (runs, why) = match class_from(least, p, &snap.sees, &unit.stat) {
             PageClass::Write => (&mut found.writes, MoveReason::WriteIntensive),
             PageClass::Read => (&mut found.reads, MoveReason::ReadIntensive),
@@ -104,6 +108,7 @@ pub(super) fn promote(
             ControlFlow::Continue(())
         }
     });
+    (*hand, found.scanned) = (next, scanned);
     found
 }
 
@@ -123,7 +128,7 @@ pub(super) fn demote(
         return victims;
     }
     let least = touched_from(p, snap);
-    *hand = lap(snap, &view.fast, *hand, |area, unit| {
+    let (next, scanned) = lap(snap, &view.fast, *hand, |area, unit| {
         let (runs, why) = match class_from(least, p, &snap.sees, &unit.stat) {
             PageClass::Cold => (&mut victims.cold, MoveReason::Cold),
             PageClass::Read => (&mut victims.reads, MoveReason::Cold),
@@ -143,6 +148,7 @@ pub(super) fn demote(
             ControlFlow::Continue(())
         }
     });
+    (*hand, victims.scanned) = (next, scanned);
     victims
 }
 
@@ -156,15 +162,16 @@ fn pass_over(passed: &mut Vec<(Pid, VpnRange)>, area: &Area, unit: &MoveUnit) {
 }
 
 /// One lap over the movable units on `nodes`, from `hand`, across all processes, until `visit`
-/// breaks. Gives the hand for the next lap: just after the last unit visited.
+/// breaks. Gives the hand for the next lap, just after the last unit visited, and how many units
+/// were looked at, those on other nodes included.
 fn lap(
     snap: &Snapshot,
     nodes: &[NodeId],
     hand: ClockHand,
     mut visit: impl FnMut(&Area, &MoveUnit) -> ControlFlow<()>,
-) -> ClockHand {
+) -> (ClockHand, u64) {
     let start = hand.unwrap_or((Pid(i32::MIN), Vpn(0)));
-    let mut next = hand;
+    let (mut next, mut scanned) = (hand, 0);
     for second in [false, true] {
         for area in &snap.areas {
             let end = (area.pid, area.range().end);
@@ -173,6 +180,7 @@ fn lap(
             }
             for unit in units(area) {
                 let at = (area.pid, Vpn(area.start.0 + unit.index as u64));
+                scanned += 1;
                 if (at >= start) == second
                     || !unit.stat.movable()
                     || !nodes.contains(&unit.stat.node())
@@ -181,12 +189,12 @@ fn lap(
                 }
                 next = Some((area.pid, Vpn(at.1 .0 + u64::from(unit.pages))));
                 if visit(area, &unit).is_break() {
-                    return next;
+                    return (next, scanned);
                 }
             }
         }
     }
-    next
+    (next, scanned)
 }
 
 /// Whether no page of ours that can move is on `nodes`.

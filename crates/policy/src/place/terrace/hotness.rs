@@ -176,6 +176,11 @@ impl<'a> UnitRater<'a> {
         Self { params, recent, scale }
     }
 
+    /// Whether pages that moved lately were looked at once more.
+    pub fn is_damped(&self) -> bool {
+        self.scale.damped
+    }
+
     /// What it was taught.
     pub fn into_scale(self) -> Box<RatingScale> {
         self.scale

@@ -11,7 +11,8 @@ use super::hotness::{ExchangeThreshold, RatedUnit, RatingScale, UnitRater};
 use super::recent::RecentMoves;
 use super::{NearestNodes, Params};
 use crate::place::runs::{add, units_from};
-use terrace_types::{Area, Move, MoveReason, PageStat, Snapshot, Vpn};
+use crate::place::PartialPlan;
+use terrace_types::{Area, Move, MoveReason, PageStat, PolicyWork, Snapshot, Vpn};
 
 /// Base pages watched for each run of a part: 24 bytes a run, held twice (by the plan, and by what
 /// became of it), are two bytes a page, of which a look took one and has given it back by then.
@@ -145,14 +146,15 @@ impl MigrationCursor {
     }
 
     /// The next part: room is made just before it is used. Empty when nothing is left to do.
-    pub fn part(&mut self, params: &Params, recent: &RecentMoves, snap: &Snapshot) -> Vec<Move> {
+    pub fn part(&mut self, params: &Params, recent: &RecentMoves, snap: &Snapshot) -> PartialPlan {
         let targets = |rank: usize| {
             NearestNodes::new(params, snap.tiers.get(rank).map_or(&[][..], |t| &t.nodes))
         };
         let (better, worse) = (targets(self.rank), targets(self.rank + 1));
         let rater = UnitRater::with_scale(params, recent, self.scale.clone());
         let most = (snap.page_count() / PAGES_A_RUN).max(LEAST_RUNS) as usize;
-        let mut part = PlanPart { rater, snap, moved: &mut self.moved, moves: Vec::new() };
+        let mut part =
+            PlanPart { rater, snap, moved: &mut self.moved, moves: Vec::new(), walked: 0 };
         while self.up.left > 0 {
             let used = self.up.take(&mut part, &better, (self.room, most));
             self.room -= used;
@@ -168,7 +170,8 @@ impl MigrationCursor {
                 break;
             }
         }
-        part.moves
+        let work = PolicyWork { walked_pages: part.walked, ..PolicyWork::default() };
+        PartialPlan { moves: part.moves, work }
     }
 }
 
@@ -178,6 +181,8 @@ struct PlanPart<'a> {
     snap: &'a Snapshot,
     moved: &'a mut PageBitmap,
     moves: Vec<Move>,
+    /// Units rated on the way.
+    walked: u64,
 }
 
 impl SideCursor {
@@ -191,13 +196,16 @@ impl SideCursor {
     ) -> u64 {
         let mut taken = 0;
         while let Some(area) = part.snap.areas.get(self.at.0) {
-            if !std::mem::replace(&mut self.asked, true) && self.is_hot(&part.rater, area) {
+            if !std::mem::replace(&mut self.asked, true)
+                && self.is_hot(&part.rater, area, &mut part.walked)
+            {
                 if self.advance(part.snap) {
                     continue;
                 }
                 break;
             }
             for unit in units_from(area, self.at.1).take_while(|unit| unit.index < self.stretch.1) {
+                part.walked += 1;
                 let size = u64::from(unit.pages);
                 let after = unit.index + unit.pages as usize;
                 let chosen =
@@ -262,11 +270,12 @@ impl SideCursor {
     }
 
     /// Whether this stretch is passed over for now.
-    fn is_hot(&self, rater: &UnitRater<'_>, area: &Area) -> bool {
+    fn is_hot(&self, rater: &UnitRater<'_>, area: &Area, walked: &mut u64) -> bool {
         let Some(usual) = self.usual else { return false };
         let (mut pages, mut value) = (0u64, 0.0);
         for unit in units_from(area, self.stretch.0).take_while(|unit| unit.index < self.stretch.1)
         {
+            *walked += 1;
             if let Some(rated) = rater.rate(area, &unit).filter(|rated| !rated.slow) {
                 pages += u64::from(unit.pages);
                 value += f64::from(rated.value) * f64::from(unit.pages);
@@ -392,14 +401,14 @@ mod tests {
                 );
             }
             parts += 1;
-            moves = go_on(&params, &mut state, &snap, now);
+            moves = go_on(&params, &mut state, &snap, now).moves;
         }
         assert!(parts >= 4, "{parts} parts");
         let hot = |p: &&PageStat| p.reads.rate() > 100;
         let left =
             snap.areas.iter().flat_map(|a| &a.pages).filter(hot).filter(|p| p.node != 0).count();
         assert_eq!((left, seen.len()), (0, 8_000));
-        assert!(go_on(&params, &mut state, &snap, now).is_empty());
+        assert!(go_on(&params, &mut state, &snap, now).moves.is_empty());
     }
 
     #[test]
@@ -445,7 +454,7 @@ mod tests {
                 down += m.pages;
             }
             make(&mut snap, &moves);
-            moves = go_on(&params, &mut state, &snap, Tick(1_000_000_000));
+            moves = go_on(&params, &mut state, &snap, Tick(1_000_000_000)).moves;
         }
         assert_eq!(down, 3_000);
     }
@@ -458,6 +467,6 @@ mod tests {
         assert!(!step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1)).moves.is_empty());
         let one_tier = Snapshot { tiers: snap.tiers[..1].to_vec(), ..snap.clone() };
         step(&params, &mut state, &one_tier, Tick(2_000_000_000), Seed(1));
-        assert!(go_on(&params, &mut state, &snap, Tick(2_000_000_000)).is_empty());
+        assert!(go_on(&params, &mut state, &snap, Tick(2_000_000_000)).moves.is_empty());
     }
 }

@@ -39,10 +39,11 @@ pub use trust::PredictionTrust;
 
 use super::runs::free_pages;
 use super::worth::{nearest, AccessKnowledge, AccessWorth};
+use super::PartialPlan;
 use hotness::{SwapTerms, UnitRater};
 use migration_cursor::MigrationCursor;
 use serde::{Deserialize, Serialize};
-use terrace_types::{Decision, Move, Nanos, NodeId, Plan, Request, Seed, Snapshot, Tick};
+use terrace_types::{Decision, Nanos, NodeId, Plan, Request, Seed, Snapshot, Tick};
 
 /// A plan that saves less over its horizon is not worth a step: chance alone brings such.
 const LEAST_PROFIT_NS: f64 = 2e6;
@@ -155,6 +156,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         return plan;
     }
     let pages = PagePass::from_snapshot(snap);
+    plan.work.scanned_pages += snap.page_count();
     // Of a machine that stays so for good, of where pages are it does not.
     let nothing = if !tiers_differ(p, snap) {
         Some(("each tier serves some CPU as well as the best does: nothing could be gained", ALIKE))
@@ -375,6 +377,10 @@ fn boundary(
     };
     let horizon = lifetime.as_secs_f64().clamp(0.2, longest) * s.trust.counted_on(now);
     let (rater, hotness) = UnitRater::new(p, &s.recent, worth, snap, rank, now);
+    plan.work.rated_pages += snap.page_count();
+    if rater.is_damped() {
+        plan.work.scanned_pages += snap.page_count();
+    }
     let seen = TierBoundary {
         slow_value: hotness.slow_value,
         known: hotness.known,
@@ -415,7 +421,9 @@ fn boundary(
     let value = cut.gain / cut.promote as f64 / worth.unit().max(f64::MIN_POSITIVE);
     s.trust.begin(promoted, value, now);
     s.carry = Some(carry);
-    plan.moves = go_on(p, s, snap, now);
+    let part = go_on(p, s, snap, now);
+    plan.moves = part.moves;
+    plan.work += part.work;
     if plan.moves.is_empty() {
         return seen;
     }
@@ -437,12 +445,12 @@ fn boundary(
 
 /// The next moves of the exchange that the last step decided on, from the same look: the engine
 /// asks for them once those before are made and the snapshot shows it. Empty when there are none.
-pub fn go_on(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> Vec<Move> {
+pub fn go_on(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> PartialPlan {
     let Some(mut carry) = s.carry.take() else {
-        return Vec::new();
+        return PartialPlan::default();
     };
-    let moves = carry.part(p, &s.recent, snap);
-    for m in &moves {
+    let part = carry.part(p, &s.recent, snap);
+    for m in &part.moves {
         for vpn in m.start.0..m.range().end.0 {
             s.recent.note(m.pid, terrace_types::Vpn(vpn), now);
         }
@@ -450,8 +458,8 @@ pub fn go_on(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> Vec<Move>
             s.trust.promoted(m);
         }
     }
-    s.carry = (!moves.is_empty()).then_some(carry);
-    moves
+    s.carry = (!part.moves.is_empty()).then_some(carry);
+    part
 }
 
 /// The node of a tier nearest to each node a page may be on.

@@ -1,20 +1,19 @@
 //! [`MovePages`]: batches, limits, verification, exchange, back-off.
 
 use crate::account::{Account, Fate};
-use crate::calls::{KernelCalls, MoveCalls};
+use crate::calls::{CallError, MoveCalls};
+use crate::costs::BIGGEST_BATCH;
 use crate::units::{cut, Unit};
-use crate::way::{MoveCosts, BIGGEST_BATCH};
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_engine::{MoveFailure, MoveLimits, MoveOutcome, Mover};
-use terrace_sys::{PageStatus, Root, SysError};
-use terrace_types::{Bytes, Move, MoveReason, Nanos, NodeId, Pid, Tick, Vpn, VpnRange};
+use terrace_types::{Bytes, Move, MoveReason, Nanos, NodeId, PageStatus, Pid, Tick, Vpn, VpnRange};
 
 /// Attempts at pages the kernel left behind without saying why.
 const ATTEMPTS: u32 = 3;
 /// First and longest back-off from a full node.
 const BACK_OFF: (Nanos, Nanos) = (Nanos::millis(50), Nanos::secs(2));
 
-/// Moves pages with the `move_pages` call, by [`crate::Bulk`].
+/// Moves pages with calls such as `move_pages`.
 ///
 /// One call stays under the limit's `longest_call`: the first is sized by what the machine's file
 /// says a page costs; then the cost is measured and the next batch sized by it. (The prototype
@@ -23,7 +22,7 @@ const BACK_OFF: (Nanos, Nanos) = (Nanos::millis(50), Nanos::secs(2));
 /// it is gathering (`do_pages_move` in `mm/migrate.c`). Every page that the status array does not
 /// show in its place is asked for again before it counts as failed.
 #[derive(Debug)]
-pub struct MovePages<C = KernelCalls> {
+pub struct MovePages<C> {
     calls: C,
     page_size: Bytes,
     /// Measured cost of one base page in a call; `None` before the first.
@@ -46,14 +45,6 @@ struct Run<'a> {
     start: Tick,
     gone: BTreeSet<Pid>,
     refused: BTreeSet<Pid>,
-}
-
-impl MovePages<KernelCalls> {
-    /// On the running kernel of a machine on which moving costs so much.
-    #[must_use]
-    pub fn live(costs: MoveCosts) -> Self {
-        Self::new(KernelCalls::new(Root::live(), costs), terrace_sys::page_size())
-    }
 }
 
 impl<C: MoveCalls> MovePages<C> {
@@ -161,8 +152,9 @@ impl<C: MoveCalls> MovePages<C> {
                 left
             }
             Err(e) => {
-                let why = if e.is_gone() { MoveFailure::Gone } else { MoveFailure::NotAllowed };
-                run.note(pid, &e);
+                let gone = e == CallError::Gone;
+                let why = if gone { MoveFailure::Gone } else { MoveFailure::NotAllowed };
+                run.note(pid, e);
                 run.account.give_up(units, why);
                 Vec::new()
             }
@@ -227,10 +219,13 @@ impl<C: MoveCalls> MovePages<C> {
                 Some(MoveFailure::NodeFull)
             }
             e => {
-                let error = SysError::from_errno("move_pages", "", e, "");
-                let why = if error.is_gone() { MoveFailure::Gone } else { call_failure(e) };
-                run.note(pid, &error);
-                Some(why)
+                let error = match e {
+                    libc_errno::ESRCH => CallError::Gone,
+                    libc_errno::EPERM | libc_errno::EACCES => CallError::NotPermitted,
+                    _ => CallError::Other,
+                };
+                run.note(pid, error);
+                Some(call_failure(e))
             }
         }
     }
@@ -251,7 +246,7 @@ impl<C: MoveCalls> MovePages<C> {
         let found = match self.calls.query(pid, &pages) {
             Ok(found) => found,
             Err(e) => {
-                run.note(pid, &e);
+                run.note(pid, e);
                 vec![PageStatus::Untouched; pages.len()]
             }
         };
@@ -406,11 +401,11 @@ impl Run<'_> {
         moved.map(|u| u64::from(self.account.units[*u].pages)).sum()
     }
 
-    fn note(&mut self, pid: Pid, error: &SysError) {
+    fn note(&mut self, pid: Pid, error: CallError) {
         match error {
-            SysError::Gone { .. } => self.gone.insert(pid),
-            SysError::NotPermitted { .. } => self.refused.insert(pid),
-            _ => false,
+            CallError::Gone => self.gone.insert(pid),
+            CallError::NotPermitted => self.refused.insert(pid),
+            CallError::Other => false,
         };
     }
 }
@@ -474,5 +469,5 @@ const fn call_failure(errno: i32) -> MoveFailure {
 }
 
 #[cfg(test)]
-#[path = "mover_tests.rs"]
+#[path = "pages_tests.rs"]
 mod tests;

@@ -8,7 +8,7 @@ use terrace_types::Nanos;
 const BEGIN: Nanos = Nanos::micros(50);
 
 /// Most base pages in one call, however fast the machine.
-pub(crate) const BIGGEST_BATCH: u64 = 16_384;
+pub const BIGGEST_BATCH: u64 = 16_384;
 
 /// What moving pages costs on a machine: `[migration]` of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

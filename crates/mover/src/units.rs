@@ -3,7 +3,7 @@
 use terrace_types::{Move, Vpn, VpnRange};
 
 /// Base pages of a huge page that one table entry maps, with 4 KiB pages.
-pub(crate) const HUGE_PAGES: u64 = 512;
+pub const HUGE_PAGES: u64 = 512;
 
 /// One page, base or huge, of one move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::collections::BTreeMap;
-use terrace_sys::MoveCall;
+use terrace_types::MoveCall;
 
 const FAST: NodeId = NodeId(0);
 const SLOW: NodeId = NodeId(1);
@@ -31,9 +31,9 @@ struct Fake {
 }
 
 impl MoveCalls for Fake {
-    fn query(&mut self, pid: Pid, pages: &[Vpn]) -> Result<Vec<PageStatus>, SysError> {
+    fn query(&mut self, pid: Pid, pages: &[Vpn]) -> Result<Vec<PageStatus>, CallError> {
         if self.dies_at_call.is_some_and(|at| self.sizes.len() > at) {
-            return Err(SysError::Gone { call: "move_pages", target: String::new() });
+            return Err(CallError::Gone);
         }
         let on = |p: &Vpn| self.pages.get(&(pid, *p)).copied();
         Ok(pages.iter().map(|p| on(p).map_or(PageStatus::Error(2), PageStatus::On)).collect())
@@ -321,32 +321,4 @@ fn unwritten_statuses_are_looked_up() {
     adds_up(&outcome, &moves);
     assert_eq!(outcome.moved, [(FAST, 299)]);
     assert_eq!(outcome.failed, [(MoveFailure::Busy, 1)]);
-}
-
-#[test]
-fn own_pages_on_this_machine_are_already_there() {
-    let page = terrace_sys::page_size().get();
-    let memory = vec![1_u8; 64 * page as usize];
-    let first = Vpn(memory.as_ptr() as u64 / page + 1);
-    let me = Pid(std::process::id() as i32);
-    let node = match terrace_sys::query_pages(me, &[first]) {
-        Ok(found) => match found[0] {
-            PageStatus::On(node) => node,
-            other => panic!("own page is {other:?}"),
-        },
-        Err(e) => return println!("skipped: {e}"),
-    };
-    let whole =
-        Move { pid: me, start: first, pages: 60, from: node, to: node, reason: MoveReason::Hot };
-    let outcome = MovePages::live(crate::MoveCosts::default()).apply(&[whole], false, &limits());
-    adds_up(&outcome, &[whole]);
-    assert_eq!(outcome.failed, [(MoveFailure::AlreadyThere, 60)]);
-    drop(memory);
-}
-
-#[test]
-fn nobody_is_gone() {
-    let lost = Move { pid: Pid(i32::MAX), ..run(0, 8, SLOW, FAST, MoveReason::Hot) };
-    let outcome = MovePages::live(crate::MoveCosts::default()).apply(&[lost], false, &limits());
-    assert_eq!(outcome.failed, [(MoveFailure::Gone, 8)]);
 }
