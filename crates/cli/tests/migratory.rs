@@ -38,7 +38,8 @@ fn programs_and_graphs_are_read_from_files() {
     let folder = std::env::temp_dir().join(format!("terrace-migratory-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let [program, graph] = ["p.tv", "g.el"].map(|name| folder.join(name));
-    let text = "program edges;\nglobal n = 0;\nparallel for v in vertices { n += v.out_degree; }\n\
+    let text =
+        "program degrees;\nglobal n = 0;\nparallel for v in vertices { n += v.out_degree; }\n\
                 return n;\n";
     std::fs::write(&program, text).unwrap();
     std::fs::write(&graph, "0 1\n1 2\n2 0\n2 3\n").unwrap();
