@@ -30,8 +30,8 @@
 //! in sentences. Whoever shows figures of a recording repeats them.
 //!
 //! ```
-//! use terrace_trace::{Access, Block, Header, TraceReader, TraceWriter};
-//! let mut writer = TraceWriter::new(Vec::new(), &Header::default())?;
+//! use terrace_trace::{Access, Block, TraceHeader, TraceReader, TraceWriter};
+//! let mut writer = TraceWriter::new(Vec::new(), &TraceHeader::default())?;
 //! for i in 0..1000 {
 //!     let access = Access { address: 0x7000_0000 + 8 * i, size: 8, gap: 3, pc: 0x40_1000, ..Access::default() };
 //!     writer.access(0, 0, &access)?;
