@@ -95,8 +95,13 @@ fn not_an_example(path: &str) -> Option<&'static str> {
     match path {
         "trace import" => Some("lackey.txt is what valgrind writes"),
         "attach" => Some("4242 stands for a process of the reader's"),
+        "top" | "show" => Some("solver stands for a process of the reader's"),
         "riscv run" => {
             Some("takes a riscv64 program; crates/riscv/tests/programs.rs compiles some")
+        }
+        "riscv disasm" => Some("takes a riscv64 program; crates/cli/tests/riscv.rs compiles one"),
+        "crash run" | "crash check" | "crash advise" => {
+            Some("takes a program of examples/crash; crates/cli/tests/crash.rs compiles some")
         }
         "probe" => Some("takes most of a minute; crates/cli/tests/probe.rs runs it"),
         _ if path.starts_with("lab ") => Some("boots a virtual machine; scripts/ring3.sh does"),
