@@ -260,3 +260,20 @@ fn hex(text: &str) -> Option<u64> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     u64::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))
 }
+
+/// What a recording of samples notes first: sizes that are not known, the events, and samples
+/// without a direction.
+fn sample_notes(events: &std::collections::BTreeSet<String>, no_direction: u64) -> Vec<String> {
+    let mut notes = vec!["samples; sizes are not known and given as 8".to_owned()];
+    if !events.is_empty() {
+        let events: Vec<&str> = events.iter().map(String::as_str).collect();
+        notes.push(format!("events sampled: {}", events.join(", ")));
+    }
+    if no_direction > 0 {
+        notes.push(format!(
+            "of {no_direction} samples it is not known whether they are loads or stores: given as \
+             loads"
+        ));
+    }
+    notes
+}

@@ -132,17 +132,7 @@ impl<W: Write> Importer<W> for Perf {
     }
 
     fn header(&self) -> TraceHeader {
-        let mut notes = vec!["samples; sizes are not known and given as 8".to_owned()];
-        if !self.events.is_empty() {
-            let events: Vec<&str> = self.events.iter().map(String::as_str).collect();
-            notes.push(format!("events sampled: {}", events.join(", ")));
-        }
-        if self.no_direction > 0 {
-            notes.push(format!(
-                "of {} samples it is not known whether they are loads or stores: given as loads",
-                self.no_direction
-            ));
-        }
+        let mut notes = super::sample_notes(&self.events, self.no_direction);
         if self.no_process > 0 {
             notes.push("no process is named: all threads are taken for one process's".to_owned());
         }

@@ -285,17 +285,7 @@ impl SampleTally {
     }
 
     fn header<R: Read + Seek>(&self, file: &PerfDataFile<R>) -> TraceHeader {
-        let mut notes = vec!["samples; sizes are not known and given as 8".to_owned()];
-        if !self.events.is_empty() {
-            let events: Vec<&str> = self.events.iter().map(String::as_str).collect();
-            notes.push(format!("events sampled: {}", events.join(", ")));
-        }
-        if self.no_direction > 0 {
-            notes.push(format!(
-                "of {} samples it is not known whether they are loads or stores: given as loads",
-                self.no_direction
-            ));
-        }
+        let mut notes = super::sample_notes(&self.events, self.no_direction);
         let all = self.with_period == self.written && self.written > 0;
         let mean =
             (self.period_sum + u128::from(self.written / 2)) / u128::from(self.written.max(1));
