@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     intact(held, HELD, 3)?;
     intact(block, HELD, 5)?;
-    as_told(&memory, &memory.describe(held)?)?;
+    check_placement(&memory, &memory.describe(held)?)?;
     println!("the arena: {:?}", arena.residency()?.nodes);
     match memory.allocate(large, of(Mismatch::Error, Binding::Immediate)) {
         Err(error @ AllocError::NoRoom { .. }) => println!("{large}: {error}"),
@@ -69,14 +69,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     intact(block, HELD, 5)?;
     let small = memory.allocate(Bytes::mib(4), of(Mismatch::Fallback, Binding::Immediate))?;
     fill(small, Bytes::mib(4), 7);
-    as_told(&memory, &memory.describe(small)?)?;
+    check_placement(&memory, &memory.describe(small)?)?;
 
     for block in &blocks {
         fs::write(block, "online")?;
     }
     let again = memory.allocate(large, of(Mismatch::Error, Binding::Immediate))?;
     fill(again, large, 9);
-    as_told(&memory, &memory.describe(again)?)?;
+    check_placement(&memory, &memory.describe(again)?)?;
     intact(held, HELD, 3)?;
     intact(again, large, 9)?;
     println!("online again: {large} were had");
@@ -123,7 +123,7 @@ fn intact(at: usize, size: Bytes, seed: u64) -> Result<(), Box<dyn Error>> {
 }
 
 /// Bytes by class are those that the kernel says.
-fn as_told(memory: &Memory, row: &CommitRow) -> Result<(), Box<dyn Error>> {
+fn check_placement(memory: &Memory, row: &CommitRow) -> Result<(), Box<dyn Error>> {
     let page = page_size().get();
     let range: Range<u64> = row.address as u64 / page..(row.address as u64 + row.size.get()) / page;
     let found = query_pages(Pid(std::process::id() as i32), &range.map(Vpn).collect::<Vec<_>>())?;

@@ -204,7 +204,7 @@ fn mesi_in_its_textbook_steps() {
 }
 
 #[test]
-fn stores_go_through_or_around_as_told() {
+fn stores_go_through_or_around_as_specified() {
     let through = WritePolicy { back: false, allocate: false };
     let mut h = hierarchy(1, &[LevelSpec { write: through, ..level(4, 2, false) }]);
     let mut traffic = Vec::new();

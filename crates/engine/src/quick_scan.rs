@@ -155,29 +155,32 @@ mod tests {
 
     #[test]
     fn what_is_usual_is_learned_and_more_than_that_is_a_surprise() {
-        let mut wont = ShiftDetector::default();
+        let mut detector = ShiftDetector::default();
         let look = |found| seen((5_000.0, 5_000.0), (found, 1_000.0));
         for _ in 0..20 {
-            assert_eq!(wont.surprised_by(&look(1_000.0), true), None);
+            assert_eq!(detector.surprised_by(&look(1_000.0), true), None);
         }
-        assert!(wont.surprised_by(&look(1_400.0), true).is_some());
-        wont.settled();
+        assert!(detector.surprised_by(&look(1_400.0), true).is_some());
+        detector.settled();
         assert_eq!(
-            wont.surprised_by(&look(1_400.0), true),
+            detector.surprised_by(&look(1_400.0), true),
             None,
             "once a false alarm, no alarm again"
         );
-        assert!(wont.surprised_by(&look(2_500.0), true).is_some());
-        wont.moved();
+        assert!(detector.surprised_by(&look(2_500.0), true).is_some());
+        detector.moved();
         assert_eq!(
-            wont.surprised_by(&look(1_400.0), true),
+            detector.surprised_by(&look(1_400.0), true),
             None,
             "nothing is known of what is usual"
         );
         for _ in 0..20 {
-            assert_eq!(wont.surprised_by(&look(1_000.0), true), None);
+            assert_eq!(detector.surprised_by(&look(1_000.0), true), None);
         }
-        assert!(wont.surprised_by(&look(1_400.0), true).is_some(), "what was usual is forgotten");
+        assert!(
+            detector.surprised_by(&look(1_400.0), true).is_some(),
+            "what was usual is forgotten"
+        );
     }
 
     #[test]

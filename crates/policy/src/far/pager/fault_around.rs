@@ -3,23 +3,23 @@
 //! Victims go by the unit, and who touches pages at random (the text of lines being sorted, a heap
 //! of small nodes) has them come back one by one, each for the price of nearly a whole unit: a disk
 //! reads 64 KiB in less than twice the time of 4 KiB. So a miss that belongs to no walk fetches its
-//! *mates* too: the grains of its 64 KiB that were mapped when the unit went, as a swap's readahead
-//! does with what lies together in it.
+//! *neighbours* too: the grains of its 64 KiB that were mapped when the unit went, as a swap's
+//! readahead does with what lies together in it.
 //!
-//! Whether that pays is measured, not assumed. Now and then one mate is left out and watched: is it
-//! missed before as much has come in as memory holds, every lone miss counted as if it had brought
-//! its mates? While they are not fetched, watching costs nothing, for they are absent anyway. Of
-//! pages touched at random in twice the memory 2 to 22% are missed in time, in lines being sorted
-//! 85 to 90%.
+//! Whether that pays is measured, not assumed. Now and then one neighbour is left out and watched:
+//! is it missed before as much has come in as memory holds, every lone miss counted as if it had
+//! brought its neighbours? While they are not fetched, watching costs nothing, for they are absent
+//! anyway. Of pages touched at random in twice the memory 2 to 22% are missed in time, in lines
+//! being sorted 85 to 90%.
 //!
-//! For each mate that comes something else goes, so some of what goes is watched in the same way.
-//! Where pages without order fill memory, a mate will be used, but no sooner than what went for it:
-//! there are as many misses as before, each of which costs more (`graph-pagerank` while its graph
-//! is built, ADR 0253). Mates are fetched if three eighths of those watched lately will be missed,
-//! and that twice as soon as what went.
+//! For each neighbour that comes something else goes, so some of what goes is watched in the same
+//! way. Where pages without order fill memory, a neighbour will be used, but no sooner than what
+//! went for it: there are as many misses as before, each of which costs more (`graph-pagerank`
+//! while its graph is built, ADR 0253). Neighbours are fetched if three eighths of those watched
+//! lately will be missed, and that twice as soon as what went.
 //!
 //! To wait for the end of each watch would take as many misses as fill memory, and they are dear
-//! where mates do not pay. So those still watched count for as long as they have been: what is
+//! where neighbours do not pay. So those still watched count for as long as they have been: what is
 //! estimated is a rate, misses a time watched (the exponential law's estimator of censored
 //! lifetimes), and from it the share that would be missed until the end.
 
@@ -29,8 +29,8 @@ use terrace_types::Seed;
 
 /// Watched at a time, of each.
 const WATCHED: usize = 64;
-/// Of so many lone misses one leaves a mate out while mates are fetched, and watches one while they
-/// are not.
+/// Of so many lone misses one leaves a neighbour out while neighbours are fetched, and watches one
+/// while they are not.
 const EACH: [u64; 2] = [8, 2];
 /// Of so many units that go one has a grain watched.
 const EACH_GONE: u64 = 4;
@@ -103,7 +103,7 @@ impl WatchedPages {
 /// How it stands.
 #[derive(Debug)]
 pub(super) struct FaultAround {
-    mates: WatchedPages,
+    neighbours: WatchedPages,
     /// What goes.
     gone: WatchedPages,
     /// Grains that came in, or would have.
@@ -116,9 +116,9 @@ pub(super) struct FaultAround {
 impl Default for FaultAround {
     fn default() -> Self {
         // At first it pays, until seen otherwise.
-        let mates = WatchedPages { met: 1.0, times: 1.0, ..WatchedPages::default() };
+        let neighbours = WatchedPages { met: 1.0, times: 1.0, ..WatchedPages::default() };
         let gone = WatchedPages { times: 1.0, ..WatchedPages::default() };
-        Self { mates, gone, passed: 0, misses: 0, went: 0, chance: Seed::default() }
+        Self { neighbours, gone, passed: 0, misses: 0, went: 0, chance: Seed::default() }
     }
 }
 
@@ -126,13 +126,13 @@ impl FaultAround {
     /// So many grains came in that no lone miss asked for.
     pub fn passed(&mut self, grains: u64) {
         self.passed += grains;
-        self.mates.passed(grains);
+        self.neighbours.passed(grains);
         self.gone.passed(grains);
     }
 
     /// A grain was missed.
     pub fn missed(&mut self, grain: GrainNo) {
-        self.mates.missed(grain, self.passed);
+        self.neighbours.missed(grain, self.passed);
         self.gone.missed(grain, self.passed);
     }
 
@@ -147,34 +147,34 @@ impl FaultAround {
         self.gone.begin(grain, self.passed + room);
     }
 
-    /// A lone miss whose mates are `mates`, the first at grain `first` of a unit, where memory
-    /// holds `room` grains: those to fetch.
-    pub fn of(&mut self, mates: PageMask, first: GrainNo, room: u64) -> PageMask {
-        self.passed(1 + u64::from(mates.count_ones()));
-        self.mates.update_estimate(self.passed, room);
+    /// A lone miss whose neighbours are `neighbours`, the first at grain `first` of a unit, where
+    /// memory holds `room` grains: those to fetch.
+    pub fn of(&mut self, neighbours: PageMask, first: GrainNo, room: u64) -> PageMask {
+        self.passed(1 + u64::from(neighbours.count_ones()));
+        self.neighbours.update_estimate(self.passed, room);
         self.gone.update_estimate(self.passed, room);
-        if mates == 0 {
+        if neighbours == 0 {
             return 0;
         }
         self.misses += 1;
-        let on = self.mates.rate() >= ENOUGH.max(SOONER * self.gone.rate());
+        let on = self.neighbours.rate() >= ENOUGH.max(SOONER * self.gone.rate());
         let mut left_out = 0;
-        if self.misses % EACH[usize::from(!on)] == 0 && self.mates.has_room() {
-            left_out = self.one_of(mates);
-            self.mates.begin(first + u64::from(left_out.trailing_zeros()), self.passed + room);
+        if self.misses % EACH[usize::from(!on)] == 0 && self.neighbours.has_room() {
+            left_out = self.one_of(neighbours);
+            self.neighbours.begin(first + u64::from(left_out.trailing_zeros()), self.passed + room);
         }
         if on {
-            mates & !left_out & !self.watched(mates, first)
+            neighbours & !left_out & !self.watched(neighbours, first)
         } else {
             0
         }
     }
 
-    /// Those of a unit that went and are watched: fetched as mates they would never be missed.
-    fn watched(&self, mates: PageMask, first: GrainNo) -> PageMask {
+    /// Those of a unit that went and are watched: fetched as neighbours they would never be missed.
+    fn watched(&self, neighbours: PageMask, first: GrainNo) -> PageMask {
         let grains = first..first + u64::from(PageMask::BITS);
         let within = self.gone.watched.keys().filter(|grain| grains.contains(grain));
-        within.fold(0, |mask, grain| mask | 1 << (grain - first)) & mates
+        within.fold(0, |mask, grain| mask | 1 << (grain - first)) & neighbours
     }
 
     fn one_of(&mut self, mask: PageMask) -> PageMask {
@@ -192,10 +192,10 @@ impl FaultAround {
 mod tests {
     use super::*;
 
-    /// Lone misses with fifteen mates each in a memory of 65,536 grains, of pages of which a share
-    /// is missed again, after up to so many misses; how many of them were given mates.
+    /// Lone misses with fifteen neighbours each in a memory of 65,536 grains, of pages of which a
+    /// share is missed again, after up to so many misses; how many of them were given neighbours.
     fn fetched(
-        mates: &mut FaultAround,
+        neighbours: &mut FaultAround,
         misses: u64,
         missed_again: impl Fn(u64) -> bool,
         within: u64,
@@ -210,14 +210,14 @@ mod tests {
                 later.first().copied().filter(|(when, _): &(u64, GrainNo)| *when <= n)
             {
                 later.pop_first();
-                mates.missed(grain);
+                neighbours.missed(grain);
             }
-            let got = mates.of(0xfffe, first, 1 << 16);
+            let got = neighbours.of(0xfffe, first, 1 << 16);
             fetched += u64::from(got != 0);
             let left_out = 0xfffe & !got;
             if left_out.count_ones() == 1 || got == 0 {
-                let watched = mates
-                    .mates
+                let watched = neighbours
+                    .neighbours
                     .order
                     .back()
                     .filter(|(_, g)| (first..first + 16).contains(g))
@@ -234,42 +234,47 @@ mod tests {
 
     #[test]
     fn mates_that_do_not_pay_are_given_up_long_before_memory_was_filled_by_them() {
-        let mut mates = FaultAround::default();
-        let count = fetched(&mut mates, 4096, |_| false, 1);
+        let mut neighbours = FaultAround::default();
+        let count = fetched(&mut neighbours, 4096, |_| false, 1);
         assert!((100..400).contains(&count), "{count}");
-        let mut mates = FaultAround::default();
+        let mut neighbours = FaultAround::default();
         // Of ten two are missed: that is not three eighths.
-        let count = fetched(&mut mates, 40_000, |n| n % 10 < 2, 4096);
+        let count = fetched(&mut neighbours, 40_000, |n| n % 10 < 2, 4096);
         assert!(count < 2_000, "{count}");
     }
 
     #[test]
     fn mates_that_pay_are_kept_and_found_again() {
-        let mut mates = FaultAround::default();
-        let count = fetched(&mut mates, 4096, |n| n % 8 != 0, 1000);
+        let mut neighbours = FaultAround::default();
+        let count = fetched(&mut neighbours, 4096, |n| n % 8 != 0, 1000);
         assert!(count > 3_800, "{count}");
-        let none = fetched(&mut mates, 40_000, |_| false, 1);
-        let again = fetched(&mut mates, 40_000, |n| n % 8 != 0, 1000);
+        let none = fetched(&mut neighbours, 40_000, |_| false, 1);
+        let again = fetched(&mut neighbours, 40_000, |n| n % 8 != 0, 1000);
         assert!(none < 8_000 && again > 30_000, "{none} {again}");
     }
 
-    /// What goes is missed after as many misses as stated, mates that are left out after 20: the
-    /// misses of 4096 that were given mates.
+    /// What goes is missed after as many misses as stated, neighbours that are left out after 20:
+    /// the misses of 4096 that were given neighbours.
     fn beside(gone_after: u64) -> u64 {
-        let mut mates = FaultAround::default();
+        let mut neighbours = FaultAround::default();
         let mut later = VecDeque::new();
         let mut fetched = 0;
         for n in 0..4096 {
-            let due: Vec<GrainNo> =
-                mates.mates.watched.keys().copied().filter(|g| g / 16 + 20 <= n).collect();
-            due.into_iter().for_each(|grain| mates.missed(grain));
-            mates.record_eviction(1, 1 << 32 | n, 1024);
+            let due: Vec<GrainNo> = neighbours
+                .neighbours
+                .watched
+                .keys()
+                .copied()
+                .filter(|g| g / 16 + 20 <= n)
+                .collect();
+            due.into_iter().for_each(|grain| neighbours.missed(grain));
+            neighbours.record_eviction(1, 1 << 32 | n, 1024);
             later.push_back((n + gone_after, 1 << 32 | n));
             while let Some((_, grain)) = later.front().copied().filter(|(when, _)| *when <= n) {
                 later.pop_front();
-                mates.missed(grain);
+                neighbours.missed(grain);
             }
-            fetched += u64::from(mates.of(0b10, n * 16, 1024) != 0);
+            fetched += u64::from(neighbours.of(0b10, n * 16, 1024) != 0);
         }
         fetched
     }

@@ -1,4 +1,4 @@
-//! What is brought in: what was touched, its mates, and what walks will want next.
+//! What is brought in: what was touched, its neighbours, and what walks will want next.
 
 use super::busy::BusyChunk;
 use super::{prefetch, BusyPhase, PageFault, Pager, PagerAction};
@@ -91,10 +91,10 @@ impl Pager {
             }
         }
         let none = (0, 0);
-        let (mates, left_out) =
+        let (neighbours, left_out) =
             if stored && !trusted { self.mates_of(unit, bit, touch, now) } else { none };
         let u = self.units[unit as usize];
-        here = (here | mates) & !u.resident & self.fetchable(unit, here | mates);
+        here = (here | neighbours) & !u.resident & self.fetchable(unit, here | neighbours);
         // Without trust, zeros that nobody asked for are not mapped, and what was read is mapped
         // when touched.
         let zeros = here & !u.stored & if trusted { here } else { bit };
@@ -106,15 +106,15 @@ impl Pager {
             if stored {
                 self.counts.misses += 1;
             }
-            let want = if trusted { read } else { read & (bit | mates) };
+            let want = if trusted { read } else { read & (bit | neighbours) };
             if ahead.is_none() {
                 let (around, n) = (u.resident | want | left_out, bit.trailing_zeros());
                 let below = (around << (63 - n) << 1).leading_ones();
                 let above = (around >> n >> 1).trailing_ones();
                 self.prefetch.among(touch.tid, touch.grain, below.into(), above.into());
             }
-            let along =
-                u64::from((want & mates & !bit).count_ones()) * self.geometry.grain_bytes() as u64;
+            let along = u64::from((want & neighbours & !bit).count_ones())
+                * self.geometry.grain_bytes() as u64;
             self.counts.prefetched_bytes += along;
             self.counts.mapped_ahead_bytes += along;
             self.begin_read(unit, read, BusyChunk::reading(read, want, want & bit, write, touch));
@@ -134,14 +134,14 @@ impl Pager {
         if !self.prefetch.is_on() {
             return (0, 0);
         }
-        self.mates.missed(touch.grain);
+        self.neighbours.missed(touch.grain);
         let together = (TOGETHER / self.geometry.grain_bytes() as u64).max(1) as u32;
         let first = bit.trailing_zeros() / together * together;
         let u = &self.units[unit as usize];
         let near = (ones(together) << first) & u.went & u.stored & !u.resident & !bit;
-        let mates = self.mates.of(near, self.geometry.grain_at(unit, 0), self.budget);
-        if mates != 0 && self.make_room(u64::from(mates.count_ones()) + 1, now) {
-            (mates, near & !mates)
+        let neighbours = self.neighbours.of(near, self.geometry.grain_at(unit, 0), self.budget);
+        if neighbours != 0 && self.make_room(u64::from(neighbours.count_ones()) + 1, now) {
+            (neighbours, near & !neighbours)
         } else {
             (0, 0)
         }
@@ -289,7 +289,7 @@ impl Pager {
         if read != 0 {
             self.counts.prefetched_bytes +=
                 u64::from(read.count_ones()) * self.geometry.grain_bytes() as u64;
-            self.mates.passed(u64::from(read.count_ones()));
+            self.neighbours.passed(u64::from(read.count_ones()));
             self.begin_read(unit, read, BusyChunk::reading(read, read & !park, 0, write, touch));
         }
         true

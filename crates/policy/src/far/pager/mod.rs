@@ -228,7 +228,7 @@ pub struct Pager {
     trials: standby::StandbyList,
     clock: ClockRings,
     prefetch: FarPrefetcher,
-    mates: FaultAround,
+    neighbours: FaultAround,
     rewrites: RewritePredictor,
     settings: PagerSettings,
     /// Budget, low and high water marks, and use, in grains. Use counts what is mapped or reserved.
@@ -264,7 +264,7 @@ impl Pager {
             trials: standby::StandbyList::default(),
             clock: ClockRings::default(),
             prefetch: FarPrefetcher::new(0, 1),
-            mates: FaultAround::default(),
+            neighbours: FaultAround::default(),
             rewrites: RewritePredictor::default(),
             settings,
             budget: 0,

@@ -94,7 +94,7 @@ impl Pager {
         let clean = u.wrote & mask & !dirty;
         u.wrote = u.wrote & !mask | dirty;
         self.rewrites.missed(clean.count_ones());
-        self.mates.record_eviction(mask, self.geometry.grain_at(unit, 0), self.budget);
+        self.neighbours.record_eviction(mask, self.geometry.grain_at(unit, 0), self.budget);
     }
 }
 

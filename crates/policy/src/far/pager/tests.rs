@@ -566,7 +566,7 @@ fn what_is_used_again_survives_a_scan() {
 }
 
 /// Grains of `chunks` in any order, as often as they are many. Pages of which few are touched much
-/// and most seldom, in no order: a share of any page's mates is missed within a while, and no
+/// and most seldom, in no order: a share of any page's neighbours is missed within a while, and no
 /// sooner than what goes for them.
 #[test]
 fn where_some_pages_are_touched_more_and_in_no_order_they_come_page_by_page() {
