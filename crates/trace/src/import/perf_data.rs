@@ -285,7 +285,7 @@ impl SampleTally {
     }
 
     fn header<R: Read + Seek>(&self, file: &PerfDataFile<R>) -> TraceHeader {
-        let mut notes = super::sample_notes(&self.events, self.no_direction);
+        let notes = super::sample_notes(&self.events, self.no_direction);
         let all = self.with_period == self.written && self.written > 0;
         let mean =
             (self.period_sum + u128::from(self.written / 2)) / u128::from(self.written.max(1));
