@@ -1,6 +1,6 @@
 //! Kernels whose accesses follow from the threads' positions.
 
-use super::{floats, ints, zeros, ArrayValues, KernelInputs, ScalarValue, SplitMix};
+use super::{along, floats, ints, square, zeros, ArrayValues, KernelInputs, ScalarValue, SplitMix};
 
 /// Product of square matrices.
 pub mod mm {
@@ -9,8 +9,7 @@ pub mod mm {
     pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let arrays = vec![random.floats(n * n), random.floats(n * n), zeros(n * n)];
-        let scalars = vec![ScalarValue::Int(n as i32)];
-        KernelInputs { arrays, scalars, threads: [n as u32, n as u32, 1], defines: Vec::new() }
+        square(n, arrays, &[n])
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -53,8 +52,7 @@ pub mod particle {
             zeros(n),
             zeros(n),
         ];
-        let scalars = vec![ScalarValue::Int(n as i32)];
-        KernelInputs { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
+        along(n, arrays, &[n])
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -74,8 +72,7 @@ const RADIUS: usize = 8;
 fn convolution(n: usize) -> KernelInputs {
     let mut random = SplitMix(n as u64);
     let arrays = vec![random.floats(n * n), random.floats(2 * RADIUS + 1), zeros(n * n)];
-    let scalars = vec![ScalarValue::Int(n as i32), ScalarValue::Int(n as i32)];
-    KernelInputs { arrays, scalars, threads: [n as u32, n as u32, 1], defines: Vec::new() }
+    square(n, arrays, &[n, n])
 }
 
 /// The position `k` coefficients on, at the edge the edge.
@@ -132,13 +129,7 @@ pub mod stencil27 {
     pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let arrays = vec![random.floats(n * n * n), random.floats(27), zeros(n * n * n)];
-        let scalars = vec![ScalarValue::Int(n as i32)];
-        KernelInputs {
-            arrays,
-            scalars,
-            threads: [n as u32, n as u32, n as u32],
-            defines: Vec::new(),
-        }
+        KernelInputs { threads: [n as u32, n as u32, n as u32], ..square(n, arrays, &[n]) }
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -164,8 +155,7 @@ pub mod transpose {
 
     pub fn problem(n: usize) -> KernelInputs {
         let arrays = vec![SplitMix(n as u64).floats(n * n), zeros(n * n)];
-        let scalars = vec![ScalarValue::Int(n as i32)];
-        KernelInputs { arrays, scalars, threads: [n as u32, n as u32, 1], defines: Vec::new() }
+        square(n, arrays, &[n])
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -189,9 +179,10 @@ pub mod histogram {
             .map(|_| ((random.unit() * random.unit() * BINS as f32) as usize).min(BINS - 1) as i32)
             .collect();
         let arrays = vec![ArrayValues::Int(data), ArrayValues::Int(vec![0; BINS])];
-        let scalars = vec![ScalarValue::Int(n as i32), ScalarValue::Int(BINS as i32)];
-        let threads = [n.div_ceil(PER_THREAD) as u32, 1, 1];
-        KernelInputs { arrays, scalars, threads, defines: vec![("BINS", BINS as i64)] }
+        KernelInputs {
+            defines: vec![("BINS", BINS as i64)],
+            ..along(n.div_ceil(PER_THREAD), arrays, &[n, BINS])
+        }
     }
 
     pub fn reference(_n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -219,17 +210,9 @@ pub mod attention {
             random.floats(keys * DIMENSION),
             zeros(QUERIES * keys),
         ];
-        let scalars = vec![
-            ScalarValue::Int(QUERIES as i32),
-            ScalarValue::Int(keys as i32),
-            ScalarValue::Float(SCALE),
-        ];
-        KernelInputs {
-            arrays,
-            scalars,
-            threads: [keys as u32, QUERIES as u32, 1],
-            defines: Vec::new(),
-        }
+        let mut problem = along(keys, arrays, &[QUERIES, keys]);
+        problem.scalars.push(ScalarValue::Float(SCALE));
+        KernelInputs { threads: [keys as u32, QUERIES as u32, 1], ..problem }
     }
 
     pub fn reference(keys: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {

@@ -155,102 +155,53 @@ const LINE: &[[u32; 2]] = &[[64, 1], [128, 1], [256, 1], [512, 1]];
 /// Blocks of a kernel along two axes; whole warps along the first where possible.
 const PLANE: &[[u32; 2]] = &[[8, 8], [16, 16], [32, 8], [64, 4]];
 
-macro_rules! benchmark {
-    ($kernel:literal, $family:literal, $sizes:expr, $blocks:expr, $module:ident :: $name:ident) => {
-        Benchmark {
-            kernel: $kernel,
-            family: $family,
-            source: include_str!(concat!("../../kernels/", $kernel, ".cu")),
+/// Elements of an edge of a square problem.
+const EDGES: &[usize] = &[256, 512, 1024, 3072, 5120];
+
+macro_rules! benchmarks {
+    (@family $name:ident) => { stringify!($name) };
+    (@family $name:ident $family:literal) => { $family };
+    ($($module:ident :: $name:ident $(of $family:literal)?, $blocks:expr, $sizes:expr;)*) => {
+        /// All of them. Sizes reach from constant memory's 64 KiB to several times the L2 cache.
+        pub const BENCHMARKS: &[Benchmark] = &[$(Benchmark {
+            kernel: stringify!($name),
+            family: benchmarks!(@family $name $($family)?),
+            source: include_str!(concat!("../../kernels/", stringify!($name), ".cu")),
             sizes: $sizes,
             blocks: $blocks,
             problem: $module::$name::problem,
             reference: $module::$name::reference,
-        }
+        },)*];
     };
 }
 
-/// All of them. Sizes reach from constant memory's 64 KiB to several times the L2 cache.
-pub const BENCHMARKS: &[Benchmark] = &[
-    benchmark!("spmv", "spmv", &[4000, 16_000, 120_000, 500_000, 2_000_000], LINE, sparse::spmv),
-    benchmark!("md", "md", &[2000, 4000, 12_000, 100_000, 600_000], LINE, sparse::md),
-    benchmark!("cfd", "cfd", &[3000, 24_000, 97_000, 400_000, 1_600_000], LINE, sparse::cfd),
-    benchmark!("mm", "mm", &[64, 128, 256, 512, 1024], PLANE, dense::mm),
-    benchmark!("particle", "particle", &[1000, 2000, 4000, 8000, 16_000], LINE, dense::particle),
-    benchmark!(
-        "convolution_rows",
-        "convolution",
-        &[256, 512, 1024, 3072, 5120],
-        PLANE,
-        dense::convolution_rows
-    ),
-    benchmark!(
-        "convolution_columns",
-        "convolution",
-        &[256, 512, 1024, 3072, 5120],
-        PLANE,
-        dense::convolution_columns
-    ),
-    benchmark!("stencil27", "stencil27", &[32, 64, 128, 256, 320], PLANE, dense::stencil27),
-    benchmark!("transpose", "transpose", &[256, 512, 1024, 3072, 5120], PLANE, dense::transpose),
-    benchmark!(
-        "histogram",
-        "histogram",
-        &[100_000, 1_000_000, 4_000_000, 16_000_000, 50_000_000],
-        LINE,
-        dense::histogram
-    ),
-    benchmark!("bfs", "bfs", &[4000, 15_000, 60_000, 500_000, 2_000_000], LINE, sparse::bfs),
-    benchmark!("attention", "attention", &[64, 256, 1024, 2048, 4096], PLANE, dense::attention),
-    benchmark!("gather", "gather", &[250, 4000, 40_000, 150_000, 400_000], LINE, sparse::gather),
-    benchmark!(
-        "polynomial",
-        "polynomial",
-        &[8000, 100_000, 1_000_000, 4_000_000, 16_000_000],
-        LINE,
-        more::polynomial
-    ),
-    benchmark!("matvec", "matvec", &[500, 2000, 10_000, 40_000, 120_000], LINE, more::matvec),
-    benchmark!("nbody", "nbody", &[1000, 2000, 4000, 10_000, 20_000], LINE, more::nbody),
-    benchmark!(
-        "kmeans",
-        "kmeans",
-        &[4000, 40_000, 200_000, 1_000_000, 3_000_000],
-        LINE,
-        more::kmeans
-    ),
-    benchmark!("jacobi", "jacobi", &[256, 512, 1024, 3072, 5120], PLANE, more::jacobi),
-    benchmark!(
-        "unpack",
-        "unpack",
-        &[4000, 40_000, 200_000, 1_000_000, 4_000_000],
-        LINE,
-        more::unpack
-    ),
-    benchmark!("fir", "fir", &[8000, 100_000, 1_000_000, 4_000_000, 16_000_000], LINE, more::fir),
-    benchmark!(
-        "palette",
-        "palette",
-        &[8000, 100_000, 1_000_000, 4_000_000, 10_000_000],
-        LINE,
-        more::palette
-    ),
-    benchmark!(
-        "scatter",
-        "scatter",
-        &[100_000, 1_000_000, 4_000_000, 12_000_000, 24_000_000],
-        LINE,
-        more::scatter
-    ),
-    benchmark!(
-        "triad",
-        "triad",
-        &[8000, 100_000, 1_000_000, 6_000_000, 20_000_000],
-        LINE,
-        more::triad
-    ),
-    benchmark!("search", "search", &[1000, 10_000, 50_000, 500_000, 2_000_000], LINE, more::search),
-    benchmark!("scale_rows", "scale_rows", &[256, 512, 1024, 3072, 5120], PLANE, more::scale_rows),
-];
+benchmarks! {
+    sparse::spmv, LINE, &[4000, 16_000, 120_000, 500_000, 2_000_000];
+    sparse::md, LINE, &[2000, 4000, 12_000, 100_000, 600_000];
+    sparse::cfd, LINE, &[3000, 24_000, 97_000, 400_000, 1_600_000];
+    dense::mm, PLANE, &[64, 128, 256, 512, 1024];
+    dense::particle, LINE, &[1000, 2000, 4000, 8000, 16_000];
+    dense::convolution_rows of "convolution", PLANE, EDGES;
+    dense::convolution_columns of "convolution", PLANE, EDGES;
+    dense::stencil27, PLANE, &[32, 64, 128, 256, 320];
+    dense::transpose, PLANE, EDGES;
+    dense::histogram, LINE, &[100_000, 1_000_000, 4_000_000, 16_000_000, 50_000_000];
+    sparse::bfs, LINE, &[4000, 15_000, 60_000, 500_000, 2_000_000];
+    dense::attention, PLANE, &[64, 256, 1024, 2048, 4096];
+    sparse::gather, LINE, &[250, 4000, 40_000, 150_000, 400_000];
+    more::polynomial, LINE, &[8000, 100_000, 1_000_000, 4_000_000, 16_000_000];
+    more::matvec, LINE, &[500, 2000, 10_000, 40_000, 120_000];
+    more::nbody, LINE, &[1000, 2000, 4000, 10_000, 20_000];
+    more::kmeans, LINE, &[4000, 40_000, 200_000, 1_000_000, 3_000_000];
+    more::jacobi, PLANE, EDGES;
+    more::unpack, LINE, &[4000, 40_000, 200_000, 1_000_000, 4_000_000];
+    more::fir, LINE, &[8000, 100_000, 1_000_000, 4_000_000, 16_000_000];
+    more::palette, LINE, &[8000, 100_000, 1_000_000, 4_000_000, 10_000_000];
+    more::scatter, LINE, &[100_000, 1_000_000, 4_000_000, 12_000_000, 24_000_000];
+    more::triad, LINE, &[8000, 100_000, 1_000_000, 6_000_000, 20_000_000];
+    more::search, LINE, &[1000, 10_000, 50_000, 500_000, 2_000_000];
+    more::scale_rows, PLANE, EDGES;
+}
 
 /// Numbers that look random and are the same everywhere (Steele et al., SplitMix64, OOPSLA 2014).
 #[derive(Debug, Clone, Copy)]
@@ -295,6 +246,17 @@ pub(crate) fn ints(values: &ArrayValues) -> &[i32] {
 
 pub(crate) fn zeros(n: usize) -> ArrayValues {
     ArrayValues::Float(vec![0.0; n])
+}
+
+/// A problem with one thread for each of `n` elements and whole-number scalars.
+fn along(n: usize, arrays: Vec<ArrayValues>, scalars: &[usize]) -> KernelInputs {
+    let scalars = scalars.iter().map(|s| ScalarValue::Int(*s as i32)).collect();
+    KernelInputs { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
+}
+
+/// The same with a square of threads.
+fn square(n: usize, arrays: Vec<ArrayValues>, scalars: &[usize]) -> KernelInputs {
+    KernelInputs { threads: [n as u32, n as u32, 1], ..along(n, arrays, scalars) }
 }
 
 /// The first difference of what a kernel wrote from the reference, if it is more than rounding

@@ -1,15 +1,6 @@
 //! Kernels that the paper does not have: more patterns to learn from.
 
-use super::{floats, ints, zeros, ArrayValues, KernelInputs, ScalarValue, SplitMix};
-
-fn along(n: usize, arrays: Vec<ArrayValues>, scalars: &[i32]) -> KernelInputs {
-    let scalars = scalars.iter().map(|s| ScalarValue::Int(*s)).collect();
-    KernelInputs { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
-}
-
-fn square(n: usize, arrays: Vec<ArrayValues>, scalars: &[i32]) -> KernelInputs {
-    KernelInputs { threads: [n as u32, n as u32, 1], ..along(n, arrays, scalars) }
-}
+use super::{along, floats, ints, square, zeros, ArrayValues, KernelInputs, ScalarValue, SplitMix};
 
 /// A polynomial at many places.
 pub mod polynomial {
@@ -20,7 +11,7 @@ pub mod polynomial {
     pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let arrays = vec![random.floats(n), random.floats(DEGREE), zeros(n)];
-        along(n, arrays, &[n as i32, DEGREE as i32])
+        along(n, arrays, &[n, DEGREE])
     }
 
     pub fn reference(_n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -39,7 +30,7 @@ pub mod matvec {
     pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let arrays = vec![random.floats(n * COLUMNS), random.floats(COLUMNS), zeros(n)];
-        along(n, arrays, &[n as i32, COLUMNS as i32])
+        along(n, arrays, &[n, COLUMNS])
     }
 
     pub fn reference(_n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -57,7 +48,7 @@ pub mod nbody {
     pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let body = (0..4 * n).map(|_| random.unit()).collect();
-        along(n, vec![ArrayValues::Float(body), zeros(4 * n)], &[n as i32])
+        along(n, vec![ArrayValues::Float(body), zeros(4 * n)], &[n])
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -92,7 +83,7 @@ pub mod kmeans {
         };
         let arrays =
             vec![coarse(n * DIMENSION), coarse(CENTERS * DIMENSION), ArrayValues::Int(vec![0; n])];
-        along(n, arrays, &[n as i32, CENTERS as i32])
+        along(n, arrays, &[n, CENTERS])
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -117,7 +108,7 @@ pub mod jacobi {
     use super::*;
 
     pub fn problem(n: usize) -> KernelInputs {
-        square(n, vec![SplitMix(n as u64).floats(n * n), zeros(n * n)], &[n as i32])
+        square(n, vec![SplitMix(n as u64).floats(n * n), zeros(n * n)], &[n])
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -141,7 +132,7 @@ pub mod unpack {
 
     pub fn problem(n: usize) -> KernelInputs {
         let len = n * FIELDS;
-        along(n, vec![SplitMix(n as u64).floats(len), zeros(len)], &[n as i32])
+        along(n, vec![SplitMix(n as u64).floats(len), zeros(len)], &[n])
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -160,7 +151,7 @@ pub mod fir {
     pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let arrays = vec![random.floats(n + TAPS), random.floats(TAPS), zeros(n)];
-        along(n, arrays, &[n as i32])
+        along(n, arrays, &[n])
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -178,7 +169,7 @@ pub mod palette {
         let mut random = SplitMix(n as u64);
         let pixel = (0..n).map(|_| random.below(256) as i32).collect();
         let arrays = vec![ArrayValues::Int(pixel), random.floats(3 * 256), zeros(3 * n)];
-        along(n, arrays, &[n as i32])
+        along(n, arrays, &[n])
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -202,7 +193,7 @@ pub mod scatter {
         let arrays =
             vec![ArrayValues::Int(key), ArrayValues::Int(value), ArrayValues::Int(vec![0; BINS])];
         let threads = n.div_ceil(PER_THREAD);
-        let problem = along(threads, arrays, &[n as i32, BINS as i32]);
+        let problem = along(threads, arrays, &[n, BINS]);
         KernelInputs { defines: vec![("BINS", BINS as i64)], ..problem }
     }
 
@@ -224,7 +215,7 @@ pub mod triad {
     pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let arrays = vec![random.floats(n), random.floats(n), zeros(n)];
-        let mut problem = along(n, arrays, &[n as i32]);
+        let mut problem = along(n, arrays, &[n]);
         problem.scalars.push(ScalarValue::Float(SCALE));
         problem
     }
@@ -249,7 +240,7 @@ pub mod search {
         let key = (0..n * KEYS).map(|_| random.below(4 * n) as i32).collect();
         let place = ArrayValues::Int(vec![0; n * KEYS]);
         let arrays = vec![ArrayValues::Int(sorted), ArrayValues::Int(key), place];
-        along(n * KEYS, arrays, &[n as i32, (n * KEYS) as i32])
+        along(n * KEYS, arrays, &[n, n * KEYS])
     }
 
     pub fn reference(_n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -266,7 +257,7 @@ pub mod scale_rows {
     pub fn problem(n: usize) -> KernelInputs {
         let mut random = SplitMix(n as u64);
         let arrays = vec![random.floats(n * n), random.floats(n), random.floats(n), zeros(n * n)];
-        square(n, arrays, &[n as i32, n as i32])
+        square(n, arrays, &[n, n])
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {

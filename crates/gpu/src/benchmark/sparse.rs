@@ -1,6 +1,6 @@
 //! Kernels whose accesses depend on data.
 
-use super::{floats, ints, zeros, ArrayValues, KernelInputs, ScalarValue, SplitMix};
+use super::{along, floats, ints, zeros, ArrayValues, KernelInputs, ScalarValue, SplitMix};
 
 /// Sparse matrix-vector product.
 pub mod spmv {
@@ -29,8 +29,7 @@ pub mod spmv {
             random.floats(n),
             zeros(n),
         ];
-        let scalars = vec![ScalarValue::Int(n as i32)];
-        KernelInputs { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
+        along(n, arrays, &[n])
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -74,12 +73,9 @@ pub mod md {
             }
         }
         let arrays = vec![ArrayValues::Float(positions), ArrayValues::Int(neighbors), zeros(4 * n)];
-        let scalars = vec![
-            ScalarValue::Int(n as i32),
-            ScalarValue::Int(NEIGHBORS as i32),
-            ScalarValue::Float(CUTOFF2),
-        ];
-        KernelInputs { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
+        let mut problem = along(n, arrays, &[n, NEIGHBORS]);
+        problem.scalars.push(ScalarValue::Float(CUTOFF2));
+        problem
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -136,8 +132,7 @@ pub mod cfd {
             far,
             zeros(5 * n),
         ];
-        let scalars = vec![ScalarValue::Int(n as i32)];
-        KernelInputs { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
+        along(n, arrays, &[n])
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -192,8 +187,7 @@ pub mod bfs {
         let next = ArrayValues::Int(vec![0; n]);
         let arrays =
             vec![ArrayValues::Int(starts), ArrayValues::Int(edges), frontier, visited, next];
-        let scalars = vec![ScalarValue::Int(n as i32)];
-        KernelInputs { arrays, scalars, threads: [n as u32, 1, 1], defines: Vec::new() }
+        along(n, arrays, &[n])
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
@@ -227,9 +221,7 @@ pub mod gather {
             .collect();
         let arrays =
             vec![ArrayValues::Int(slots), random.floats(n * DIMENSION), zeros(n * DIMENSION)];
-        let scalars = vec![ScalarValue::Int(n as i32)];
-        let threads = [(n * DIMENSION) as u32, 1, 1];
-        KernelInputs { arrays, scalars, threads, defines: Vec::new() }
+        along(n * DIMENSION, arrays, &[n])
     }
 
     pub fn reference(n: usize, p: &KernelInputs) -> Vec<(usize, ArrayValues)> {
