@@ -6,6 +6,7 @@
 mod arena;
 mod columns;
 mod far;
+mod gpu;
 mod memory;
 mod policy;
 mod stage;
@@ -170,5 +171,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<far::Far>()?;
     module.add_class::<stage::StageBlock>()?;
     module.add_function(wrap_pyfunction!(stage::stage, module)?)?;
+    module.add_function(wrap_pyfunction!(gpu::gpu_advise, module)?)?;
     Ok(())
 }

@@ -4,10 +4,17 @@ use crate::output::{print, print_json, say, CommandFailure, Ending};
 use crate::replace::write;
 use clap::{Args, Subcommand};
 use std::fmt::Write as _;
-use std::path::PathBuf;
-use terrace_terrace::gpu::advise::{advise, apply_advice, recorded_model, AdviceRequest};
+use std::path::{Path, PathBuf};
+use terrace_terrace::gpu::advise::{
+    advise, apply_advice, choose_kernel, recorded_model, AdviceRequest, KernelAdvice,
+};
 use terrace_terrace::gpu::analysis::LaunchNumbers;
-use terrace_terrace::gpu::counters::COUNTERS;
+use terrace_terrace::gpu::counters::{
+    is_recorded_run, longest_launch, write_recorded_run, COUNTERS,
+};
+use terrace_terrace::gpu::managed::{
+    is_managed_table, read_managed_arrays, recorded_managed_arrays, ManagedModel,
+};
 use terrace_terrace::gpu::model::PlacementModel;
 use terrace_terrace::gpu_profile::{compiler_objection, profile_command};
 
@@ -16,7 +23,9 @@ use terrace_terrace::gpu_profile::{compiler_objection, profile_command};
 pub enum GpuCommand {
     /// Say for each array of a CUDA kernel which memory it belongs in.
     #[command(
-        after_help = "Example: terrace gpu advise fir.cu --size tap=32 --size signal=1000000 --arg n=1000000 --grid 3907 --block 256 --apply -o placed.cu"
+        after_help = "Example: terrace gpu advise fir.cu --size tap=32 --size signal=1000000 --arg n=1000000 --grid 3907 --block 256 --apply -o placed.cu
+
+A CSV file in place of the source holds arrays in unified memory: a line for each array of a kernel with the columns Kernel, Data, DataSize, Threads, and of Nsight Compute Block Size, Grid Size, Registers Per Thread, Waves Per SM, Theoretical Occupancy. The advice is read-mostly, a preferred location, accessed-by, none, or a copy by hand."
     )]
     Advise(GpuAdviseArgs),
     /// Run a command and read the counters of its GPU kernels, by Nsight Compute.
@@ -27,7 +36,7 @@ pub enum GpuCommand {
 /// `terrace gpu advise`.
 #[derive(Debug, Args)]
 pub struct GpuAdviseArgs {
-    /// CUDA source with the kernel.
+    /// CUDA source with the kernel, or a CSV file of arrays in unified memory.
     pub source: PathBuf,
     /// The kernel, where the source has several.
     #[arg(long)]
@@ -47,6 +56,10 @@ pub struct GpuAdviseArgs {
     /// Blocks of the grid: X, X,Y or X,Y,Z.
     #[arg(long, default_value = "1024")]
     pub grid: String,
+    /// A run that `terrace gpu profile -o` recorded: grid and block are those that the kernel spent
+    /// most time in.
+    #[arg(long, conflicts_with_all = ["grid", "block"])]
+    pub run: Option<PathBuf>,
     /// Write the source with the advice applied, to --output.
     #[arg(long, requires = "output")]
     pub apply: bool,
@@ -117,25 +130,17 @@ fn read(path: &PathBuf) -> Result<String, CommandFailure> {
 
 /// `terrace gpu advise`.
 pub fn advise_kernel(args: &GpuAdviseArgs) -> Ending {
-    let block = axes("block", &args.block)?;
-    let threads: u64 = block.iter().map(|b| u64::from(*b)).product();
-    if threads > 1024 {
-        let line = format!("--block {}: {threads} threads; a block has at most 1024", args.block);
-        return Err(CommandFailure::usage(line));
+    let source = read(&args.source)?;
+    if is_managed_table(&source) {
+        return advise_managed(args, &source);
     }
-    let scalars: Vec<(String, i64)> = numbers("arg", &args.arg)?;
-    let request = AdviceRequest {
-        source: read(&args.source)?,
-        kernel: args.kernel.clone(),
-        elements: numbers("size", &args.size)?.into_iter().collect(),
-        launch: LaunchNumbers {
-            grid: axes("grid", &args.grid)?,
-            block,
-            scalars: scalars.iter().cloned().collect(),
-            defines: Default::default(),
-        },
-        gpu: args.gpu.clone(),
-    };
+    if is_recorded_run(&source) {
+        let run = args.source.display();
+        return Err(CommandFailure::usage(format!(
+            "{run} is a recorded run, which does not say how a kernel uses its arrays; give the kernel's source, and --run {run}"
+        )));
+    }
+    let request = request(args, source)?;
     let model = match &args.model {
         Some(path) => PlacementModel::read(&read(path)?)
             .map_err(|e| CommandFailure::failed(format!("{}: {e}", path.display())))?,
@@ -143,37 +148,7 @@ pub fn advise_kernel(args: &GpuAdviseArgs) -> Ending {
     };
     let advice = advise(&request, &model).map_err(CommandFailure::usage)?;
     if let Some(output) = args.output.as_ref().filter(|_| args.apply) {
-        let variant = apply_advice(&request, &advice).map_err(CommandFailure::failed)?;
-        let mut text = String::new();
-        for tile in &variant.tiles {
-            let _ = writeln!(text, "#define TILE_{tile}");
-        }
-        let _ = writeln!(
-            text,
-            "#ifndef BLOCK_X\n#define BLOCK_X {}\n#define BLOCK_Y {}\n#endif",
-            block[0], block[1]
-        );
-        // The compiler counts lines as the source has them.
-        text.push_str("#line 1\n");
-        text.push_str(&variant.text);
-        let name = args.source.display().to_string();
-        if let Some(words) = compiler_objection(&name, &text, &[]) {
-            return Err(CommandFailure::failed(format!(
-                "the placed source is not written: {words}"
-            )));
-        }
-        write(output, &text)
-            .map_err(|e| CommandFailure::failed(format!("{}: {e}", output.display())))?;
-        for (array, variable) in &variant.constants {
-            say(&format!("copy {array} to the module's variable {variable} before a launch"));
-        }
-        for array in &variant.textures {
-            say(&format!("pass {array} as a texture over linear memory"));
-        }
-        if variant.shared.get() > 0 {
-            let bytes = variant.shared.get();
-            say(&format!("launch with {bytes} bytes of dynamic shared memory"));
-        }
+        apply(args, output, &request, &advice)?;
     }
     if args.json {
         return print_json(&advice);
@@ -193,24 +168,114 @@ pub fn advise_kernel(args: &GpuAdviseArgs) -> Ending {
     print(&text)
 }
 
+/// What is asked, from the options and the recorded run.
+fn request(args: &GpuAdviseArgs, source: String) -> Result<AdviceRequest, CommandFailure> {
+    let (mut grid, mut block) = (axes("grid", &args.grid)?, axes("block", &args.block)?);
+    if let Some(run) = &args.run {
+        let kernel = choose_kernel(&source, args.kernel.as_deref());
+        let kernel = kernel.map_err(CommandFailure::usage)?.name;
+        let recorded = longest_launch(&run.display().to_string(), &read(run)?, &kernel)
+            .map_err(CommandFailure::failed)?;
+        (grid, block) = (recorded.grid, recorded.block);
+        say(&format!(
+            "grid {grid:?} and block {block:?}, of {} launches of {kernel} that took {:.3} ms",
+            recorded.launches,
+            recorded.duration_ns / 1e6
+        ));
+    }
+    let threads: u64 = block.iter().map(|b| u64::from(*b)).product();
+    if threads > 1024 {
+        let line = format!("block {block:?}: {threads} threads; a block has at most 1024");
+        return Err(CommandFailure::usage(line));
+    }
+    let scalars: Vec<(String, i64)> = numbers("arg", &args.arg)?;
+    Ok(AdviceRequest {
+        source,
+        kernel: args.kernel.clone(),
+        elements: numbers("size", &args.size)?.into_iter().collect(),
+        launch: LaunchNumbers {
+            grid,
+            block,
+            scalars: scalars.into_iter().collect(),
+            defines: Default::default(),
+        },
+        gpu: args.gpu.clone(),
+    })
+}
+
+/// Writes the source with the advice applied, and says what its callers must do.
+fn apply(
+    args: &GpuAdviseArgs,
+    output: &Path,
+    request: &AdviceRequest,
+    advice: &KernelAdvice,
+) -> Result<(), CommandFailure> {
+    let variant = apply_advice(request, advice).map_err(CommandFailure::failed)?;
+    let text = variant.standalone(request.launch.block);
+    let name = args.source.display().to_string();
+    if let Some(words) = compiler_objection(&name, &text, &[]) {
+        return Err(CommandFailure::failed(format!("the placed source is not written: {words}")));
+    }
+    write(output, &text)
+        .map_err(|e| CommandFailure::failed(format!("{}: {e}", output.display())))?;
+    for (array, variable) in &variant.constants {
+        say(&format!("copy {array} to the module's variable {variable} before a launch"));
+    }
+    for array in &variant.textures {
+        say(&format!("pass {array} as a texture over linear memory"));
+    }
+    if variant.shared.get() > 0 {
+        let bytes = variant.shared.get();
+        say(&format!("launch with {bytes} bytes of dynamic shared memory"));
+    }
+    Ok(())
+}
+
+/// Seed of the forests, which are trained on the recorded table at each call.
+const MANAGED_SEED: u64 = 1;
+
+/// Advice for arrays in unified memory.
+fn advise_managed(args: &GpuAdviseArgs, text: &str) -> Ending {
+    let file = args.source.display().to_string();
+    let arrays = read_managed_arrays(&file, text).map_err(CommandFailure::failed)?;
+    let recorded = recorded_managed_arrays().map_err(CommandFailure::failed)?;
+    let model = ManagedModel::train(&recorded, MANAGED_SEED);
+    let choices = arrays.iter().map(|array| (array, model.choose(&array.features)));
+    if args.json {
+        let choices: Vec<serde_json::Value> = choices
+            .map(|(array, choice)| {
+                serde_json::json!({
+                    "kernel": array.kernel, "array": array.array,
+                    "advice": choice.advice, "confidence": choice.confidence,
+                })
+            })
+            .collect();
+        return print_json(&serde_json::json!({ "version": 1, "unified_memory": choices }));
+    }
+    say(
+        "learned from two programs on a Tesla V100; docs/results/gpu.md says how often it is right",
+    );
+    let mut text = String::new();
+    for (array, choice) in choices {
+        let _ = writeln!(
+            text,
+            "{:<24} {:<24} {:.0}% of the votes: {}",
+            array.kernel,
+            array.array,
+            100.0 * choice.confidence,
+            choice.advice.text()
+        );
+    }
+    print(&text)
+}
+
 /// `terrace gpu profile`.
 pub fn profile(args: &GpuProfileArgs) -> Ending {
     let launches = profile_command(&args.command).map_err(|error| match error.is_lacking() {
         true => CommandFailure::lacking(error),
         false => CommandFailure::failed(error),
     })?;
-    let mut csv = String::from("kernel,block,grid");
-    COUNTERS.iter().for_each(|(_, name)| csv.push_str(&format!(",{name}")));
-    csv.push('\n');
-    for launch in &launches {
-        let plain = |text: &str| text.replace(',', " ");
-        let name = plain(&launch.kernel);
-        csv.push_str(&format!("{name},{},{}", plain(&launch.block), plain(&launch.grid)));
-        for value in &launch.values {
-            csv.push_str(&value.map_or(",".to_owned(), |v| format!(",{v}")));
-        }
-        csv.push('\n');
-    }
+    let csv = write_recorded_run(&launches);
     if let Some(output) = &args.output {
         write(output, &csv)
             .map_err(|e| CommandFailure::failed(format!("{}: {e}", output.display())))?;

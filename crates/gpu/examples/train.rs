@@ -1,5 +1,6 @@
-//! Scores of all learners on the recorded measurements, and the model: `train`; the model alone:
-//! `train model FILE`; one division with what went wrong: `train quick`.
+//! Scores of all learners on the recorded measurements: `train`; the model alone: `train model
+//! FILE`; one division with what went wrong: `train quick`; the samples as CSV, for other learners:
+//! `train rows FILE`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -8,8 +9,9 @@ use terrace_gpu::evaluate::{
     always_global, analytic, cross_validate, launch_speed, score, FeatureSet, PlacementScore,
     SampleChoice, SampleDivision, THRESHOLD,
 };
-use terrace_gpu::features::LEARNED;
+use terrace_gpu::features::{FEATURE_NAMES, LEARNED};
 use terrace_gpu::learn::LearnerKind;
+use terrace_gpu::managed::{leave_one_input_out, recorded_managed_arrays};
 use terrace_gpu::model::PlacementModel;
 use terrace_gpu::placement::ArrayPlacement;
 
@@ -19,8 +21,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dataset = read_dataset(&recorded_devices())?;
     let samples = &dataset.samples;
     if let [_, word, path] = std::env::args().collect::<Vec<_>>().as_slice() {
-        if word == "model" {
-            return write_model(samples, path);
+        match word.as_str() {
+            "model" => return write_model(samples, path),
+            "rows" => return write_rows(samples, path),
+            _ => {}
         }
     }
     println!("{} samples of {} launches", samples.len(), dataset.launches.len());
@@ -58,6 +62,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             let (choices, models) =
                 cross_validate(samples, division, kind, FeatureSet::Source, SEED);
             show(&format!("{}, {}", division.name(), kind.name()), &score(samples, &choices));
+            if division == SampleDivision::TenFold && kind == LearnerKind::Rules {
+                by_label(samples, &choices);
+            }
             if division == SampleDivision::Benchmark {
                 let speed =
                     launch_speed(&dataset, &|s, p| models[s.family].predict_gain(&s.features, p));
@@ -72,11 +79,42 @@ fn main() -> Result<(), Box<dyn Error>> {
         let counted: Vec<PlacementSample> =
             samples.iter().filter(|s| s.counters.is_some()).cloned().collect();
         for division in [SampleDivision::TenFold, SampleDivision::Benchmark] {
-            let (choices, _) = cross_validate(&counted, division, LearnerKind::Forest, set, SEED);
-            show(&format!("{set:?}, {}", division.name()), &score(&counted, &choices));
+            for kind in [LearnerKind::Forest, LearnerKind::SelectedForest] {
+                let (choices, _) = cross_validate(&counted, division, kind, set, SEED);
+                let name = format!("{set:?}, {}, {}", division.name(), kind.name());
+                show(&name, &score(&counted, &choices));
+            }
         }
     }
+    for (benchmark, s) in leave_one_input_out(&recorded_managed_arrays()?, SEED) {
+        let percent = |launches: usize| 100.0 * launches as f64 / s.launches as f64;
+        println!(
+            "unified memory, {benchmark}, leave one input out: {:.1}% of {} launches, majority {:.1}%",
+            percent(s.right),
+            s.launches,
+            percent(s.majority)
+        );
+    }
     Ok(())
+}
+
+/// One line a sample; a gain is empty where the placement is not legal.
+fn write_rows(samples: &[PlacementSample], path: &str) -> Result<(), Box<dyn Error>> {
+    let mut text = format!("device,family,kernel,size,array,noise,{}", FEATURE_NAMES.join(","));
+    ArrayPlacement::ALL.iter().for_each(|p| text.extend([",gain_", p.name()]));
+    text.push('\n');
+    for s in samples {
+        let key = &s.key;
+        let place = [&key.device, s.family, &key.kernel].join(",");
+        text.push_str(&format!("{place},{},{},{}", key.size, s.array, s.noise));
+        s.features.iter().for_each(|f| text.push_str(&format!(",{f}")));
+        for placement in ArrayPlacement::ALL {
+            let gain = s.gains.get(&placement).map_or(String::new(), f64::to_string);
+            text.extend([",", &gain]);
+        }
+        text.push('\n');
+    }
+    Ok(std::fs::write(path, text)?)
 }
 
 fn write_model(samples: &[PlacementSample], path: &str) -> Result<(), Box<dyn Error>> {
@@ -112,6 +150,17 @@ fn by_family(samples: &[PlacementSample], choices: &[SampleChoice]) {
         let own: Vec<SampleChoice> =
             choices.iter().filter(|c| samples[c.sample].family == family).copied().collect();
         show(&format!("    {family}"), &score(samples, &own));
+    }
+}
+
+/// The paper's figure 4: of the samples with a best placement, how many are given it.
+fn by_label(samples: &[PlacementSample], choices: &[SampleChoice]) {
+    for label in ArrayPlacement::ALL {
+        let own: Vec<SampleChoice> =
+            choices.iter().filter(|c| samples[c.sample].label() == label).copied().collect();
+        if !own.is_empty() {
+            show(&format!("    best in {}", label.name()), &score(samples, &own));
+        }
     }
 }
 

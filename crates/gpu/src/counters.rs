@@ -1,9 +1,13 @@
-//! Counters of Nsight Compute: which are asked for, and what its raw page in CSV says.
+//! Counters of Nsight Compute: which are asked for, what its raw page in CSV says, and the file of a
+//! recorded run.
 //!
 //! The sixteen of Stoltzfus et al. (table 3) have new names (CUDA profiling guide, table of nvprof
 //! metrics); floating-point operations are three counters.
 
+use crate::data::{CsvTable, DataError};
 use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 /// Counters by Nsight Compute's names, and ours with their units.
 pub const COUNTERS: [(&str, &str); 19] = [
@@ -134,4 +138,85 @@ fn split_quoted(line: &str) -> Vec<String> {
         }
     }
     fields
+}
+
+/// The file of a recorded run: a line for each launch, counters in the order of [`COUNTERS`].
+#[must_use]
+pub fn write_recorded_run(launches: &[LaunchCounters]) -> String {
+    let mut csv = String::from("kernel,block,grid");
+    COUNTERS.iter().for_each(|(_, name)| csv.extend([",", name]));
+    csv.push('\n');
+    for launch in launches {
+        let [kernel, block, grid] =
+            [&launch.kernel, &launch.block, &launch.grid].map(|text| text.replace(',', " "));
+        let _ = write!(csv, "{kernel},{block},{grid}");
+        for value in &launch.values {
+            csv.push_str(&value.map_or(",".to_owned(), |v| format!(",{v}")));
+        }
+        csv.push('\n');
+    }
+    csv
+}
+
+/// The shape of a kernel's launches in a recorded run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RecordedLaunch {
+    /// Blocks of the grid.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Launches of this shape.
+    pub launches: usize,
+    /// What they took together, ns.
+    pub duration_ns: f64,
+}
+
+/// Whether a text is the file of a recorded run, by its header.
+#[must_use]
+pub fn is_recorded_run(text: &str) -> bool {
+    text.starts_with("kernel,block,grid,")
+}
+
+/// The launch shape that a kernel spent most time in.
+///
+/// # Errors
+/// Columns or numbers that are missing, or no launch of the kernel.
+pub fn longest_launch(file: &str, text: &str, kernel: &str) -> Result<RecordedLaunch, DataError> {
+    let table = CsvTable::read(file, text)?;
+    let (kernels, blocks, grids) =
+        (table.texts("kernel")?, table.texts("block")?, table.texts("grid")?);
+    let durations = table.numbers("duration_ns")?;
+    let mut shapes: BTreeMap<([u32; 3], [u32; 3]), (usize, f64)> = BTreeMap::new();
+    for at in 0..table.len() {
+        if base_name(kernels[at]) != kernel {
+            continue;
+        }
+        let axes = |name: &str, text: &str| {
+            let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|n| !n.is_empty());
+            let axes: [Option<u32>; 3] =
+                std::array::from_fn(|_| numbers.next().map_or(Some(1), |n| n.parse().ok()));
+            let [Some(x), Some(y), Some(z)] = axes else {
+                return Err(table.bad_field(at, name, text));
+            };
+            Ok([x.max(1), y.max(1), z.max(1)])
+        };
+        let shape = (axes("grid", grids[at])?, axes("block", blocks[at])?);
+        let sum = shapes.entry(shape).or_default();
+        *sum = (sum.0 + 1, sum.1 + durations[at].max(0.0));
+    }
+    let longest = shapes.into_iter().max_by(|a, b| a.1 .1.total_cmp(&b.1 .1));
+    longest
+        .map(|((grid, block), (launches, duration_ns))| RecordedLaunch {
+            grid,
+            block,
+            launches,
+            duration_ns,
+        })
+        .ok_or_else(|| DataError::NoLaunch { file: file.to_owned(), kernel: kernel.to_owned() })
+}
+
+/// `void space::name<float>(float *)` is `name`.
+fn base_name(kernel: &str) -> &str {
+    let end = kernel.find(['(', '<']).unwrap_or(kernel.len());
+    kernel[..end].trim_end().rsplit([' ', ':']).next().unwrap_or_default()
 }

@@ -24,6 +24,14 @@ pub enum DataError {
         /// The column.
         column: String,
     },
+    /// A recorded run without launches of a kernel.
+    #[error("{file} has no launch of kernel {kernel}; record a run that launches it with `terrace gpu profile -o`")]
+    NoLaunch {
+        /// The file.
+        file: String,
+        /// The kernel.
+        kernel: String,
+    },
     /// A field is no number where one belongs, or is missing.
     #[error("{file}, line {line}: {column} is {value:?}, which is no number that fits")]
     BadField {
@@ -72,6 +80,11 @@ impl<'a> CsvTable<'a> {
             file: self.file.to_owned(),
             column: name.to_owned(),
         })
+    }
+
+    /// What is wrong with a field of a row, counted from 0.
+    pub(crate) fn bad_field(&self, row: usize, column: &str, value: &str) -> DataError {
+        self.bad(self.lines.get(row).map_or(0, |(line, _)| *line), column, value)
     }
 
     fn bad(&self, line: usize, column: &str, value: &str) -> DataError {
@@ -170,7 +183,7 @@ pub fn read_timings(
     let mut launches: BTreeMap<LaunchKey, MeasuredLaunch> = BTreeMap::new();
     for at in 0..table.len() {
         if median[at] <= 0.0 {
-            return Err(table.bad(table.lines[at].0, "median_ns", &median[at].to_string()));
+            return Err(table.bad_field(at, "median_ns", &median[at].to_string()));
         }
         let key = LaunchKey {
             device: devices[at].to_owned(),

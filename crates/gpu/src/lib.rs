@@ -4,7 +4,8 @@
 //! A kernel's source is read ([`source`]) and its accesses are analysed ([`analysis`]); features
 //! of an array ([`features`]) go to a model ([`model`]) that was trained on measurements
 //! ([`dataset`]) of benchmark kernels ([`benchmark`]) in all legal placements ([`placement`],
-//! [`variant`]). [`measure`] is the only part that needs a GPU.
+//! [`variant`]). [`managed`] advises on unified memory. [`measure`] is the only part that needs a
+//! GPU.
 #![forbid(unsafe_code)]
 
 pub mod advise;
@@ -16,6 +17,7 @@ pub mod dataset;
 pub mod evaluate;
 pub mod features;
 pub mod learn;
+pub mod managed;
 pub mod measure;
 pub mod model;
 pub mod placement;

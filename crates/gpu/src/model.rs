@@ -177,7 +177,8 @@ impl PlacementModel {
         match best {
             Some((placement, gain)) if gain > self.threshold => PlacementChoice {
                 placement,
-                speedup: gain.exp2(),
+                // No more was learned than the limit, and a file may hold any number.
+                speedup: gain.min(GAIN_LIMIT).exp2(),
                 confidence: self.confidence(placement, gain),
             },
             other => PlacementChoice {

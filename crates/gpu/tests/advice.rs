@@ -4,7 +4,9 @@
 use terrace_gpu::advise::{advise, apply_advice, recorded_model, AdviceRequest};
 use terrace_gpu::analysis::LaunchNumbers;
 use terrace_gpu::benchmark::Benchmark;
-use terrace_gpu::counters::{read_profiler_page, CountersError};
+use terrace_gpu::counters::{
+    longest_launch, read_profiler_page, write_recorded_run, CountersError,
+};
 use terrace_gpu::data::{read_timings, DataError};
 use terrace_gpu::model::{LearnedModelError, PlacementModel};
 use terrace_gpu::placement::ArrayPlacement;
@@ -105,6 +107,13 @@ fn the_profilers_refusal_is_understood() {
     let launches = read_profiler_page(page).unwrap();
     assert_eq!((launches.len(), launches[0].kernel.as_str()), (1, "k\"1"));
     assert_eq!(launches[0].values.last(), Some(&Some(7104.0)));
+    // What a run's file keeps of it.
+    let file = write_recorded_run(&launches);
+    let longest = longest_launch("run.csv", &file, "k\"1").unwrap();
+    assert_eq!((longest.grid, longest.block), ([2, 1, 1], [1, 1, 1]));
+    assert!((longest.duration_ns - 7104.0).abs() < 1e-9);
+    let none = longest_launch("run.csv", &file, "other");
+    assert!(matches!(none, Err(DataError::NoLaunch { .. })), "{none:?}");
 }
 
 #[test]
@@ -121,5 +130,6 @@ fn a_prediction_takes_less_than_a_millisecond() {
         })
         .min()
         .unwrap();
+    println!("a prediction takes {least:?}");
     assert!(least < std::time::Duration::from_millis(1), "{least:?}");
 }

@@ -6,6 +6,7 @@
 - :func:`journal` reads what a managed run did.
 - :mod:`terrace.alloc` places NumPy arrays; :mod:`terrace.far` makes them larger than their memory; :mod:`terrace.stage` has them worked on
   block by block by way of fast memory.
+- :mod:`terrace.gpu` says which GPU memory each array of a CuPy kernel belongs in.
 
 Results become pandas DataFrames with their ``frame`` methods, if pandas is installed. Units are in the names, as in
 Terrace's JSON. What cannot be done is a :class:`TerraceError` whose text says what, why and what to try.
@@ -13,7 +14,7 @@ Terrace's JSON. What cannot be done is a :class:`TerraceError` whose text says w
 
 from __future__ import annotations
 
-from . import alloc, far, sim, stage
+from . import alloc, far, gpu, sim, stage
 from ._native import TerraceError, policies, presets
 from .journals import Journal, journal
 from .predictions import Case, Prediction, cases, predict, simulate, sweep
@@ -29,6 +30,7 @@ __all__ = [
     "alloc",
     "cases",
     "far",
+    "gpu",
     "journal",
     "policies",
     "predict",

@@ -15,6 +15,16 @@ def simulate(
 ) -> str: ...
 def read_recording(path: str, first: int, count: int, times: bool) -> Dict[str, Any]: ...
 def read_journal(path: str) -> str: ...
+def gpu_advise(
+    source: str,
+    kernel: Optional[str],
+    grid: Sequence[int],
+    block: Sequence[int],
+    elements: List[int],
+    scalars: List[int],
+    defines: Dict[str, int],
+    gpu: str,
+) -> Tuple[str, str]: ...
 def stage(
     array: Any,
     address: int,

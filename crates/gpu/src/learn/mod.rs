@@ -1,12 +1,16 @@
 //! Learners: random forest, boosted trees, rules. All predict the logarithm of a gain.
 //!
 //! They are written here since they are small, must be readable and the same everywhere, and no
-//! crate has a rule learner. They have not been compared with scikit-learn's yet.
+//! crate has a rule learner (ADR 0352). Tests compare them with scikit-learn's.
 
+#[cfg(test)]
+mod oracle;
 mod rules;
+mod selection;
 mod tree;
 
 pub use rules::{GainRule, RuleCondition, RuleList};
+pub use selection::select_features;
 use tree::BinnedRows;
 pub use tree::{RegressionTree, TrainingSet, TreeLimits, TreeNode};
 
@@ -21,19 +25,22 @@ pub enum LearnerKind {
     Forest,
     /// Gradient-boosted trees for squared error (Friedman 2001).
     Boosted,
+    /// A random forest on the features that [`select_features`] chooses.
+    SelectedForest,
     /// Ordered rules by sequential covering, in the manner of RIPPER (Cohen 1995).
     Rules,
 }
 
 impl LearnerKind {
     /// All.
-    pub const ALL: [Self; 3] = [Self::Forest, Self::Boosted, Self::Rules];
+    pub const ALL: [Self; 4] = [Self::Forest, Self::SelectedForest, Self::Boosted, Self::Rules];
 
     /// Its name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Forest => "random forest",
+            Self::SelectedForest => "random forest, selected features",
             Self::Boosted => "boosted trees",
             Self::Rules => "rules",
         }
@@ -97,6 +104,17 @@ pub fn train(kind: LearnerKind, set: &TrainingSet, seed: u64) -> LearnedModel {
                 RegressionTree::grow(set, &binned, rows, &limits, &mut random)
             });
             LearnedModel::Forest(trees.collect())
+        }
+        LearnerKind::SelectedForest => {
+            let features = select_features(set);
+            let pick = |row: &Vec<f64>| features.iter().map(|f| row[*f]).collect();
+            let rows = set.rows.iter().map(pick).collect();
+            let few = TrainingSet { rows, targets: set.targets.clone() };
+            let mut model = train(LearnerKind::Forest, &few, seed);
+            if let LearnedModel::Forest(trees) = &mut model {
+                trees.iter_mut().for_each(|tree| tree.renumber(&features));
+            }
+            model
         }
         LearnerKind::Boosted => boost(set, width, &mut random),
     }

@@ -35,7 +35,7 @@ pub struct RuleList {
 }
 
 /// A gain counts when it is above 5%: log2 of 1.05.
-const POSITIVE: f64 = 0.07;
+pub(crate) const POSITIVE: f64 = 0.07;
 /// Most rules, and most conditions of one: more would not be readable.
 const MOST_RULES: usize = 12;
 const MOST_CONDITIONS: usize = 4;

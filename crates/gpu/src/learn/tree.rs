@@ -3,7 +3,7 @@
 use crate::benchmark::SplitMix;
 use serde::{Deserialize, Serialize};
 
-/// Rows of features with targets and weights.
+/// Rows of features with targets.
 #[derive(Debug, Clone, Default)]
 pub struct TrainingSet {
     /// Features, one row each.
@@ -127,6 +127,13 @@ impl RegressionTree {
             open.push((child + 1, right, depth + 1));
         }
         Self { nodes }
+    }
+
+    /// Makes positions among `features` those of whole rows.
+    pub(crate) fn renumber(&mut self, features: &[usize]) {
+        for node in self.nodes.iter_mut().filter(|node| node.feature != LEAF) {
+            node.feature = features[node.feature as usize] as u32;
+        }
     }
 
     /// The prediction for a row. A tree from a file that leads nowhere ends where it stands.

@@ -32,6 +32,18 @@ pub struct VariantSource {
     pub shared: Bytes,
 }
 
+impl VariantSource {
+    /// A source that needs no definitions: tiles and the block's shape (`BLOCK_X`, `BLOCK_Y`) are
+    /// defined in it, and the compiler counts lines as the source has them.
+    #[must_use]
+    pub fn standalone(&self, block: [u32; 3]) -> String {
+        let tiles = self.tiles.iter().map(|tile| format!("#define TILE_{tile}\n"));
+        let [x, y, _] = block;
+        let shape = format!("#ifndef BLOCK_X\n#define BLOCK_X {x}\n#define BLOCK_Y {y}\n#endif\n");
+        tiles.collect::<String>() + &shape + "#line 1\n" + &self.text
+    }
+}
+
 /// Rewrites `kernel` of `source` for these placements; arrays that are not named stay in global
 /// memory. The caller has checked that they are legal.
 #[must_use]
