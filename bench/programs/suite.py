@@ -2,8 +2,8 @@
 """Runs the suite of programs in the lab under policies and peers, and prints what they gave.
 
 usage: suite.py list | build
-       suite.py run NAME|development|judgement... [--policy P,P] [--pages base|huge] [--threads N]
-       suite.py table development|judgement|all [--pages base|huge] [--threads N]
+       suite.py run NAME|development|judgement|hard... [--policy P,P] [--pages base|huge] [--threads N]
+       suite.py table development|judgement|hard|all [--pages base|huge] [--threads N]
 
 A run that was made with the same command, pages, threads and policy is not made again; our own
 policies are told apart by the `terrace` program in the lab as well. Needs `terrace` (TERRACE, else
@@ -35,10 +35,11 @@ def lab_folder():
 
 
 def halves():
-    """Names of the development half and of the judgement half."""
-    split = {"development": [], "judgement": []}
+    """Names of the development half and of the judgement half, and of programs in neither."""
+    split = {"development": [], "judgement": [], "hard": [p["name"] for p in SUITE["program"] if "hard" in p]}
+    halved = [p for p in SUITE["program"] if "hard" not in p]
     for origin in (False, True):
-        names = [p["name"] for p in SUITE["program"] if ("package" in p) == origin]
+        names = [p["name"] for p in halved if ("package" in p) == origin]
         names.sort(key=lambda name: hashlib.sha256(f"{SUITE['split_seed']} {name}".encode()).digest()[:8])
         middle = len(names) // 2
         split["development"] += names[:middle]
@@ -111,7 +112,7 @@ def run(program, pages, threads, policies):
     terrace = os.environ.get("TERRACE", ROOT / "target" / "release" / "terrace")
     for policy in policies:
         path = result_path(program, pages, threads, policy)
-        if path.exists():
+        if read(program, pages, threads, policy):
             continue
         journals = WORK / "journals" / path.stem
         command = [terrace, "lab", "compare", "--json", "--jobs", "1", "--machine", SUITE["machine"]]
@@ -122,10 +123,13 @@ def run(program, pages, threads, policies):
         except (ValueError, LookupError):
             print(f"{path.stem}: {done.stderr.strip()}", file=sys.stderr)
             continue
+        if not result.get("seconds"):
+            # Not kept, so that it is made again the next time.
+            print(f"{path.stem}: {result.get('error') or done.stderr.strip()}", file=sys.stderr)
+            continue
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=1))
-        seconds = result.get("seconds")
-        print(f"{program['name']} {pages} {threads} {policy}: {seconds} s", flush=True)
+        print(f"{program['name']} {pages} {threads} {policy}: {result['seconds']} s", flush=True)
 
 
 def read(program, pages, threads, policy):

@@ -35,10 +35,13 @@ pub struct Config {
     pub command: String,
     /// Bounds on moving.
     pub limits: MoveLimits,
-    /// Share of one core that tracking and deciding may use (0.03).
+    /// Share of one core that tracking, deciding and moving may use (0.03).
     pub tracking_share: f64,
-    /// Averaged over this long (2 minutes).
+    /// Averaged over this long, moving included, where the policy measures what it gains and every
+    /// page is looked at (4 s: one look at all pages and the exchange that follows it).
     pub tracking_over: Nanos,
+    /// Averaged over this long, without moving, elsewhere (2 minutes).
+    pub unmeasured_over: Nanos,
     /// The heat map's parameters.
     pub heat: HeatParams,
     /// Length of a window before a policy asks for another (100 ms).
@@ -64,7 +67,8 @@ impl Default for Config {
                 total: Nanos::secs(2),
             },
             tracking_share: 0.03,
-            tracking_over: Nanos::secs(120),
+            tracking_over: Nanos::secs(4),
+            unmeasured_over: Nanos::secs(120),
             heat: HeatParams::default(),
             first_window: Nanos::millis(100),
             locate_every: Nanos::secs(1),

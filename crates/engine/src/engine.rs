@@ -2,7 +2,7 @@
 //!
 //! One step: look at the target again, start the trackers, let a window pass, ask them what they
 //! saw, merge it into the heat map, look where pages are (only when a decision may follow), let
-//! the policy decide, keep its moves within the quota, move, journal, pass requests on.
+//! the policy decide, keep its moves within the ledger, move, journal, pass requests on.
 
 mod log;
 mod moving;
@@ -21,7 +21,7 @@ use prescan::PrescanState;
 use terrace_machine::Machine;
 use terrace_policy::heat::{HeatMap, NodeTally, PageSamples};
 use terrace_policy::place::Placement;
-use terrace_policy::quota::{TokenBucket, TrackingQuota};
+use terrace_policy::quota::{CpuLedger, TokenBucket};
 use terrace_types::{
     Bytes, Decision, Nanos, Pid, Plan, PolicyWork, Request, Seed, Snapshot, ThroughputSource, Tick,
     TierState, VpnRange,
@@ -31,6 +31,9 @@ use terrace_types::{
 /// and more than a few.
 const NEW: u64 = 64;
 const FEW: u64 = 64;
+
+/// What was measured is taken to have been so since the last time, and no longer than this.
+const GAIN_STANDS: Nanos = Nanos::secs(1);
 
 /// Why the loop cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -119,7 +122,11 @@ pub struct Engine {
     policy_work: PolicyWork,
     config: Config,
     heat: HeatMap,
-    quota: TrackingQuota,
+    ledger: CpuLedger,
+    /// Gains are measured, and so bound what is spent.
+    measures: bool,
+    /// When gains were last booked.
+    gained: Option<Tick>,
     rate: Option<TokenBucket>,
     account: Account,
     started: Tick,
@@ -158,10 +165,13 @@ impl Engine {
         let started = parts.clock.now();
         let rate = config.limits.rate.map(|r| TokenBucket::new(r.get() as f64, Nanos::secs(1)));
         let doze = parts.placement.needs().dozes;
+        let watch = TrackerSet::new(parts.trackers);
+        let measures = parts.placement.needs().measures && watch.sees().pages;
         let window = if doze { Nanos(config.first_window.get() / 4) } else { config.first_window };
         Self {
             clock: parts.clock,
-            watch: TrackerSet::new(parts.trackers),
+            watch,
+            measures,
             target: parts.target,
             mover: parts.mover,
             journal: parts.journal,
@@ -170,7 +180,11 @@ impl Engine {
             own_cpu: parts.own_cpu,
             policy_work: PolicyWork::default(),
             heat: HeatMap::new(config.heat),
-            quota: TrackingQuota::new(config.tracking_share, config.tracking_over),
+            ledger: match measures {
+                true => CpuLedger::new(config.tracking_share, config.tracking_over),
+                false => CpuLedger::with_bursts(config.tracking_share, config.unmeasured_over),
+            },
+            gained: None,
             rate,
             account: Account::default(),
             started,
@@ -294,10 +308,15 @@ impl Engine {
         let now = self.clock.now();
         self.heat.expect_access(self.watch.sees().reads);
         let tiers = self.target.tiers().map_err(stop)?;
+        if idling {
+            // What was mapped meanwhile may be filled already; what comes from now on takes memory.
+            self.refresh_mappings(report)?;
+        }
         // After a rest what is seen may be all new.
         let rested = self.next.relaxed && !watched.looks.is_empty();
         let worse = window::worse_nodes(&tiers);
         let cooling = !self.next.ignore_cooling;
+        self.ledger.advance(now);
         if rested
             && self
                 .wont
@@ -331,7 +350,7 @@ impl Engine {
             self.next.window = Nanos(self.next.window.get() * 2).min(LONGEST_IDLE);
             let deciding = self.used_cpu().saturating_sub(before);
             self.account.window(Nanos::ZERO, deciding, self.heat.memory(), 0);
-            self.quota.book(deciding, true, now);
+            self.ledger.book(deciding, true, now);
             return Ok(());
         }
         let tally = self.heat.by_node();
@@ -342,7 +361,9 @@ impl Engine {
             self.doubt();
         }
         self.present = present;
-        let (snapshot, mut plan) = self.decide(tiers, &tally, &watched, filling, now);
+        let spent = watched.cpu + self.used_cpu().saturating_sub(before);
+        let (snapshot, mut plan) = self.decide(tiers, &tally, &watched, (filling, spent), now);
+        self.book_gain(&plan, now);
         self.journal_step(&snapshot, &plan, &watched, now, report);
         let deciding = self.used_cpu().saturating_sub(before);
         let planned = !plan.moves.is_empty();
@@ -353,7 +374,7 @@ impl Engine {
         let memory = self.heat.memory() + looking.max(planning);
         let deciding = deciding + going_on;
         self.account.window(watched.cpu, deciding, memory, watched.lost);
-        self.quota.book(watched.cpu + deciding, watched.thrifty, self.clock.now());
+        self.ledger.book(watched.cpu + deciding, watched.thrifty, self.clock.now());
         self.hand_on(&plan, planned, &mut report.notes);
         report.decisions = plan.decisions;
         Ok(())
@@ -410,7 +431,10 @@ impl Engine {
                 .iter()
                 .zip(&self.free_then)
                 .any(|(t, then)| t.free.get().abs_diff(then.get()) > t.capacity.get() / 64);
-        if !(old || shifted || self.must_locate) {
+        // Who has no page on a worse tier has none where none of its memory was taken.
+        let dozing = self.next.doze && !self.waited && self.located[1].is_some();
+        let due = if dozing { self.worse_shrank(tiers) } else { shifted || self.must_locate };
+        if !(old || due) {
             return Ok(false);
         }
         if self.next.doze && self.waited {
@@ -426,6 +450,14 @@ impl Engine {
         self.smallest_tier = tiers.iter().map(|t| t.capacity).min().unwrap_or_default();
         self.free_then = tiers.iter().map(|t| t.free).collect();
         Ok(true)
+    }
+
+    /// Whether free memory of a worse tier shrank since pages were last located.
+    fn worse_shrank(&self, tiers: &[TierState]) -> bool {
+        let few = self.smallest_tier.get() / window::STANDS_STILL;
+        let mut worse = tiers.iter().zip(&self.free_then).skip(1);
+        self.free_then.len() != tiers.len()
+            || worse.any(|(t, then)| then.get().saturating_sub(t.free.get()) > few)
     }
 
     /// Whether so many pages are touched that were not there when pages were last located that they
@@ -450,7 +482,7 @@ impl Engine {
         tiers: Vec<TierState>,
         tally: &[NodeTally],
         watched: &WindowSamples,
-        filling: bool,
+        (filling, spent): (bool, Nanos),
         now: Tick,
     ) -> (Snapshot, Plan) {
         let sees = self.watch.sees();
@@ -469,7 +501,9 @@ impl Engine {
             waited: std::mem::take(&mut self.waited),
             swept: self.heat.swept(),
             at_least: self.heat.at_least(),
+            saturated: self.heat.saturated(),
             move_cost: self.account.move_cost(self.machine.page_size),
+            spendable: self.measures.then(|| self.ledger.for_moves(spent)),
             ..Snapshot::default()
         };
         for tier in snapshot.tiers.iter_mut().filter(|t| t.write_throughput.is_none()) {
@@ -487,6 +521,15 @@ impl Engine {
         (snapshot, plan)
     }
 
+    /// Books what moves were measured to save since that was last booked.
+    fn book_gain(&mut self, plan: &Plan, now: Tick) {
+        if plan.measured_gain == 0.0 {
+            return;
+        }
+        let since = self.gained.replace(now).map_or(Nanos::ZERO, |then| now.since(then));
+        self.ledger.gain(plan.measured_gain / 1e9 * since.min(GAIN_STANDS).as_secs_f64());
+    }
+
     fn account_for(
         &mut self,
         tiers: &[TierState],
@@ -500,7 +543,7 @@ impl Engine {
             tiers.iter().flat_map(|t| on_nodes(tally, t)).map(|n| n.accesses).sum()
         };
         let (fast, all) = (accesses(&tiers[..tiers.len().min(1)]), accesses(tiers));
-        let seen = !watched.saw_nothing;
+        let seen = !watched.saw_nothing && !self.heat.saturated();
         self.account.share((seen && all > 0.0).then(|| fast / all), window);
     }
 

@@ -125,7 +125,9 @@ fn a_shifting_hot_set_is_followed_without_ping_pong() {
 #[test]
 fn an_exchange_of_scattered_pages_is_made_in_parts_that_take_little_memory() {
     let world = world(COLD + HOT, scattered(write, 3), 3);
-    let (summary, text) = run(&world, "terrace", pages(&world), 4);
+    let trackers: Vec<Box<dyn Tracker>> =
+        vec![Box::new(PageTracker::as_page_tables(world.clone()))];
+    let (summary, text) = run(&world, "terrace", trackers, 4);
     let entries: Vec<&str> =
         text.lines().filter(|l| l.contains("\"decision\"") || l.contains("\"outcome\"")).collect();
     let exchange =

@@ -68,6 +68,8 @@ prop_compose! {
             swept: (window_ms % 5) as f32 / 4.0,
             at_least: exact && window_ms % 3 == 1,
             move_cost: Nanos(window_ms % 7 * 1000),
+            saturated: exact && window_ms % 5 == 2,
+            spendable: (window_ms % 3 == 0).then_some(Nanos::micros(window_ms * 40)),
             sees: TrackerVisibility {
                 reads: true,
                 writes: true,

@@ -207,6 +207,8 @@ fn snapshot(text: &str, bits: Option<&str>, window: Option<&str>) -> Snapshot {
         swept: 0.0,
         at_least: false,
         move_cost: Nanos::ZERO,
+        saturated: false,
+        spendable: None,
     }
 }
 

@@ -21,7 +21,7 @@ pub struct JournalFigures {
     pub complete: bool,
     /// Fast share where it was first and last seen.
     pub share_first_last: Option<(f64, f64)>,
-    /// Tracking and deciding as a share of one core over the run.
+    /// Tracking, deciding and moving as a share of one core over the run: what `--cpu` bounds.
     pub core_share: Option<f64>,
     /// Memory for tracking as a share of what is managed.
     pub memory_share: Option<f64>,
@@ -62,7 +62,8 @@ impl JournalFigures {
         let mut shares = parts.snapshots.iter().filter_map(|s| s.fast_access_share);
         let first = shares.next();
         let last = shares.next_back().or(first);
-        let cpu = summary.tracking_cpu_ns.saturating_add(summary.deciding_cpu_ns);
+        let costs = [summary.tracking_cpu_ns, summary.deciding_cpu_ns, summary.moving_ns];
+        let cpu = costs.into_iter().fold(0, u64::saturating_add);
         let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
         let failed = if summary.failed.is_empty() {
             failures(parts.outcomes.iter().flat_map(|o| &o.failed))
@@ -173,7 +174,10 @@ fn verdict(figures: &JournalFigures) -> String {
         ));
     }
     if let Some(share) = figures.core_share.filter(|s| *s > 0.0) {
-        text.push_str(&format!(" Watching and deciding took {} of one core.", percent(share)));
+        text.push_str(&format!(
+            " Watching, deciding and moving took {} of one core.",
+            percent(share)
+        ));
     }
     text
 }
@@ -218,7 +222,7 @@ fn tiles(body: &mut String, figures: &JournalFigures) {
         body,
         &or_unknown(figures.core_share.map(percent)),
         "of one core",
-        "for tracking and deciding",
+        "for tracking, deciding and moving",
     );
     let more = match figures.memory_share {
         Some(share) => format!("for tracking: {} of what is managed", percent(share)),
@@ -277,7 +281,7 @@ fn cost(body: &mut String, figures: &JournalFigures) {
     for (what, ns, of) in [
         ("Tracking, kernel threads included", s.tracking_cpu_ns, "of one core"),
         ("Deciding", s.deciding_cpu_ns, "of one core"),
-        ("Calls that move pages", s.moving_ns, "of the run"),
+        ("Calls that move pages", s.moving_ns, "of one core"),
     ] {
         put!(body, "<tr><th>{what}</th><td>{}</td><td>{} {of}</td></tr>\n", time(ns), of_run(ns));
     }

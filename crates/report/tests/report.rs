@@ -24,7 +24,7 @@ fn a_run_is_told_in_full() {
         "31 not: busy",
         "<b>hold</b> <span class=\"times\">× 3</span>",
         "the node was full",
-        "2.2% of one core",
+        "7.0% of one core",
         "single hot pages inside large cold regions",
         "80 ns<span class=\"source\">measured</span>",
         "20.0 GB/s<span class=\"source\">firmware (HMAT)</span>",
@@ -95,7 +95,7 @@ fn figures_of_a_run_are_json_with_units_in_the_keys() {
     assert_eq!(json["promoted_pages"], 11_000);
     assert_eq!(json["failed_pages"]["busy"], 217);
     assert_eq!(json["complete"], true);
-    assert!((json["core_share"].as_f64().expect("known") - 0.131 / 6.0).abs() < 1e-9);
+    assert!((json["core_share"].as_f64().expect("known") - 0.418 / 6.0).abs() < 1e-9);
 }
 
 #[test]

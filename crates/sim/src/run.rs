@@ -112,7 +112,7 @@ pub struct NodeEnergy {
 pub struct RunOptions {
     /// Seed of the policies' and trackers' chance.
     pub seed: Seed,
-    /// Share of one core for tracking and deciding (0.03).
+    /// Share of one core for tracking, deciding and moving (0.03).
     pub cpu_share: f64,
     /// How accesses are seen.
     pub tracker: TrackerKind,

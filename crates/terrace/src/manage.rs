@@ -33,7 +33,7 @@ pub struct ManageSpec {
     pub machine: Option<String>,
     /// Where the journal goes.
     pub journal: Option<PathBuf>,
-    /// Share of one core for tracking and deciding (0.03).
+    /// Share of one core for tracking, deciding and moving (0.03).
     pub cpu_share: f64,
     /// Most bytes a second to move.
     pub rate: Option<BytesPerSec>,

@@ -21,6 +21,7 @@ pub struct RunSummary {
     /// Trackers in use.
     pub trackers: Vec<String>,
     /// CPU seconds of tracking and deciding, kernel threads we started included; moving apart.
+    /// `--cpu` bounds both together.
     pub overhead_seconds: f64,
     /// Seconds spent in calls that move pages.
     pub moving_seconds: f64,
@@ -70,16 +71,16 @@ impl RunSummary {
             Some(share) => format!("{:.0}% of accesses fast (estimated)", share * 100.0),
             None => "share of fast accesses unknown".to_owned(),
         };
-        let percent = if seconds > 0.0 { self.overhead_seconds / seconds * 100.0 } else { 0.0 };
+        let cost = self.overhead_seconds + self.moving_seconds;
+        let percent = if seconds > 0.0 { cost / seconds * 100.0 } else { 0.0 };
         format!(
-            "{}: {} pages promoted, {} demoted, {share}; cost {:.2} s of CPU ({percent:.1}% of a core), {} and {:.2} s \
-             moving in {seconds:.2} s",
+            "{}: {} pages promoted, {} demoted, {share}; cost {cost:.2} s of CPU ({percent:.1}% of a core), \
+             {:.2} s of it moving, and {} in {seconds:.2} s",
             self.policy,
             a.promoted_pages,
             a.demoted_pages,
-            self.overhead_seconds,
+            self.moving_seconds,
             Bytes(a.peak_memory_bytes),
-            self.moving_seconds
         )
     }
 }

@@ -101,6 +101,7 @@ pub struct ClosedLoopWorld {
     pub moves: Vec<u32>,
     fast_served: f64,
     served: f64,
+    extra: f64,
 }
 
 impl ClosedLoopWorld {
@@ -123,6 +124,7 @@ impl ClosedLoopWorld {
             moves: vec![0; pages],
             fast_served: 0.0,
             served: 0.0,
+            extra: 0.0,
         }))
     }
 
@@ -201,6 +203,25 @@ impl ClosedLoopWorld {
         }
     }
 
+    /// True accesses since the start that the best tier served because of moves; negative where
+    /// first touch would have had more of them there.
+    #[must_use]
+    pub fn extra_fast(&self) -> f64 {
+        self.extra
+    }
+
+    /// Accesses a second that the best tier serves now because of moves.
+    fn extra_now(&self) -> f64 {
+        let fast = |node: &NodeId| f64::from(u8::from(self.spec.tiers[0].contains(node)));
+        let moved = self.nodes.iter().zip(&self.spec.first_touch).enumerate();
+        let moved = moved.take(self.pages()).filter(|(_, (now, first))| now != first);
+        moved
+            .map(|(i, (now, first))| {
+                (fast(now) - fast(first)) * (self.spec.access)(i, self.now).rate()
+            })
+            .sum()
+    }
+
     /// Lets time pass, in slices so that shifting workloads are scored as they shift.
     pub(crate) fn pass(&mut self, span: Nanos) {
         let mut left = span;
@@ -209,6 +230,7 @@ impl ClosedLoopWorld {
             let share = self.fast_share_now();
             self.fast_served += share * slice.as_secs_f64();
             self.served += slice.as_secs_f64();
+            self.extra += self.extra_now() * slice.as_secs_f64();
             self.now = self.now.after(slice);
             left = left.saturating_sub(slice);
         }

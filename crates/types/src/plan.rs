@@ -109,6 +109,11 @@ pub struct Plan {
     pub requests: Vec<Request>,
     /// What was decided and why; empty when nothing was.
     pub decisions: Vec<Decision>,
+    /// What the policy's moves so far save the program now, nanoseconds a second, by what was seen
+    /// of their pages since; negative: cost it. Zero where the policy does not measure, or nothing
+    /// was looked at.
+    #[serde(skip)]
+    pub measured_gain: f64,
     /// What the policy did to decide so.
     #[serde(skip)]
     pub work: PolicyWork,

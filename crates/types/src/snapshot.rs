@@ -214,10 +214,17 @@ pub struct Snapshot {
     /// page's 512 do), which is found set however short the look.
     #[serde(default)]
     pub at_least: bool,
+    /// Whether most pages that were found touched were found so every time: how they compare, and
+    /// what share of accesses a tier serves, is not known.
+    #[serde(default)]
+    pub saturated: bool,
     /// What moving a base page has taken so far, its part of each call included; zero while too few
     /// were moved to tell.
     #[serde(default)]
     pub move_cost: Nanos,
+    /// What may be spent on moves now; none: as much as pays.
+    #[serde(default)]
+    pub spendable: Option<Nanos>,
 }
 
 impl Snapshot {

@@ -3,7 +3,7 @@
 use super::{Engine, StepReport};
 use crate::account::outcome_entry;
 use crate::journal::{JournalEntry, OutcomeEntry};
-use crate::MoveLimits;
+use crate::{MoveFailure, MoveLimits};
 use std::borrow::Cow;
 use terrace_types::{Bytes, Move, Nanos, Plan, Snapshot, Tick};
 
@@ -25,12 +25,16 @@ impl Engine {
     ) -> (u64, Nanos) {
         let (mut promoted, mut longest, mut deciding) = (0u64, 0, Nanos::ZERO);
         let (mut moves, mut limits) = (std::mem::take(&mut plan.moves), self.config.limits);
+        if let Some(spendable) = snapshot.spendable {
+            limits.total = limits.total.min(spendable);
+        }
         loop {
             longest = longest.max(size_of_val(moves.as_slice()) as u64);
             let applied = self.apply(&moves, plan.exchange, &limits, &snapshot, now);
             self.heat.give_back(std::mem::take(&mut snapshot.areas));
             let Some((outcome, done)) = applied else { break };
             self.heat.moved(&done);
+            self.placement.moved(&done, &snapshot);
             promoted = promoted.saturating_add(outcome.promoted_pages);
             limits.total = limits.total.saturating_sub(Nanos(outcome.cost_ns));
             self.write(&JournalEntry::Outcome(outcome.clone()), &mut report.notes);
@@ -78,7 +82,12 @@ impl Engine {
         if let Some(bucket) = &mut self.rate {
             bucket.spend((pages * snapshot.page_size.get()) as f64);
         }
-        self.must_locate |= outcome.failed.iter().any(|(_, pages)| *pages > 0);
+        // Those that were not tried are where they were.
+        let tried = |why: &MoveFailure| *why != MoveFailure::OutOfTime;
+        self.must_locate |= outcome.failed.iter().any(|(why, pages)| *pages > 0 && tried(why));
+        if snapshot.spendable.is_some() {
+            self.ledger.spend(outcome.cost, self.clock.now());
+        }
         self.account.outcome(&entry, snapshot.page_size);
         Some((entry, outcome.done))
     }

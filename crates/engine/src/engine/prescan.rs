@@ -78,7 +78,7 @@ impl Engine {
         }
         let deciding = self.used_cpu().saturating_sub(before);
         self.account.window(cpu, deciding, self.heat.memory() + Bytes(held), 0);
-        self.quota.book(cpu + deciding, true, now);
+        self.ledger.book(cpu + deciding, true, now);
         Ok(())
     }
 

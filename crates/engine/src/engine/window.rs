@@ -19,7 +19,7 @@ const ASKED: u64 = 200;
 /// allows.
 const RAREST: Nanos = Nanos::millis(250);
 /// It stands still when less than this part of a tier came or went in that time.
-const STANDS_STILL: u64 = 512;
+pub(super) const STANDS_STILL: u64 = 512;
 /// Others may come and go all the time: it is looked after so long in any case.
 const LONGEST_SETTLING: Nanos = Nanos::secs(1);
 
@@ -46,13 +46,14 @@ impl Engine {
             self.quick_scans.over();
             return None;
         }
-        let whole = self.next.window + self.quota.pace(self.next.window, false).rest;
+        self.ledger.advance(self.clock.now());
+        let whole = self.next.window + self.ledger.pace(self.next.window, false).rest;
         // The longer a policy is content to wait, the longer a shift may go unnoticed; the longer
         // still where nothing was ever worth moving.
         let (part, rarest) =
             if self.account.moved() { (8, RAREST) } else { (4, Nanos(RAREST.get() * 2)) };
         let every =
-            self.quota.quick_scan_interval().max(Nanos(self.next.window.get() / part).min(rarest));
+            self.ledger.quick_scan_interval().max(Nanos(self.next.window.get() / part).min(rarest));
         self.quick_scans.next(self.clock.now(), whole, every)
     }
 
@@ -113,7 +114,7 @@ impl Engine {
             self.heat.memory() + watched.memory,
             watched.lost,
         );
-        self.quota.charge_quick_scan(watched.cpu + deciding, now);
+        self.ledger.charge_quick_scan(watched.cpu + deciding, now);
         Ok(())
     }
 
@@ -128,7 +129,8 @@ impl Engine {
             self.next.window = self.next.window.min(self.config.first_window);
             return self.look(mappings, self.ask(true), report);
         }
-        let pace = self.quota.pace(self.next.window, !self.next.relaxed);
+        self.ledger.advance(self.clock.now());
+        let pace = self.ledger.pace(self.next.window, !self.next.relaxed);
         if pace.rest > Nanos::ZERO {
             self.clock.wait(pace.rest);
         }
@@ -164,7 +166,7 @@ impl Engine {
         let lead = self.watch.lead();
         if !(self.next.at_once && lead > Nanos::ZERO) {
             let wait = ask.window.saturating_sub(lead);
-            if ask.quick_scan && self.quota.left_seconds() > 0.0 {
+            if ask.quick_scan && self.ledger.left_seconds() > 0.0 {
                 self.wait_for_filling(wait);
             } else {
                 self.clock.wait(wait);
@@ -201,7 +203,7 @@ impl Engine {
         let cpu = self.used_cpu().saturating_sub(before);
         self.asking = Nanos(cpu.get() / asked.max(1));
         self.account.between(cpu);
-        self.quota.spend(cpu, self.clock.now());
+        self.ledger.spend(cpu, self.clock.now());
     }
 
     /// Whether the target has more memory than when its pages were last located, or than at any
@@ -243,7 +245,7 @@ impl Engine {
         }
         let deciding = self.used_cpu().saturating_sub(before);
         self.account.window(Nanos::ZERO, deciding, self.heat.memory(), 0);
-        self.quota.book(deciding, true, now);
+        self.ledger.book(deciding, true, now);
         Ok(())
     }
 

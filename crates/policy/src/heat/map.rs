@@ -59,6 +59,23 @@ pub struct MergeResult {
     pub stray: u64,
 }
 
+/// Whether looks are saturated: those of the length that told most, of several looks each. None
+/// where there are none such.
+fn saturated(looks: &[PageSamples]) -> Option<bool> {
+    let mut groups: Vec<(Nanos, usize, usize)> = Vec::new();
+    for one in looks.iter().filter(|one| one.windows > 1) {
+        let found = |hits: u8| hits != 0 && hits != PageSamples::NOT_SAMPLED;
+        let touched = one.hits.iter().filter(|hits| found(**hits)).count();
+        let always = one.hits.iter().filter(|hits| **hits == one.windows).count();
+        match groups.iter_mut().find(|group| group.0 == one.window) {
+            Some(group) => (group.1, group.2) = (group.1 + touched, group.2 + always),
+            None => groups.push((one.window, touched, always)),
+        }
+    }
+    let told = groups.iter().filter(|(_, touched, _)| *touched > 0);
+    told.map(|(_, touched, always)| always * 2 > *touched).min()
+}
+
 /// Rates and evidence of every base page. Eight bytes a page.
 #[derive(Debug)]
 pub struct HeatMap {
@@ -70,6 +87,7 @@ pub struct HeatMap {
     write_window: f32,
     sample_window: f32,
     at_least: bool,
+    saturated: bool,
     needs_access: bool,
     rounds: u32,
     left_out: u64,
@@ -91,6 +109,7 @@ impl HeatMap {
             write_window: 0.05,
             sample_window: 0.005,
             at_least: false,
+            saturated: false,
             needs_access: false,
             rounds: 0,
             left_out: 0,
@@ -224,6 +243,7 @@ impl HeatMap {
             };
             self.at_least = looks.iter().any(|one| one.at_random) && pages(true) > pages(false);
         }
+        self.saturated = saturated(looks).unwrap_or(self.saturated);
         for one in looks {
             let pages = self.merge_samples(one, &before, now);
             absorbed.pages += pages;
@@ -471,6 +491,13 @@ impl HeatMap {
     #[must_use]
     pub fn at_least(&self) -> bool {
         self.at_least
+    }
+
+    /// Whether the last looks found most of the pages that they found touched at all touched every
+    /// time: rates of these are lower bounds, and so nothing is known of how they compare.
+    #[must_use]
+    pub fn saturated(&self) -> bool {
+        self.saturated
     }
 
     /// Memory the map holds.

@@ -356,3 +356,30 @@ fn pages_that_share_a_bit_share_its_accesses() {
     assert_eq!(foreseen.all.found, 2.0);
     assert!((0.8..1.2).contains(&foreseen.all.expected), "{foreseen:?}");
 }
+
+#[test]
+fn looks_that_find_everything_touched_every_time_are_saturated_unless_sharper_ones_tell() {
+    let mut map = map(&[(Pid(1), range(0, 100))]);
+    let looked = |window: u64, always: u8| {
+        let hits = (0..100).map(|page| if page < always { 4 } else { page % 2 }).collect();
+        PageSamples {
+            pid: Pid(1),
+            start: Vpn(0),
+            windows: 4,
+            window: Nanos::micros(window),
+            each: 1,
+            at_random: false,
+            hits,
+        }
+    };
+    for (looks, saturated) in [
+        (vec![looked(400, 10)], false),
+        (vec![looked(400, 90)], true),
+        (vec![], true),
+        (vec![looked(400, 90), looked(50, 10)], false),
+        (vec![looked(400, 90), looked(50, 90)], true),
+    ] {
+        map.absorb(&[], &looks, &[], Tick(0));
+        assert_eq!(map.saturated(), saturated, "{} looks", looks.len());
+    }
+}

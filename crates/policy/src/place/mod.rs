@@ -42,6 +42,9 @@ pub struct PolicyNeeds {
     /// Where pages are may already tell it that there is nothing to do: ask it before anything is
     /// looked at.
     pub dozes: bool,
+    /// It measures what its moves gain ([`Plan::measured_gain`]): its costs, moves among them, are
+    /// held to their share, and to what was gained.
+    pub measures: bool,
 }
 
 impl PolicyNeeds {
@@ -269,6 +272,7 @@ impl Placement {
                 heat: true,
                 writes: params.writes_matter(),
                 dozes: true,
+                measures: true,
                 ..PolicyNeeds::default()
             },
             Self::Paced { rule, .. } => rule.needs(),
@@ -307,6 +311,13 @@ impl Placement {
             | Self::AccessCount { .. }
             | Self::Paced { .. }
             | Self::Custom(_) => PartialPlan::default(),
+        }
+    }
+
+    /// Moves that were made of what it planned on this snapshot.
+    pub fn moved(&mut self, done: &[Move], snapshot: &Snapshot) {
+        if let Self::Terrace { state, .. } = self {
+            state.gain.moved(done, snapshot);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What may be spent: token buckets that are told the time and never ask for it.
 
 mod bucket;
-mod tracking;
+mod ledger;
 
 pub use bucket::TokenBucket;
-pub use tracking::{SamplingPace, TrackingQuota};
+pub use ledger::{CpuLedger, SamplingPace};

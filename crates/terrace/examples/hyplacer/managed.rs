@@ -136,7 +136,7 @@ fn config(scale: Scale) -> Config {
         limits,
         heat,
         tracking_share: scale.budget as f64 / 100.0,
-        tracking_over: scale.span(plain.tracking_over),
+        unmeasured_over: scale.span(plain.unmeasured_over),
         first_window: scale.span(plain.first_window),
         locate_every: scale.span(plain.locate_every),
         ..plain

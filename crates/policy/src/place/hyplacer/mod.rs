@@ -228,6 +228,7 @@ fn act_demote(
         decisions: vec![decision(SelectMode::Demote.name(), why)],
         exchange: false,
         work: scanned(chosen.scanned),
+        ..Plan::default()
     }
 }
 
@@ -300,6 +301,7 @@ fn act_switch(
         requests: clears(snap, passed),
         decisions: vec![decision(SelectMode::Switch.name(), why)],
         work: scanned(looked_at),
+        ..Plan::default()
     }
 }
 

@@ -416,8 +416,14 @@ pub(super) struct SwapTerms {
     pub room: u64,
     /// Seconds that a gain is counted on for.
     pub horizon: f64,
+    /// Seconds that heat is taken to stay where it is.
+    pub lifetime: f64,
     /// What moving a base page costs, nanoseconds.
     pub page_cost: f64,
+    /// What all moves may cost, nanoseconds.
+    pub spendable: f64,
+    /// Pages may change places; else they only fill room.
+    pub pairs: bool,
     /// Base pages to promote at most.
     pub most: u64,
     /// Every page was looked at by itself: what regions tell is alike for all pages of one, and
@@ -451,13 +457,22 @@ impl HotnessHistogram {
             let victim = if room > 0 { None } else { down.peek() };
             let cold = match (room > 0, victim) {
                 (true, _) => 0.0,
-                (false, Some(bucket)) => floor_of(bucket + 1),
-                (false, None) => break,
+                (false, Some(bucket)) if terms.pairs => floor_of(bucket + 1),
+                (false, _) => break,
             };
             let (hot_value, cost) = (floor_of(hot), if room > 0 { page } else { 2.0 * page });
             let gain = hot_value - cold;
             let beats = hot_value > cold * rater.params.margin && hot_value > 0.0;
-            if !beats || gain * terms.horizon < repay * cost {
+            // What takes no place can only be lost once.
+            let (needed, counted) = match room > 0 && terms.by_page {
+                true => (rater.params.margin * cost, terms.lifetime),
+                false => (repay * cost, terms.horizon),
+            };
+            if !beats || gain * counted < needed {
+                break;
+            }
+            let most = most.min(((terms.spendable - cut.cost) / cost) as u64);
+            if most == 0 {
                 break;
             }
             let n = if room > 0 {

@@ -26,6 +26,9 @@ const LEAST_RUNS: u64 = 256;
 /// in the lab an exchange of 20,800 pages took 92 ms in 56 calls, 64 ms in 42 and 66 ms in 17. The
 /// mover cuts large ones by time.
 const CHUNK: u64 = 4096;
+/// No more than a quarter of an exchange that may be ended by what it costs, as long as that fills a
+/// call.
+const SMALL_CHUNK: u64 = 512;
 
 /// Base pages of the blocks in which victims are looked for.
 const BLOCK: u64 = 512;
@@ -39,6 +42,8 @@ pub(super) struct MigrationCursor {
     down: SideCursor,
     /// Base pages that may still go up before others must make room.
     room: u64,
+    /// Base pages demoted in a row.
+    chunk: u64,
     /// What was moved by earlier parts: a page just demoted may look hot among those of the worse
     /// side.
     moved: PageBitmap,
@@ -131,6 +136,10 @@ impl MigrationCursor {
             up: walk(true, promote, cut.promote_from, cut.promote_rest),
             down: walk(false, demote, cut.demote_to, cut.demote_rest),
             room: promote - demote,
+            chunk: match snap.spendable {
+                Some(_) => (demote / 4).clamp(SMALL_CHUNK, CHUNK),
+                None => CHUNK,
+            },
             moved: PageBitmap::new(snap),
         }
     }
@@ -164,7 +173,7 @@ impl MigrationCursor {
                 break;
             }
             let runs = part.moves.len() + left / 2;
-            let made = self.down.take(&mut part, &worse, (CHUNK, runs));
+            let made = self.down.take(&mut part, &worse, (self.chunk, runs));
             self.room += made;
             if used + made == 0 {
                 break;

@@ -22,6 +22,7 @@
 //!
 //! With more than two tiers, the best boundary with something to gain is served first, one a step.
 
+mod gain;
 mod hotness;
 mod migration_cursor;
 mod new_pages;
@@ -31,6 +32,7 @@ mod recent;
 mod shrink;
 mod trust;
 
+pub use gain::MeasuredGain;
 pub use new_pages::NewPageHeat;
 pub use params::Params;
 pub use probe::{ProbeTarget, RegionProbe};
@@ -40,7 +42,7 @@ pub use trust::PredictionTrust;
 use super::runs::free_pages;
 use super::worth::{nearest, AccessKnowledge, AccessWorth};
 use super::PartialPlan;
-use hotness::{SwapTerms, UnitRater};
+use hotness::{ExchangeThreshold, SwapTerms, UnitRater};
 use migration_cursor::MigrationCursor;
 use serde::{Deserialize, Serialize};
 use terrace_types::{Decision, Nanos, NodeId, Plan, Request, Seed, Snapshot, Tick};
@@ -53,6 +55,10 @@ const LEAST_PROFIT_NS: f64 = 2e6;
 /// all its pages. (Even heat of 150 writes a second a page, stock trackers: with 0.03 for both 540
 /// pages moved in 15 s, mean of six seeds.)
 const LEAST_SHARE: (f64, f64) = (0.03, 0.04);
+
+/// Pages that are moved at once at least where what pays costs more than may be spent: fewer are
+/// not worth a call.
+const FEWEST: u64 = 256;
 
 /// Where accesses are counted by sampling: samples that nothing is moved on less of. How long was
 /// looked at says nothing there, since one in so many accesses for a second is a few milliseconds
@@ -99,6 +105,9 @@ pub struct State {
     pub trust: PredictionTrust,
     /// Where to look closer.
     pub probe: RegionProbe,
+    /// What moves gained.
+    #[serde(skip)]
+    pub gain: MeasuredGain,
     /// Steps in a row without a move.
     pub settled: u32,
     /// Accesses a second that the worse tier served lately; drifts down with them. Not what they
@@ -197,6 +206,9 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     s.recent.fit(snap.page_count());
     s.recent.age(p.damp, now);
     let worths = worths(p, snap, &pages.touches);
+    if snap.sees.pages {
+        plan.measured_gain = s.gain.now(snap, &worths);
+    }
     s.new_pages.review(snap, &worths[0], now);
     if came {
         let (moves, count) = s.new_pages.take_in(p, snap, &worths[0], now);
@@ -212,28 +224,34 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     if snap.shifted {
         s.trust.shifted(now);
     }
-    let mut slow = SlowSide::default();
+    let (mut slow, mut limited) = (SlowSide::default(), false);
     for (rank, worth) in worths.iter().enumerate() {
         let seen = boundary(p, s, snap, rank, *worth, (now, to_move), &mut plan);
         slow.add(&seen, rank);
-        if !plan.moves.is_empty() {
+        limited = seen.limited;
+        if limited || !plan.moves.is_empty() {
             break;
         }
     }
     let moved = !plan.moves.is_empty();
     let enough = moved || pages.enough(p, snap, RESTS_A_PAGE);
     let shifted = s.shifted(slow.value / worths[slow.rank].unit().max(1e-6));
-    if moved || shifted || snap.shifted {
+    if moved || limited || shifted || snap.shifted {
         s.settled = 0;
         s.probe.shifted();
     } else {
         s.settled = s.settled.saturating_add(1);
     }
     if !moved {
-        plan.decisions.push(plain("hold", slow.why(snap.window, enough)));
+        let why = if limited {
+            "what pays costs more than may be spent now".to_owned()
+        } else {
+            slow.why(snap.window, enough)
+        };
+        plan.decisions.push(plain("hold", why));
     }
     let matters = slow.value >= LITTLE_NS_PER_S;
-    let flags = (moved, enough && matters);
+    let flags = (moved || limited, enough && matters);
     // Where pages are looked at one by one anyway, there is nothing to look at closer.
     if !snap.sees.pages {
         let look =
@@ -242,6 +260,11 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
             plan.decisions.push(plain(what, probe_why(what, slow.value)));
         }
         plan.requests.extend(s.probe.requests(snap));
+    }
+    if limited {
+        // The next look tells what may be spent on.
+        plan.requests.push(Request::Wait(quarter(p.window)));
+        return plan;
     }
     pace(p, s, snap, enough.then_some(matters), &mut plan);
     // Looks must repay what moves must, and can gain what the worse side costs at most.
@@ -332,6 +355,8 @@ struct SlowSide {
 
 /// What one boundary showed.
 struct TierBoundary {
+    /// More would pay than may be spent now.
+    limited: bool,
     slow_value: f64,
     known: u64,
     /// Its hottest page on the worse side and its coldest on the better, by expected value.
@@ -381,7 +406,8 @@ fn boundary(
     if rater.is_damped() {
         plan.work.scanned_pages += snap.page_count();
     }
-    let seen = TierBoundary {
+    let mut seen = TierBoundary {
+        limited: false,
         slow_value: hotness.slow_value,
         known: hotness.known,
         apart: hotness.extremes(),
@@ -394,11 +420,14 @@ fn boundary(
     let size = |rank: usize| snap.tiers[rank].capacity.pages(super::runs::page_size(snap));
     let reserve = (size(rank) as f64 * p.reserve) as u64;
     let free = free_pages(snap, rank);
-    let terms = SwapTerms {
+    let mut terms = SwapTerms {
         room: free.saturating_sub(reserve),
         horizon,
         page_cost: p.page_cost_ns(snap.move_cost),
+        lifetime: lifetime.as_secs_f64(),
         most: snap.page_count(),
+        spendable: f64::INFINITY,
+        pairs: true,
         by_page: snap.sees.pages,
         // The heat of a region is a mean of hot and cold: it shows too little to gain. A lower
         // bound shows less.
@@ -408,18 +437,38 @@ fn boundary(
             (false, false) => 0.5,
         },
     };
-    let cut = hotness.cut(&rater, &terms);
     let share = if snap.sees.pages { LEAST_SHARE.0 } else { LEAST_SHARE.1 };
     let least = (LEAST_PROFIT_NS / horizon).max(share * hotness.slow_value);
-    if cut.promote == 0 || cut.gain - cut.cost / horizon < least {
-        return seen;
+    // What fills room pays for no pair, nor the other way round. Regions do not tell which pages
+    // would.
+    let filling = match snap.sees.pages {
+        true => hotness.cut(&rater, &SwapTerms { pairs: false, ..terms }),
+        false => ExchangeThreshold::default(),
+    };
+    let mut cut = hotness.cut(&rater, &terms);
+    if cut.gain - filling.gain - (cut.cost - filling.cost) / horizon < least {
+        (terms.pairs, cut) = (false, filling);
+        let profit = cut.gain * terms.lifetime - cut.cost;
+        if cut.promote == 0 || profit < LEAST_PROFIT_NS {
+            return seen;
+        }
+    }
+    if let Some(left) = snap.spendable.map(|left| left.get() as f64).filter(|l| *l < cut.cost) {
+        // The hottest first: what they gain pays for the others.
+        let whole = cut.promote;
+        cut = hotness.cut(&rater, &SwapTerms { spendable: left, ..terms });
+        seen.limited = true;
+        if cut.promote < whole.min(FEWEST) {
+            return seen;
+        }
     }
     let carry = MigrationCursor::new(rater, snap, &cut, rank, free_pages(snap, rank + 1));
     let (promoted, demoted) = (carry.promotes(), carry.demotes());
     // In accesses: what one is worth changes with the program's traffic, and says nothing of how
     // long heat stays.
     let value = cut.gain / cut.promote as f64 / worth.unit().max(f64::MIN_POSITIVE);
-    s.trust.begin(promoted, value, now);
+    // Who fills room chose none as hotter than another.
+    s.trust.begin(if terms.pairs { promoted } else { 0 }, value, now);
     s.carry = Some(carry);
     let part = go_on(p, s, snap, now);
     plan.moves = part.moves;
@@ -663,6 +712,49 @@ mod tests {
                 assert_eq!(plan.decisions[0].cost_ns, pages * 56_000, "{:?}", plan.decisions);
             }
         }
+    }
+
+    #[test]
+    fn room_is_filled_with_what_repays_one_move_whatever_was_learned_of_pairs() {
+        let machine = terrace_machine::preset("lab-cxl").unwrap();
+        for (rate, fills) in [(60, true), (6, false)] {
+            let (params, mut state) = (Params::for_machine(&machine), State::default());
+            state.trust.share = 1.0 / 16.0;
+            state.trust.lifetime = Some(Nanos::secs(1));
+            let mut snap = growing(3_000, false);
+            // The program freed what it had on the better tier.
+            snap.tiers[0] = tier(0, 2_000, 2_000);
+            for page in &mut snap.areas[0].pages {
+                (page.node, page.reads) = (1, Heat::from_rate(rate));
+            }
+            let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
+            let pages: u64 = plan.moves.iter().map(|m| u64::from(m.pages)).sum();
+            assert_eq!(pages, if fills { 1_990 } else { 0 }, "{rate}: {:?}", plan.decisions);
+        }
+    }
+
+    #[test]
+    fn what_may_be_spent_is_spent_on_the_hottest_first() {
+        let machine = terrace_machine::preset("lab-cxl").unwrap();
+        let (params, mut state) = (Params::for_machine(&machine), State::default());
+        let mut snap = growing(3_000, false);
+        for page in &mut snap.areas[0].pages[2_500..] {
+            page.reads = Heat::from_rate(8_000);
+        }
+        let mut moved = |spendable| {
+            snap.spendable = Some(spendable);
+            let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
+            let hot = |m: &&terrace_types::Move| m.to == NodeId(0);
+            let up: Vec<_> = plan.moves.iter().filter(hot).copied().collect();
+            (up.iter().map(|m| u64::from(m.pages)).sum::<u64>(), up, plan.decisions)
+        };
+        let page = params.page_cost_ns(Nanos::ZERO);
+        let (pages, up, why) = moved(Nanos((2.0 * page * 300.0) as u64 + 1));
+        assert_eq!(pages, 300, "{why:?}");
+        assert!(up.iter().all(|m| m.start.0 >= 2_500), "{up:?}");
+        let (pages, _, why) = moved(Nanos(1_000));
+        assert_eq!((pages, why[0].name.as_str()), (0, "hold"), "{why:?}");
+        assert!(why[0].why.contains("may be spent"), "{why:?}");
     }
 
     #[test]

@@ -88,7 +88,9 @@ impl NewPageHeat {
         let count = sides.new_pages(snap);
         let reserve = snap.tiers[0].capacity.pages(page_size(snap)) as f64 * p.reserve;
         let room = free_pages(snap, 0).saturating_sub(reserve as u64);
-        if count < FEW || count > most || worth.unit() <= 0.0 {
+        let cost = 2.0 * p.page_cost_ns(snap.move_cost) * count as f64;
+        let dear = snap.spendable.is_some_and(|left| cost > left.get() as f64);
+        if count < FEW || count > most || dear || worth.unit() <= 0.0 {
             return NOTHING;
         }
         let Some((up, down)) = sides.moves(p, snap, worth, count.saturating_sub(room)) else {

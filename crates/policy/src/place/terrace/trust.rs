@@ -65,19 +65,19 @@ impl Default for PredictionTrust {
 }
 
 impl PredictionTrust {
-    /// A batch of so many promotions worth `value` a page begins, in accesses a second
+    /// A batch of so many promotions (none: none that says anything) worth `value` a page begins, in accesses a second
     /// ([`AccessWorth::relative`]).
     pub fn begin(&mut self, pages: u64, value: f64, now: Tick) {
         if self.batches.len() == BATCHES {
             self.batches.remove(0);
         }
-        let stride = (pages / SAMPLES as u64).max(1);
+        let stride = if pages > 0 { (pages / SAMPLES as u64).max(1) } else { u64::MAX };
         self.batches.push(PromotedBatch {
             at: now,
             value,
             samples: Vec::new(),
             stride,
-            next: 0,
+            next: if pages > 0 { 0 } else { u64::MAX },
             judged: false,
         });
     }

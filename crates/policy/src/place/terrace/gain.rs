@@ -1,0 +1,151 @@
+//! What placement gains beside that of first touch, by what is seen of the pages that lie elsewhere
+//! because of moves.
+//!
+//! A page that was moved up saves what is accessed of it, one that was moved down costs it; one
+//! that came back does neither. Which pages lie elsewhere is known exactly, from moves that were
+//! made; what they are worth is looked up for some of them, others at each time.
+
+use super::hotness::value_of;
+use crate::place::worth::AccessWorth;
+use std::collections::BTreeMap;
+use terrace_types::{Move, PageFlags, Pid, Snapshot, Vpn};
+
+/// Pages looked up at most: a mean of so many is off by a thirty-second where pages scatter as
+/// widely as their mean.
+const SAMPLES: u64 = 1024;
+/// Pages of a block, a bit each.
+const BLOCK: u64 = u64::BITS as u64;
+
+/// The pages that lie where first touch did not put them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct MeasuredGain {
+    /// By process and address over [`BLOCK`]; none is empty.
+    displaced: BTreeMap<(Pid, u64), u64>,
+    /// Times looked up.
+    turn: u64,
+}
+
+impl MeasuredGain {
+    /// Moves that were made.
+    pub fn moved(&mut self, done: &[Move], snap: &Snapshot) {
+        let across = |m: &&Move| snap.rank_of(m.from) != snap.rank_of(m.to);
+        for m in done.iter().filter(across) {
+            let (mut at, end) = (m.start.0, m.range().end.0);
+            while at < end {
+                let block = at / BLOCK;
+                let next = ((block + 1) * BLOCK).min(end);
+                let bits = (u64::MAX >> (BLOCK - (next - at))) << (at % BLOCK);
+                let of = self.displaced.entry((m.pid, block)).or_default();
+                *of ^= bits;
+                if *of == 0 {
+                    self.displaced.remove(&(m.pid, block));
+                }
+                at = next;
+            }
+        }
+    }
+
+    /// What they save now, nanoseconds a second; negative: cost. Pages that are no more are
+    /// forgotten as they are met. A page on a tier between two others is taken to have come down.
+    pub fn now(&mut self, snap: &Snapshot, worths: &[AccessWorth]) -> f64 {
+        let all: u64 = self.displaced.values().map(|bits| u64::from(bits.count_ones())).sum();
+        let stride = all.div_ceil(SAMPLES).max(1);
+        self.turn = self.turn.wrapping_add(1);
+        let (mut until, mut sum) = (self.turn % stride, 0.0);
+        self.displaced.retain(|(pid, block), bits| {
+            let here = u64::from(bits.count_ones());
+            if until >= here {
+                until -= here;
+                return true;
+            }
+            for bit in (0..BLOCK).filter(|bit| *bits >> bit & 1 == 1).collect::<Vec<_>>() {
+                if until > 0 {
+                    until -= 1;
+                    continue;
+                }
+                until = stride - 1;
+                let page = snap.page(*pid, Vpn(block * BLOCK + bit));
+                match page.filter(|page| page.flags.has(PageFlags::PRESENT)) {
+                    Some(page) => sum += saved(page, snap, worths) * stride as f64,
+                    None => *bits &= !(1 << bit),
+                }
+            }
+            *bits != 0
+        });
+        sum
+    }
+}
+
+/// What one page saves where it is.
+fn saved(page: &terrace_types::PageStat, snap: &Snapshot, worths: &[AccessWorth]) -> f64 {
+    let rank = snap.rank_of(page.node()).unwrap_or(0);
+    match worths.get(rank.saturating_sub(1)) {
+        Some(worth) if rank == 0 => value_of(page, worth),
+        Some(worth) => -value_of(page, worth),
+        None => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::tier;
+    use super::*;
+    use terrace_types::{Area, Bytes, Heat, MoveReason, NodeId, PageStat};
+
+    const WORTHS: [AccessWorth; 1] = [AccessWorth { read_ns: 2.0, write_ns: 2.0 }];
+
+    /// Pages of which the upper half is on the slow tier and read 100 times a second, and the
+    /// others 10 times.
+    fn snapshot(pages: usize) -> Snapshot {
+        let page = |i| PageStat {
+            reads: Heat::from_rate(if i >= pages / 2 { 100 } else { 10 }),
+            node: u8::from(i >= pages / 2),
+            flags: PageFlags::PRESENT,
+            ..PageStat::default()
+        };
+        Snapshot {
+            page_size: Bytes(4096),
+            tiers: vec![tier(0, 10_000, 0), tier(1, 100_000, 50_000)],
+            areas: vec![Area { pid: Pid(1), start: Vpn(7), pages: (0..pages).map(page).collect() }],
+            ..Snapshot::default()
+        }
+    }
+
+    fn moved(gain: &mut MeasuredGain, snap: &mut Snapshot, first: usize, pages: u32, to: u16) {
+        let all = &mut snap.areas[0].pages[first..][..pages as usize];
+        all.iter_mut().for_each(|page| page.node = to as u8);
+        let (from, to, reason) = (NodeId(1 - to), NodeId(to), MoveReason::Hot);
+        let start = Vpn(7 + first as u64);
+        gain.moved(&[Move { pid: Pid(1), start, pages, from, to, reason }], snap);
+    }
+
+    #[test]
+    fn an_exchange_gains_the_difference_and_back_again_nothing() {
+        let (mut snap, mut gain) = (snapshot(20_000), MeasuredGain::default());
+        assert_eq!(gain.now(&snap, &WORTHS), 0.0);
+        let rate = |snap: &Snapshot, i: usize| f64::from(snap.areas[0].pages[i].reads.per_second());
+        for (pages, within) in [(300, 1e-6), (4_000, 0.01)] {
+            moved(&mut gain, &mut snap, 12_000, pages, 0);
+            moved(&mut gain, &mut snap, 1_000, pages, 1);
+            let each = 2.0 * (rate(&snap, 15_000) - rate(&snap, 0));
+            for _ in 0..5 {
+                let now = gain.now(&snap, &WORTHS);
+                assert!((now / (f64::from(pages) * each) - 1.0).abs() < within, "{pages}: {now}");
+            }
+            moved(&mut gain, &mut snap, 12_000, pages, 1);
+            moved(&mut gain, &mut snap, 1_000, pages, 0);
+            assert!(gain.now(&snap, &WORTHS) == 0.0 && gain.displaced.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_turned_hot_after_it_went_down_is_a_loss_and_what_went_away_is_forgotten() {
+        let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
+        moved(&mut gain, &mut snap, 0, 500, 1);
+        let before = gain.now(&snap, &WORTHS);
+        snap.areas[0].pages[..500].iter_mut().for_each(|p| p.reads = Heat::from_rate(100));
+        assert!(before < 0.0 && gain.now(&snap, &WORTHS) < 8.0 * before);
+        snap.areas[0].pages[..500].iter_mut().for_each(|p| p.flags = PageFlags::default());
+        assert_eq!((gain.now(&snap, &WORTHS), gain.displaced.len()), (0.0, 0));
+    }
+}

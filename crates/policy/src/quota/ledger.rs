@@ -1,0 +1,333 @@
+use super::TokenBucket;
+use std::collections::VecDeque;
+use terrace_types::{Nanos, Tick};
+
+/// How the next window should run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SamplingPace {
+    /// Time to let pass, untracked, before the next window.
+    pub rest: Nanos,
+    /// Trackers should spend as little as they can.
+    pub thrifty: bool,
+}
+
+/// Keeps what managing costs (tracking, deciding, moving) within a share of one core in any time as
+/// long as `over`, and what it spends beyond that within what it was measured to gain.
+///
+/// Measured gains that were not spent are kept, [`REINVESTED`] of them and [`MOST_GAINED`] at most,
+/// and pay for what the share does not; a measured loss is spent like a cost. What would overdraw
+/// both is not begun, as far as its cost is known beforehand. So after `t` seconds
+///
+/// `costs + losses <= share (t + over) + REINVESTED * gains + excess`,
+///
+/// where the excess is by how much windows cost more than those before them. Against a program left
+/// alone, which has none of these, the first term and the last are lost at most, if the gains were
+/// at least half of what they were taken for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CpuLedger {
+    share: f64,
+    over: Nanos,
+    /// What was spent of the share, and when, as far back as `over`.
+    spent: VecDeque<(Tick, f64)>,
+    /// Their sum.
+    sum: f64,
+    now: Tick,
+    /// In place of these where gains are not measured.
+    bursts: Option<TokenBucket>,
+    gained: f64,
+    /// Seconds of CPU a window costs: in full, and thrifty; zero while not known.
+    window_cost: [f64; 2],
+    /// The same of a glance; none were made while it is zero.
+    quick_scan_cost: f64,
+}
+
+/// Part of the share that steady tracking may use. The rest is saved up for bursts.
+const STEADY: f64 = 2.0 / 3.0;
+/// Part of a measured gain that may be spent: what an access saves is known within a factor of two
+/// at best ([`crate::place::worth::AccessWorth`]).
+const REINVESTED: f64 = 0.5;
+/// Seconds of gains that are kept at most: what came later is not given up for what was gained
+/// before.
+const MOST_GAINED: f64 = 1.0;
+/// What is spent within this part of the averaging time is one entry.
+const ENTRIES: u64 = 128;
+/// A look at more pages than a second's share pays for is made at last, after so long.
+const LONGEST_REST: Nanos = Nanos::secs(60);
+/// The same where bursts are allowed.
+const LONGEST_PAUSE: Nanos = Nanos::secs(5);
+
+impl CpuLedger {
+    /// `share` of one core (0.03: three per cent), averaged over `over`.
+    #[must_use]
+    pub fn new(share: f64, over: Nanos) -> Self {
+        let share = if share.is_finite() { share.clamp(0.0, 64.0) } else { 0.0 };
+        Self {
+            share,
+            over,
+            spent: VecDeque::new(),
+            sum: 0.0,
+            now: Tick(0),
+            bursts: None,
+            gained: 0.0,
+            window_cost: [0.0; 2],
+            quick_scan_cost: 0.0,
+        }
+    }
+
+    /// Where nothing measures gains: bursts are allowed while there may be something to gain. A third
+    /// of what the share brings in `over` is kept for them, and steady tracking may use the other
+    /// two thirds, so that no such time costs more than the share.
+    #[must_use]
+    pub fn with_bursts(share: f64, over: Nanos) -> Self {
+        let bursts = TokenBucket::new(share * STEADY, Nanos(over.get() / 2));
+        Self { bursts: Some(bursts), ..Self::new(share, over) }
+    }
+
+    /// Books what a window and its decision cost. `thrifty` as [`SamplingPace`] had it.
+    pub fn book(&mut self, cpu: Nanos, thrifty: bool, now: Tick) {
+        self.spend(cpu, now);
+        learn(&mut self.window_cost[usize::from(thrifty)], cpu);
+    }
+
+    /// Books what a glance cost.
+    pub fn charge_quick_scan(&mut self, cpu: Nanos, now: Tick) {
+        self.spend(cpu, now);
+        learn(&mut self.quick_scan_cost, cpu);
+    }
+
+    /// Books what something else cost, which says nothing of what windows or glances will.
+    pub fn spend(&mut self, cpu: Nanos, now: Tick) {
+        self.advance(now);
+        self.take(cpu.as_secs_f64());
+    }
+
+    /// Lets time pass.
+    pub fn advance(&mut self, now: Tick) {
+        self.now = now;
+        if let Some(bursts) = &mut self.bursts {
+            return bursts.advance(now);
+        }
+        while let Some((_, cost)) =
+            self.spent.front().copied().filter(|(at, _)| now.since(*at) >= self.over)
+        {
+            self.sum -= cost;
+            self.spent.pop_front();
+        }
+        if self.spent.is_empty() {
+            self.sum = 0.0;
+        }
+    }
+
+    /// Books what placement was measured to save the program, seconds; negative: to cost it.
+    pub fn gain(&mut self, seconds: f64) {
+        if seconds > 0.0 {
+            self.gained = (self.gained + REINVESTED * seconds).min(MOST_GAINED);
+        } else {
+            self.take(-seconds);
+        }
+    }
+
+    /// Of the share first; gains are for what it does not pay.
+    fn take(&mut self, seconds: f64) {
+        if let Some(bursts) = &mut self.bursts {
+            return bursts.spend(seconds);
+        }
+        let over = (seconds - self.of_share().max(0.0)).clamp(0.0, self.gained);
+        self.gained -= over;
+        let cost = seconds - over;
+        self.sum += cost;
+        match self.spent.back_mut() {
+            Some((at, all)) if self.now.since(*at) < Nanos(self.over.get() / ENTRIES) => {
+                (*at, *all) = (self.now, *all + cost);
+            }
+            _ => self.spent.push_back((self.now, cost)),
+        }
+    }
+
+    /// What the share still allows; negative when overdrawn.
+    fn of_share(&self) -> f64 {
+        if let Some(bursts) = &self.bursts {
+            return bursts.level();
+        }
+        self.share * self.over.as_secs_f64() - self.sum
+    }
+
+    /// Time until the share allows `cost`, or all that it ever does.
+    fn time_until(&self, cost: f64) -> Nanos {
+        let mut left = self.of_share();
+        let cost = cost.min(self.share * self.over.as_secs_f64());
+        let mut paid = self.spent.iter();
+        let mut wait = Nanos::ZERO;
+        while left < cost {
+            let Some((at, back)) = paid.next() else { return LONGEST_REST };
+            left += back;
+            wait = at.after(self.over).since(self.now);
+        }
+        wait
+    }
+
+    /// Time from glance to glance that half of the steady share pays for.
+    #[must_use]
+    pub fn quick_scan_interval(&self) -> Nanos {
+        self.sustainable(self.quick_scan_cost, STEADY / 2.0)
+    }
+
+    /// How often something may be done for a part of the share.
+    fn sustainable(&self, cost: f64, part: f64) -> Nanos {
+        let every = if self.share > 0.0 { cost / (self.share * part) } else { f64::INFINITY };
+        Nanos((every * 1e9) as u64).min(LONGEST_REST)
+    }
+
+    /// How the next window of length `window` should run. `urgent`: heat has not settled, or a
+    /// gain is predicted.
+    #[must_use]
+    pub fn pace(&self, window: Nanos, urgent: bool) -> SamplingPace {
+        if self.share <= 0.0 {
+            return SamplingPace { rest: LONGEST_REST, thrifty: true };
+        }
+        let [full, thrifty] = self.window_cost;
+        let enough = if self.bursts.is_some() { 0.0 } else { full };
+        if urgent && self.left_seconds() > enough {
+            return SamplingPace { rest: Nanos::ZERO, thrifty: false };
+        }
+        let known = thrifty > 0.0 || self.bursts.is_some();
+        let cost = if known { thrifty } else { full };
+        let affordable = match self.bursts {
+            Some(_) => Nanos::ZERO,
+            None => self.time_until((cost - self.gained).max(0.0)),
+        };
+        // Glances have the other half.
+        let part = if self.quick_scan_cost > 0.0 { STEADY / 2.0 } else { STEADY };
+        let waits = !urgent || self.bursts.is_some();
+        let steady = if waits { self.sustainable(cost, part) } else { Nanos::ZERO };
+        let rest = affordable.max(steady.saturating_sub(window));
+        let longest = if self.bursts.is_some() { LONGEST_PAUSE } else { LONGEST_REST };
+        SamplingPace { rest: rest.min(longest), thrifty: true }
+    }
+
+    /// CPU time that may still be spent; negative when overdrawn.
+    #[must_use]
+    pub fn left_seconds(&self) -> f64 {
+        self.of_share() + self.gained
+    }
+
+    /// What may be spent on moves after a window that cost `window`, not booked yet: all but what
+    /// the look takes that tells what they gained.
+    #[must_use]
+    pub fn for_moves(&self, window: Nanos) -> Nanos {
+        let [full, thrifty] = self.window_cost;
+        let look = if thrifty > 0.0 { thrifty } else { full };
+        let left = self.left_seconds() - window.as_secs_f64() - look;
+        Nanos((left.max(0.0) * 1e9) as u64)
+    }
+}
+
+fn learn(known: &mut f64, cpu: Nanos) {
+    let cost = cpu.as_secs_f64();
+    *known = if *known == 0.0 { cost } else { 0.7 * *known + 0.3 * cost };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Urgent windows of 100 ms at `cost`, with `gain` seconds a second measured meanwhile; CPU
+    /// seconds used in each second.
+    fn spent(seconds: usize, cost: Nanos, gain: impl Fn(f64) -> f64) -> Vec<f64> {
+        let mut ledger = CpuLedger::new(0.03, Nanos::secs(1));
+        let (mut now, window) = (Tick(0), Nanos::millis(100));
+        let mut each = vec![0.0; seconds];
+        loop {
+            let pace = ledger.pace(window, true);
+            let then = now;
+            now = now.after(pace.rest).after(window);
+            let Some(of) = each.get_mut((now.0 / SECOND) as usize) else { return each };
+            let cpu = if pace.thrifty { Nanos(cost.get() / 2) } else { cost };
+            *of += cpu.as_secs_f64();
+            ledger.book(cpu, pace.thrifty, now);
+            let passed = now.since(then).as_secs_f64();
+            ledger.gain(gain(now.0 as f64 / 1e9) * passed);
+        }
+    }
+
+    #[test]
+    fn no_second_costs_more_than_the_share_and_what_was_saved_of_it() {
+        for ms in [5, 9, 14] {
+            let each = spent(60, Nanos::millis(ms), |_| 0.0);
+            let all: f64 = each.iter().sum();
+            assert!(all <= 0.03 * 61.0 + 0.001, "{ms} ms: {all}");
+            assert!(all > 0.03 * 60.0 * 0.75, "{ms} ms: {all} is too little");
+            let most = each.iter().fold(0.0f64, |most, s| most.max(*s));
+            assert!(most <= 0.03 + 1e-9, "{ms} ms: {most} in a second");
+        }
+    }
+
+    #[test]
+    fn what_was_gained_may_be_spent_and_no_more() {
+        // A tenth of a second a second for three seconds, and nothing from then on.
+        let gain = |t: f64| if t < 3.0 { 0.1 } else { 0.0 };
+        let each = spent(60, Nanos::millis(14), gain);
+        let all: f64 = each.iter().sum();
+        let most = 0.03 * 61.0 + REINVESTED * 0.3 + 0.014;
+        assert!(all <= most && all > 0.03 * 60.0 * 0.9, "{all} of {most}");
+        assert!(each[2] > 0.05, "{each:?}");
+        assert!(each[10..].iter().all(|s| *s < 0.045), "{each:?}");
+    }
+
+    #[test]
+    fn a_loss_is_paid_for_like_a_cost() {
+        let all = |gain: f64| spent(60, Nanos::millis(9), move |_| gain).iter().sum::<f64>();
+        let (none, some) = (all(0.0), all(-0.01));
+        assert!(some < none - 0.01 * 60.0 * 0.7, "{some} after a loss, {none} without");
+    }
+
+    #[test]
+    fn settled_tracking_keeps_to_its_part() {
+        let mut ledger = CpuLedger::new(0.03, Nanos::secs(1));
+        let (mut now, mut cpu) = (Tick(0), Nanos::ZERO);
+        while now < Tick(300 * SECOND) {
+            let window = Nanos::millis(100);
+            let pace = ledger.pace(window, false);
+            now = now.after(window).after(pace.rest);
+            ledger.book(Nanos::millis(9), true, now);
+            cpu += Nanos::millis(9);
+        }
+        let share = cpu.as_secs_f64() / Nanos(now.0).as_secs_f64();
+        assert!(share < 0.021, "{share}");
+    }
+
+    #[test]
+    fn bursts_while_urgent_then_the_share() {
+        let mut ledger = CpuLedger::with_bursts(0.03, Nanos::secs(60));
+        let window = Nanos::millis(100);
+        let (mut now, mut bursts) = (Tick(0), 0);
+        while !ledger.pace(window, true).thrifty {
+            bursts += 1;
+            now = now.after(window);
+            ledger.book(Nanos::millis(50), false, now);
+        }
+        assert!((11..20).contains(&bursts), "{bursts}");
+    }
+
+    #[test]
+    fn a_share_of_nothing_rests() {
+        for share in [0.0, f64::NAN, -1.0] {
+            let mut ledger = CpuLedger::new(share, Nanos::secs(1));
+            ledger.book(Nanos::millis(1), false, Tick(0));
+            assert_eq!(ledger.pace(Nanos::millis(100), true).rest, LONGEST_REST, "{share}");
+        }
+    }
+
+    #[test]
+    fn a_look_that_the_share_never_pays_is_made_once_nothing_else_is_owed() {
+        let mut ledger = CpuLedger::new(0.03, Nanos::secs(1));
+        ledger.book(Nanos::millis(90), true, Tick(SECOND));
+        let pace = ledger.pace(Nanos::millis(100), true);
+        assert_eq!((pace.rest, pace.thrifty), (Nanos::secs(1), true));
+        // A second's share three times over is paid in three seconds.
+        ledger.book(Nanos::millis(90), true, Tick(2 * SECOND));
+        assert_eq!(ledger.pace(Nanos::millis(100), true).rest, Nanos::secs(1));
+    }
+}
