@@ -224,7 +224,12 @@ impl Engine {
     ) -> Result<(), StopReason> {
         let begun = self.clock.now();
         let seldom = Nanos(begun.since(since).get() / 2).max(ADDING);
-        self.clock.wait(if self.next.came { seldom.min(SETTLING) } else { SETTLING });
+        self.clock.wait(if self.next.came {
+            seldom.min(SETTLING)
+        } else {
+            // Of a long time a part more is little.
+            Nanos(begun.since(since).get() / 4).max(SETTLING)
+        });
         let now = self.clock.now();
         report.window = now.since(begun);
         let before = self.used_cpu().saturating_sub(looked);

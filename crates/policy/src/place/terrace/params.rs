@@ -18,7 +18,7 @@ pub struct Params {
     pub window: Nanos,
     /// `longest_window_ms`: a window when it has (8,000 ms).
     pub longest_window: Nanos,
-    /// `least_evidence_ms`: nothing is moved on less time looked at (8 ms), unless two accesses a
+    /// `least_evidence_ms`: nothing is moved on less time looked at (4 ms), unless two accesses a
     /// page were seen sooner, and nothing let be unless four were (ADR 0197); chance is reckoned
     /// with apart, by `doubt`.
     pub least_evidence: Nanos,
@@ -54,7 +54,7 @@ impl Params {
             write_blind: false,
             window: Nanos::millis(100),
             longest_window: Nanos::secs(8),
-            least_evidence: Nanos::millis(8),
+            least_evidence: Nanos::millis(4),
             doubt: 1.5,
             margin: 1.15,
             repay: 10.0,
