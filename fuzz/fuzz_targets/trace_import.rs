@@ -11,7 +11,8 @@ fuzz_target!(|data: &[u8]| {
         let mut out = Cursor::new(Vec::new());
         if let Ok(read) = import(format, data, &mut out) {
             let mut reader =
-                TraceReader::open(Cursor::new(out.get_ref())).expect("what was written can be read");
+                TraceReader::open(Cursor::new(out.get_ref())).expect("what was written can be \
+                    read");
             let info = Info::from_reader(&mut reader).expect("memory can be read");
             assert!(info.complete && info.damage.is_empty() && info.accesses == read.accesses);
         }

@@ -127,7 +127,7 @@ impl Arena {
         let all = json!({
             "blocks": stats.blocks,
             "allocated_bytes": stats.allocated.get(),
-            "held_bytes": stats.held.get(),
+            "held_bytes": stats.reserved.get(),
             "peak_bytes": stats.peak.get(),
             "limit_bytes": stats.limit.map(Bytes::get),
         });

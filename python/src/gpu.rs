@@ -8,8 +8,8 @@ use terrace_terrace::gpu::advise::{
 };
 use terrace_terrace::gpu::analysis::LaunchNumbers;
 
-/// Advice for a kernel as JSON, and the source with the advice applied. `elements` and `scalars` are
-/// those of the launch in the order of the kernel's parameters; whole numbers alone count.
+/// Advice for a kernel as JSON, and the source with the advice applied. `elements` and `scalars`
+/// are those of the launch in the order of the kernel's parameters; whole numbers alone count.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn gpu_advise(

@@ -83,7 +83,7 @@ fn shown<'py>(py: Python<'py>, snapshot: &Snapshot, now: Tick) -> PyResult<Bound
         .collect();
     let dict = PyDict::new(py);
     dict.set_item("time_s", now.0 as f64 / 1e9)?;
-    dict.set_item("window_s", snapshot.window.as_secs_f64())?;
+    dict.set_item("window_s", snapshot.interval.as_secs_f64())?;
     dict.set_item("page_bytes", snapshot.page_size.get())?;
     dict.set_item("tiers", tiers)?;
     let columns = [

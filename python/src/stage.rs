@@ -15,7 +15,8 @@ use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use terrace_terrace::stage::{
-    check_blocks, costs, stage_held, StagingMode, StagingOptions, StagingReport, StageError, Threads,
+    check_blocks, costs, stage_held, StagingMode, StagingOptions, StagingReport, StageError,
+    Threads,
 };
 use terrace_terrace::types::{Bytes, CpuId, NodeId};
 
@@ -55,7 +56,8 @@ impl How {
         if let (Some(name), Some(slow)) = (&self.machine, options.slow) {
             let initiator = NodeId(self.initiator.unwrap_or(self.fast));
             let known = costs(&machine_of(name)?, initiator, slow, fast);
-            let why = "it does not tell latency and bandwidth of both nodes; measure them with terrace probe -o FILE";
+            let why = "it does not tell latency and bandwidth of both nodes; measure them with \
+                terrace probe -o FILE";
             options.costs = Some(known.ok_or_else(|| failed("stage by machine", name, &why))?);
         }
         (options.passes, options.compute_ns_per_byte) = (self.passes, self.compute_ns_per_byte);
@@ -187,7 +189,7 @@ pub fn stage(
                     call(number, part, buffers.unwrap_or_else(|| whole.clone()));
                 });
                 // Nobody waits any more only where this thread's panic has ended the scope.
-                let _told = done.send(reported);
+                let _ignored = done.send(reported);
             });
             loop {
                 match wait.recv_timeout(LOOK) {

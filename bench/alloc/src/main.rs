@@ -1,7 +1,7 @@
 //! malloc + touch + free of 64 B by arenas and by others.
 //!
-//!     terrace-bench-alloc [--out FILE] [--rounds N] [--preload LIBRARY] [--only NAME,...]    interleaved; medians
-//!     terrace-bench-alloc --one NAME THREADS LIVE                          one, in this process
+//!     terrace-bench-alloc [--out FILE] [--rounds N] [--preload LIBRARY] [--only NAME,...]
+//!     interleaved; medians terrace-bench-alloc --one NAME THREADS LIVE one, in this process
 //!
 //! Each measurement runs in a process of its own, with the peer's library loaded as a program
 //! linked with it would have it; all go through the same loop and the same two function pointers.

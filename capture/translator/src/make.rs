@@ -161,7 +161,8 @@ impl Maker {
                 Address { base: Some(SCRATCH), index: Some((RING, 1)), ..Address::default() },
             );
             // The uppermost byte is 0 where the limit is reached, and 255 otherwise.
-            self.code.put(&[0x4c, 0x87, 0xf1, 0x48, 0x0f, 0xc9, 0x0f, 0xb6, 0xc9]); // xchg r14, rcx; bswap rcx; movzx ecx, cl
+            // xchg r14, rcx; bswap rcx; movzx ecx, cl
+            self.code.put(&[0x4c, 0x87, 0xf1, 0x48, 0x0f, 0xc9, 0x0f, 0xb6, 0xc9]);
             let distance = out.wrapping_sub(self.code.here() + 2) as i64;
             debug_assert!(distance >= -128);
             self.code.put(&[0xe3, distance as u8]); // jrcxz

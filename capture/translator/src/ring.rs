@@ -286,7 +286,8 @@ impl Context {
         self.next = ring + written * 8 % bytes;
         self.writer.slot = slot;
         (self.writer.ring, self.writer.bytes, self.writer.written) = (ring, bytes, written);
-        (self.writer.begin, self.writer.reported, self.writer.clock) = (self.next, self.next, start);
+        (self.writer.begin, self.writer.reported, self.writer.clock) =
+            (self.next, self.next, start);
         self.writer.cleared = written;
         self.writer.process = pid as u64 & 0xffff_ffff | namespace << 32;
         slot.clock.store(start, Ordering::SeqCst);
@@ -301,7 +302,8 @@ impl Context {
         let words = (self.next - self.writer.reported) / 8;
         // SAFETY: words of the ring, or of its second mapping, that this thread wrote.
         let words =
-            unsafe { core::slice::from_raw_parts(self.writer.reported as *const u64, words as usize) };
+            unsafe { core::slice::from_raw_parts(self.writer.reported as *const u64,
+                words as usize) };
         let length = |w: &u64| if w >> 60 == 8 { w >> 32 & 0xfff } else { 0 };
         self.writer.clock += words.iter().map(length).sum::<u64>();
         self.writer.reported = self.next;

@@ -63,8 +63,10 @@ pub unsafe fn call(number: u64, a: [u64; 6]) -> i64 {
     let result: i64;
     // SAFETY: the kernel changes rax, rcx and r11 only; the caller answers for the call itself.
     unsafe {
-        asm!("syscall", inlateout("rax") number as i64 => result, in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
-             in("r10") a[3], in("r8") a[4], in("r9") a[5], lateout("rcx") _, lateout("r11") _, options(nostack));
+        asm!("syscall", inlateout("rax") number as i64 => result, in("rdi") a[0], in("rsi") a[1],
+            in("rdx") a[2],
+             in("r10") a[3], in("r8") a[4], in("r9") a[5], lateout("rcx") _, lateout("r11") _,
+             options(nostack));
     }
     result
 }

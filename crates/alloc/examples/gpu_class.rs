@@ -165,7 +165,7 @@ fn class(study: &Study, memory: &Memory) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What strict and lenient requests get when the GPU has no room for them.
+/// What strict and lenient requests get when the GPU has no free space for them.
 fn exhaustion(memory: &Memory, bytes: usize) -> Result<(), Box<dyn Error>> {
     let size = Bytes(bytes as u64);
     let strict =

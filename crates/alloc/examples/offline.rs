@@ -16,7 +16,7 @@ use terrace_sys::{page_size, query_pages, PageStatus};
 use terrace_types::{Bytes, NodeId, Pid, Vpn};
 
 /// Of each of what is touched beforehand: the rest of the machine can take it.
-const HELD: Bytes = Bytes::mib(24);
+const BLOCK_BYTES: Bytes = Bytes::mib(24);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let class: i16 = std::env::args().nth(1).ok_or("usage: offline CLASS")?.parse()?;
@@ -30,12 +30,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..Attributes::in_class(ClassId(class))
     };
 
-    let held = memory.allocate(HELD, of(Mismatch::Error, Binding::Immediate))?;
-    fill(held, HELD, 3);
+    let object = memory.allocate(BLOCK_BYTES, of(Mismatch::Error, Binding::Immediate))?;
+    fill(object, BLOCK_BYTES, 3);
     let arena =
         Arena::create(&ArenaSpec { devices: Devices::Only(vec![node]), ..ArenaSpec::default() })?;
-    let block = arena.alloc(HELD.get() as usize)?.as_ptr() as usize;
-    fill(block, HELD, 5);
+    let block = arena.alloc(BLOCK_BYTES.get() as usize)?.as_ptr() as usize;
+    fill(block, BLOCK_BYTES, 5);
     let large = Bytes(free(node)?.get() * 3 / 4);
     let waiting = memory.allocate(large, of(Mismatch::Error, Binding::OnCommit))?;
 
@@ -46,12 +46,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err(format!("{left} of node {} are left: too much for this test", node.0).into());
     }
 
-    intact(held, HELD, 3)?;
-    intact(block, HELD, 5)?;
-    check_placement(&memory, &memory.describe(held)?)?;
+    intact(object, BLOCK_BYTES, 3)?;
+    intact(block, BLOCK_BYTES, 5)?;
+    check_placement(&memory, &memory.describe(object)?)?;
     println!("the arena: {:?}", arena.residency()?.nodes);
     match memory.allocate(large, of(Mismatch::Error, Binding::Immediate)) {
-        Err(error @ AllocError::NoRoom { .. }) => println!("{large}: {error}"),
+        Err(error @ AllocError::NoSpace { .. }) => println!("{large}: {error}"),
         other => return Err(format!("{large} where {left} are left: {other:?}").into()),
     }
     let report = memory.commit(Scope::Epoch)?;
@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let moved = arena.set_device(&Devices::Only(vec![node]), Strictness::Partial)?;
     println!("set_device: {moved}");
-    intact(block, HELD, 5)?;
+    intact(block, BLOCK_BYTES, 5)?;
     let small = memory.allocate(Bytes::mib(4), of(Mismatch::Fallback, Binding::Immediate))?;
     fill(small, Bytes::mib(4), 7);
     check_placement(&memory, &memory.describe(small)?)?;
@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let again = memory.allocate(large, of(Mismatch::Error, Binding::Immediate))?;
     fill(again, large, 9);
     check_placement(&memory, &memory.describe(again)?)?;
-    intact(held, HELD, 3)?;
+    intact(object, BLOCK_BYTES, 3)?;
     intact(again, large, 9)?;
     println!("online again: {large} were had");
     Ok(())
@@ -97,7 +97,7 @@ fn take_offline(node: NodeId) -> Result<Vec<PathBuf>, Box<dyn Error>> {
 
 fn free(node: NodeId) -> Result<Bytes, Box<dyn Error>> {
     let zones = terrace_sys::zones::zones(&terrace_sys::Root::live())?;
-    Ok(terrace_sys::zones::room(&zones, node, page_size()).free)
+    Ok(terrace_sys::zones::free_memory(&zones, node, page_size()).free)
 }
 
 fn pages(at: usize, size: Bytes) -> impl Iterator<Item = usize> {

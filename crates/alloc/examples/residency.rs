@@ -51,9 +51,9 @@ fn strict(memory: &Memory) -> Result<(), Box<dyn Error>> {
 fn committed(memory: &Memory) -> Result<(), Box<dyn Error>> {
     let best = &memory.classes().list[0].nodes;
     let zones = terrace_sys::zones::zones(&terrace_sys::Root::live())?;
-    let room: Bytes =
-        best.iter().map(|n| terrace_sys::zones::room(&zones, *n, page_size()).free).sum();
-    let each = Bytes((room.get() / 2) >> 21 << 21);
+    let free: Bytes =
+        best.iter().map(|n| terrace_sys::zones::free_memory(&zones, *n, page_size()).free).sum();
+    let each = Bytes((free.get() / 2) >> 21 << 21);
     for (name, priority) in [("a", 2), ("b", 1), ("c", 1)] {
         let wish = Attributes {
             binding: Binding::OnCommit,

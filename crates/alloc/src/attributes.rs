@@ -42,7 +42,7 @@ pub enum NodeSplit {
     /// The kernel chooses the page's node, near the thread that first touches it.
     #[default]
     Os,
-    /// As much as there is room for in the first place, then in the next.
+    /// As much as there is space for in the first place, then in the next.
     SpillOver,
     /// Contiguous parts of equal size, one a node.
     Equal,
@@ -85,11 +85,11 @@ pub enum PageSize {
     Huge,
 }
 
-/// How long it will be kept; objects of like lifetime lie together, so that freed room stays in one
-/// piece.
+/// How long it will be kept; objects of like lifetime lie together, so that freed space stays in
+/// one piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Lifetime {
-    /// Not told.
+    /// Not reported.
     #[default]
     Unknown,
     /// Freed soon.

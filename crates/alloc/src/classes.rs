@@ -305,7 +305,8 @@ impl Classes {
             kernel.cpu().and_then(|c| self.machine.nodes.iter().find(|n| n.cpus.contains(&c)));
         let guess = now.map_or(first, |n| n.id);
         notes.push(format!(
-            "the thread may run on CPUs of nodes {}: local was guessed from node {guess}, where it ran",
+            "the thread may run on CPUs of nodes {}: local was guessed from node {guess}, where \
+                it ran",
             list(&from)
         ));
         Ok(Some(guess))
@@ -481,7 +482,7 @@ mod tests {
         );
         assert!(found.list[0].read_gain > found.list[1].read_gain);
         // Bound to cluster 2, LOCAL is its own fast memory; unbound it is an error, or a guess that
-        // is told.
+        // is reported.
         kernel.run_on(found.machine.node(NodeId(2)).unwrap().cpus.clone());
         let near = found.meaning(&local(0, Mismatch::Error), &kernel).unwrap();
         assert_eq!(near.places, [[NodeId(6)]]);
@@ -563,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_is_not_here_is_an_error_or_the_nearest() {
+    fn a_missing_class_is_an_error_or_the_nearest() {
         let (found, kernel) = classes("lab-cxl");
         assert_eq!(found.rank_of(ClassId::SLOWEST), Some(found.list.len() - 1));
         let mut wish = Attributes::in_class(ClassId(7));

@@ -1,7 +1,7 @@
 //! Weighing requests together, and what is reported of it.
 //!
 //! The objective and its rules are those of [`terrace_policy::solve`]; a byte's gain is its
-//! class's. Nodes that no request tells apart are one place with the room of all; nodes that a
+//! class's. Nodes that no request tells apart are one place with the space of all; nodes that a
 //! split names (equal, chunks, weighted) stand alone.
 
 use crate::attributes::{Attributes, Mismatch, NodeSplit};
@@ -39,7 +39,7 @@ pub struct CommitRow {
     pub wanted: Vec<usize>,
     /// Bytes by class, ascending; what is in no class is not among them.
     pub got: Vec<(usize, Bytes)>,
-    /// Strict, and without room: it is not bound, and is weighed again in the next commit.
+    /// Strict, and without space: it is not bound, and is weighed again in the next commit.
     pub refused: bool,
     /// Why it is so, one sentence or more.
     pub why: Cow<'static, str>,
@@ -137,14 +137,14 @@ pub(crate) struct Weighed {
 }
 
 const BY_TIER: &str = "its classes are full of what is worth more";
-const BY_SIZE: &str = "its classes have less room than it takes, even were they its own";
+const BY_SIZE: &str = "its classes have less memory than it takes, even were they its own";
 const BY_LIMIT: &str = "the memory limit of the process's group leaves less";
 
 /// Weighs requests given what is free by node and what the group's limit leaves.
 pub(crate) fn weigh(
     classes: &[MemoryClass],
     asked: &[Asked<'_>],
-    rooms: &BTreeMap<NodeId, u64>,
+    free_memory: &BTreeMap<NodeId, u64>,
     headroom: Option<Bytes>,
     page: usize,
 ) -> Result<Weighed, AllocError> {
@@ -159,7 +159,7 @@ pub(crate) fn weigh(
             let class = &classes[*rank];
             let capacity = nodes
                 .iter()
-                .map(|n| rooms.get(n).copied().unwrap_or(0) / page as u64 * page as u64)
+                .map(|n| free_memory.get(n).copied().unwrap_or(0) / page as u64 * page as u64)
                 .sum();
             SolverTier {
                 capacity: Bytes(capacity),
@@ -183,7 +183,7 @@ pub(crate) fn weigh(
         positions.push(at);
         objects.push(object(a, cut.as_deref(), &of_node));
     }
-    let problem = PlacementProblem { grain: Bytes(page as u64), tiers, objects };
+    let problem = PlacementProblem { granule: Bytes(page as u64), tiers, objects };
     let solution = solve::solve(&problem)?;
     let mut decided: Vec<Decided> =
         vec![Decided { pieces: Vec::new(), refused: Some(BY_LIMIT) }; asked.len()];
@@ -205,12 +205,12 @@ pub(crate) fn weigh(
 
 /// Whether the tiers it asks for hold it if nothing else does.
 fn fits_alone(object: &solve::Object, tiers: &[SolverTier]) -> bool {
-    let room = |t: &usize| tiers.get(*t).map_or(Bytes::ZERO, |tier| tier.capacity);
+    let free = |t: &usize| tiers.get(*t).map_or(Bytes::ZERO, |tier| tier.capacity);
     match &object.split {
         solve::TierSplit::Fixed(sizes) => {
-            sizes.iter().zip(&object.wanted).all(|(size, t)| *size <= room(t))
+            sizes.iter().zip(&object.wanted).all(|(size, t)| *size <= free(t))
         }
-        _ => object.wanted.iter().map(room).sum::<Bytes>() >= object.size,
+        _ => object.wanted.iter().map(free).sum::<Bytes>() >= object.size,
     }
 }
 
@@ -379,7 +379,7 @@ pub(crate) fn why(row: &CommitRow, notes: &[String]) -> Cow<'static, str> {
         }
         if placed < row.size.get() {
             reported.push(format!(
-                "{} have no room in any class and are left to the kernel",
+                "{} have no free space in any class and are left to the kernel",
                 Bytes(row.size.get() - placed)
             ));
         }

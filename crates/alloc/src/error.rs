@@ -19,7 +19,10 @@ pub enum AllocError {
     #[error("no class of memory was asked for; name at least one, 0 is the fastest")]
     NothingAsked,
     /// No such class here.
-    #[error("this machine has no class {class} of memory, it has {classes} (0 is the fastest, -1 the slowest); ask for another or with fallback")]
+    #[error(
+        "this machine has no class {class} of memory, it has {classes} (0 is the fastest, -1 \
+        the slowest); ask for another or with fallback"
+    )]
     NoSuchClass {
         /// What was asked for.
         class: i16,
@@ -39,13 +42,19 @@ pub enum AllocError {
         nodes: usize,
     },
     /// LOCAL for a thread that is nowhere in particular.
-    #[error("local memory was asked for by a thread that may run on CPUs of nodes {nodes}; bind the thread, or ask with fallback")]
+    #[error(
+        "local memory was asked for by a thread that may run on CPUs of nodes {nodes}; bind \
+        the thread, or ask with fallback"
+    )]
     NotBound {
         /// Nodes whose CPUs it may use.
         nodes: String,
     },
     /// LOCAL where the class is far.
-    #[error("class {class} has no memory near node {initiator}, it is on nodes {nodes}; ask for all of it, or with fallback")]
+    #[error(
+        "class {class} has no memory near node {initiator}, it is on nodes {nodes}; ask for \
+        all of it, or with fallback"
+    )]
     NotLocal {
         /// Class.
         class: i16,
@@ -60,7 +69,10 @@ pub enum AllocError {
     )]
     NoCuda(#[source] CudaError),
     /// No such GPU.
-    #[error("CUDA managed memory has {gpus} GPUs, no index {index}; count from 0, or ask for all of them")]
+    #[error(
+        "CUDA managed memory has {gpus} GPUs, no index {index}; count from 0, or ask for all \
+        of them"
+    )]
     NoSuchGpu {
         /// What was asked for.
         index: u16,
@@ -68,7 +80,10 @@ pub enum AllocError {
         gpus: usize,
     },
     /// LOCAL where no GPU is near.
-    #[error("no GPU is known to be near node {initiator}; ask for one by its index, for all, or with fallback")]
+    #[error(
+        "no GPU is known to be near node {initiator}; ask for one by its index, for all, or \
+        with fallback"
+    )]
     NoGpuNear {
         /// The caller's node.
         initiator: u16,
@@ -83,35 +98,47 @@ pub enum AllocError {
     #[error("reads and writes must be finite and not below zero; leave them at 1 when unsure")]
     BadIntensity,
     /// There is none left where it may lie.
-    #[error("{asked} were asked for in nodes {nodes}, which have room for {room} ({limit}); free some, ask for less, or ask with fallback")]
-    NoRoom {
+    #[error(
+        "{asked} were asked for in nodes {nodes}, which have {free} free ({limit}); free \
+        some, ask for less, or ask with fallback"
+    )]
+    NoSpace {
         /// What was asked for.
         asked: Bytes,
         /// Where.
         nodes: String,
         /// What there is.
-        room: Bytes,
+        free: Bytes,
         /// What sets the limit.
         limit: &'static str,
     },
-    /// GPUs without room.
-    #[error("{asked} were asked for on GPUs {gpus}, which have room for {room} (what is free there and not promised); free some, ask for less, or ask with fallback")]
-    NoRoomOnGpus {
+    /// GPUs without space.
+    #[error(
+        "{asked} were asked for on GPUs {gpus}, which have {free} free (what is free there \
+        and not promised); free some, ask for less, or ask with fallback"
+    )]
+    NoSpaceOnGpus {
         /// What was asked for.
         asked: Bytes,
         /// Numbers of the GPUs.
         gpus: String,
         /// What there is.
-        room: Bytes,
+        free: Bytes,
     },
     /// Not an address of ours: foreign, or freed before.
-    #[error("{address:#x} was not allocated here, or was freed before; give the address that allocate returned")]
+    #[error(
+        "{address:#x} was not allocated here, or was freed before; give the address that \
+        allocate returned"
+    )]
     NotOurs {
         /// The address.
         address: usize,
     },
     /// The thread is inside already.
-    #[error("this thread is inside this memory already (a signal handler); allocate and free outside of handlers")]
+    #[error(
+        "this thread is inside this memory already (a signal handler); allocate and free \
+        outside of handlers"
+    )]
     Reentered,
     /// A variable of the environment that says nothing.
     #[error("{name}={value:?} cannot be read: {what}")]
@@ -125,7 +152,8 @@ pub enum AllocError {
     },
     /// No node of the machine file is here.
     #[error(
-        "none of the machine's nodes {described} may be used here (usable: {usable}); give this machine's own file"
+        "none of the machine's nodes {described} may be used here (usable: {usable}); give this \
+            machine's own file"
     )]
     NoNodes {
         /// Nodes of the machine.

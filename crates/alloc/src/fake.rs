@@ -194,7 +194,7 @@ impl AllocatorKernel for FakeKernel {
         self.state().free.keys().copied().collect()
     }
 
-    fn rooms(&self) -> Vec<(NodeId, Bytes)> {
+    fn free_memory(&self) -> Vec<(NodeId, Bytes)> {
         self.state().free.iter().map(|(n, f)| (*n, Bytes(*f))).collect()
     }
 

@@ -32,7 +32,7 @@ pub trait AllocatorKernel: Debug + Send + Sync {
     /// Nodes with memory that this process may use.
     fn nodes(&self) -> Vec<NodeId>;
     /// Free memory by node, above the kernel's own reserves.
-    fn rooms(&self) -> Vec<(NodeId, Bytes)>;
+    fn free_memory(&self) -> Vec<(NodeId, Bytes)>;
     /// What the memory limits of the process's groups leave; `None` without a limit.
     fn headroom(&self) -> Option<Bytes>;
     /// CPUs that the calling thread may run on.

@@ -101,7 +101,7 @@ fn parts(weights: &[(NodeId, u64)], len: usize, page: usize) -> Vec<Piece> {
 pub(crate) fn runs(amounts: &[(Nodes, usize)], mixed: bool, page: usize) -> Vec<Piece> {
     let len: usize = amounts.iter().map(|a| a.1).sum();
     let rounds = if mixed && amounts.len() > 1 { (len / (2 * HUGE)).clamp(1, ROUNDS) } else { 1 };
-    let grain = if len >= rounds * amounts.len() * HUGE * 2 { HUGE } else { page };
+    let granule = if len >= rounds * amounts.len() * HUGE * 2 { HUGE } else { page };
     let mut pieces: Vec<Piece> = Vec::new();
     let mut at = 0;
     for round in 1..=rounds {
@@ -110,7 +110,7 @@ pub(crate) fn runs(amounts: &[(Nodes, usize)], mixed: bool, page: usize) -> Vec<
             let (nodes, amount) = &amounts[if backwards { amounts.len() - 1 - turn } else { turn }];
             let upto = |round: usize| match round {
                 r if r == rounds => *amount,
-                r => (*amount as u128 * r as u128 / rounds as u128) as usize / grain * grain,
+                r => (*amount as u128 * r as u128 / rounds as u128) as usize / granule * granule,
             };
             let size = upto(round) - upto(round - 1);
             if size == 0 {

@@ -125,16 +125,16 @@ impl AllocatorKernel for LiveKernel {
         self.nodes.clone()
     }
 
-    fn rooms(&self) -> Vec<(NodeId, Bytes)> {
+    fn free_memory(&self) -> Vec<(NodeId, Bytes)> {
         let zones = zones::zones(&self.root).unwrap_or_default();
-        let room = |node: NodeId| zones::room(&zones, node, self.page_size()).sure;
+        let free = |node: NodeId| zones::free_memory(&zones, node, self.page_size()).sure;
         match self.nodes.as_slice() {
-            // With one node nothing spills: what the kernel can reclaim is room as well.
+            // With one node nothing spills: what the kernel can reclaim is space as well.
             [only] => {
                 let available = memory_available(&self.root).unwrap_or_default();
-                vec![(*only, room(*only).max(available))]
+                vec![(*only, free(*only).max(available))]
             }
-            nodes => nodes.iter().map(|n| (*n, room(*n))).collect(),
+            nodes => nodes.iter().map(|n| (*n, free(*n))).collect(),
         }
     }
 

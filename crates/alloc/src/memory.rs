@@ -29,7 +29,7 @@ const HUGE: usize = 2 << 20;
 /// serve it together.
 const HUGE_A_NODE: usize = 4;
 /// Half of what 64-bit Linux lets a process address.
-const MOST: u64 = 1 << 46;
+const MAX_BYTES: u64 = 1 << 46;
 
 /// One allocation.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ impl Memory {
         meaning.notes.extend(note);
         check(&wish)?;
         let page = self.page();
-        if size.get() > MOST {
+        if size.get() > MAX_BYTES {
             return Err(AllocError::TooLarge { size });
         }
         let len = (size.get().max(1) as usize).next_multiple_of(page);
@@ -180,12 +180,12 @@ impl Memory {
         let kind = Kind { policy, huge, lifetime: wish.lifetime };
         let mut state = self.state()?;
         if strict {
-            self.room_for(&mut state, &meaning, len)?;
+            self.check_space(&mut state, &meaning, len)?;
         }
         let (range, kind, at_once) = match state.space.take(self.kernel.as_ref(), &kind, len) {
             Ok(range) => (range, kind, at_once),
             // Sandboxes forbid `mbind`, and nodes go away. Who falls back has memory all the same,
-            // and is told.
+            // and is reported.
             Err(error) if (error.is_refusal() || has_no_such_node(&error)) && !strict => {
                 let kind = Kind { policy: MemPolicy::Default, ..kind };
                 meaning.notes.push(format!("It is where the kernel puts it: {error}."));
@@ -213,7 +213,7 @@ impl Memory {
                 None => self.place(&mut state, &[range.start]).map(|report| report.rows),
             };
             let refused = match placed {
-                Ok(rows) => rows.into_iter().find(|r| r.refused).map(|r| self.no_room(&state, &r)),
+                Ok(rows) => rows.into_iter().find(|r| r.refused).map(|r| self.no_space(&state, &r)),
                 Err(error) => Some(error),
             };
             if let Some(error) = refused {
@@ -240,7 +240,7 @@ impl Memory {
     /// moves what was, and says what each got.
     ///
     /// # Errors
-    /// When the kernel cannot be asked. A lack of room is part of the report.
+    /// When the kernel cannot be asked. A lack of space is part of the report.
     pub fn commit(&self, scope: Scope) -> Result<CommitReport, AllocError> {
         let mut state = self.state()?;
         let chosen: Vec<usize> = state
@@ -374,22 +374,27 @@ impl Memory {
     }
 
     /// Before address space is taken: whether a strict wish can be met at all.
-    fn room_for(&self, state: &mut State, meaning: &Meaning, len: usize) -> Result<(), AllocError> {
+    fn check_space(
+        &self,
+        state: &mut State,
+        meaning: &Meaning,
+        len: usize,
+    ) -> Result<(), AllocError> {
         let nodes: Vec<NodeId> = meaning.places.concat();
-        let mut rooms: BTreeMap<NodeId, u64> =
-            self.kernel.rooms().into_iter().map(|(n, b)| (n, b.get())).collect();
-        self.less_promises(state, &[], &mut rooms)?;
-        let room: u64 = nodes.iter().filter_map(|n| rooms.get(n)).sum();
-        let fail = |room, limit| {
-            Err(AllocError::NoRoom {
+        let mut free_memory: BTreeMap<NodeId, u64> =
+            self.kernel.free_memory().into_iter().map(|(n, b)| (n, b.get())).collect();
+        self.less_promises(state, &[], &mut free_memory)?;
+        let free: u64 = nodes.iter().filter_map(|n| free_memory.get(n)).sum();
+        let fail = |free, limit| {
+            Err(AllocError::NoSpace {
                 asked: Bytes(len as u64),
                 nodes: list(&nodes),
-                room: Bytes(room),
+                free: Bytes(free),
                 limit,
             })
         };
-        if (len as u64) > room {
-            return fail(room, "what is free there and not promised");
+        if (len as u64) > free {
+            return fail(free, "what is free there and not promised");
         }
         match self.kernel.headroom() {
             Some(left) if (len as u64) > left.get() => {
@@ -399,25 +404,25 @@ impl Memory {
         }
     }
 
-    fn no_room(&self, state: &State, row: &CommitRow) -> AllocError {
+    fn no_space(&self, state: &State, row: &CommitRow) -> AllocError {
         let nodes =
             state.objects.get(&row.address).map(|o| o.meaning.places.concat()).unwrap_or_default();
-        let rooms = self.kernel.rooms();
-        let room = rooms.iter().filter(|(n, _)| nodes.contains(n)).map(|(_, b)| *b).sum();
-        AllocError::NoRoom {
+        let free_memory = self.kernel.free_memory();
+        let free = free_memory.iter().filter(|(n, _)| nodes.contains(n)).map(|(_, b)| *b).sum();
+        AllocError::NoSpace {
             asked: row.size,
             nodes: list(&nodes),
-            room,
+            free,
             limit: "what is free there",
         }
     }
 
-    /// Takes from `rooms` what is bound to nodes and not there yet, `besides` left out.
+    /// Takes from `free_memory` what is bound to nodes and not there yet, `besides` left out.
     fn less_promises(
         &self,
         state: &mut State,
         besides: &[usize],
-        rooms: &mut BTreeMap<NodeId, u64>,
+        free_memory: &mut BTreeMap<NodeId, u64>,
     ) -> Result<(), AllocError> {
         let open: Vec<usize> = state
             .objects
@@ -437,8 +442,8 @@ impl Memory {
                 all += there;
                 let each = (part.len() - there) as u64 / piece.nodes.len().max(1) as u64;
                 for node in piece.nodes.iter() {
-                    if let Some(room) = rooms.get_mut(node) {
-                        *room = room.saturating_sub(each);
+                    if let Some(free) = free_memory.get_mut(node) {
+                        *free = free.saturating_sub(each);
                     }
                 }
             }
@@ -468,13 +473,13 @@ impl Memory {
     fn place(&self, state: &mut State, chosen: &[usize]) -> Result<CommitReport, AllocError> {
         let start = self.kernel.now();
         let runs = self.resident(state, chosen)?;
-        let mut rooms: BTreeMap<NodeId, u64> =
-            self.kernel.rooms().into_iter().map(|(n, b)| (n, b.get())).collect();
+        let mut free_memory: BTreeMap<NodeId, u64> =
+            self.kernel.free_memory().into_iter().map(|(n, b)| (n, b.get())).collect();
         for run in &runs {
             // What these objects hold already can be had by them.
-            *rooms.entry(run.node).or_default() += run.range.len() as u64;
+            *free_memory.entry(run.node).or_default() += run.range.len() as u64;
         }
-        self.less_promises(state, chosen, &mut rooms)?;
+        self.less_promises(state, chosen, &mut free_memory)?;
         let asked: Vec<Asked<'_>> = state
             .these(chosen)
             .map(|(address, o)| {
@@ -489,7 +494,7 @@ impl Memory {
             })
             .collect();
         let weighed =
-            weigh(&self.classes.list, &asked, &rooms, self.kernel.headroom(), self.page())?;
+            weigh(&self.classes.list, &asked, &free_memory, self.kernel.headroom(), self.page())?;
         drop(asked);
         let decided_at = self.kernel.now();
         let mut report = CommitReport {

@@ -17,7 +17,7 @@ fn arena() -> Arena {
 }
 
 /// Nodes 0 and 1 (which see a page first when its node is asked for: hence the calls of
-/// `residency`) with room for so many pages, for ever.
+/// `residency`) with space for so many pages, for ever.
 fn fake(fast: u64, slow: u64) -> &'static FakeNodes {
     Box::leak(Box::new(FakeNodes::new(&[(FAST, fast), (SLOW, slow)])))
 }
@@ -80,7 +80,7 @@ fn every_size_is_a_block_of_its_own_until_it_overflows() {
     assert_eq!(stats.blocks, sizes.len() as u64);
     assert!(
         stats.allocated >= Bytes(sizes.iter().sum::<usize>() as u64)
-            && stats.held >= stats.allocated
+            && stats.reserved >= stats.allocated
     );
     end(arena);
 }
@@ -183,7 +183,7 @@ fn realloc_keeps_what_was_there_and_stays_in_its_arena() {
 }
 
 #[test]
-fn the_limit_holds_and_room_comes_back() {
+fn the_limit_holds_and_space_comes_back() {
     let spec = ArenaSpec { limit: Some(Bytes::mib(1)), ..ArenaSpec::default() };
     let arena = Arena::create(&spec).unwrap();
     assert_eq!(arena.alloc(2 << 20), Err(ArenaAllocError::Limit));
@@ -197,7 +197,7 @@ fn the_limit_holds_and_room_comes_back() {
     };
     assert_eq!(refused, ArenaAllocError::Limit);
     assert!(blocks.len() >= 1000, "{}", blocks.len());
-    assert_eq!(arena.stats().unwrap().held, Bytes::mib(1));
+    assert_eq!(arena.stats().unwrap().reserved, Bytes::mib(1));
     for block in blocks {
         release(block).unwrap();
     }
@@ -209,7 +209,7 @@ fn the_limit_holds_and_room_comes_back() {
 }
 
 #[test]
-fn a_destroyed_arena_says_so_and_its_number_is_used_again() {
+fn a_destroyed_arena_is_an_error_and_its_number_is_reused() {
     let one = arena();
     one.alloc(64).unwrap();
     let parts = one.to_parts();
@@ -367,13 +367,13 @@ fn a_strict_move_that_fails_brings_all_back() {
 }
 
 #[test]
-fn a_move_that_finds_no_room_tells_how_much_stayed() {
+fn a_move_without_space_reports_how_much_stayed() {
     let nodes = fake(100, 40);
     let arena = on(nodes, Devices::Prefer(vec![FAST]));
     fill(arena.alloc(64 * PAGE + 1).unwrap(), 64 * PAGE, 3);
     arena.residency().unwrap();
     let report = arena.set_device(&Devices::Prefer(vec![SLOW]), Strictness::Partial).unwrap();
-    assert_eq!((report.moved, report.stayed.get(&StayReason::NoRoom)), (40, Some(&24)));
+    assert_eq!((report.moved, report.stayed.get(&StayReason::NoSpace)), (40, Some(&24)));
     nodes.refuse_bind(true);
     assert!(matches!(
         arena.set_device(&Devices::Interleave(vec![FAST, SLOW]), Strictness::Partial),
@@ -403,7 +403,7 @@ fn several_nodes_are_filled_in_order_or_in_turn() {
 
 #[test]
 fn spilling_goes_segment_by_segment_in_order() {
-    // Room for one segment of 4 MiB and a bit.
+    // Space for one segment of 4 MiB and a bit.
     let nodes = fake(1100, 100_000);
     let arena = on(nodes, Devices::Spill(vec![FAST, SLOW]));
     let mut blocks = Vec::new();
@@ -418,7 +418,7 @@ fn spilling_goes_segment_by_segment_in_order() {
 }
 
 #[test]
-fn an_asynchronous_move_can_be_watched_and_cancelled_while_allocation_goes_on() {
+fn an_asynchronous_move_can_be_polled_and_cancelled_during_allocation() {
     let nodes = fake(1 << 20, 1 << 20);
     nodes.slow_down(Duration::from_millis(30));
     let arena = on(nodes, Devices::Only(vec![FAST]));

@@ -119,7 +119,7 @@ fn calls_reach_the_drivers_library_in_order() {
         );
         // More than the GPU has free: refused, and nothing of it is left.
         let much = memory.allocate(Bytes(80 * MIB as u64), strict(this(1))).unwrap_err();
-        assert!(matches!(much, AllocError::NoRoomOnGpus { .. }), "{much}");
+        assert!(matches!(much, AllocError::NoSpaceOnGpus { .. }), "{much}");
         memory.free(both).unwrap();
         memory.free(sure).unwrap();
         assert!(matches!(memory.free(sure), Err(AllocError::NotOurs { .. })));
@@ -184,7 +184,7 @@ fn the_library_is_found_by_the_name_that_drivers_install() {
 
 /// What stands in the way, as the errors have it.
 #[test]
-fn what_stands_in_the_way_is_named() {
+fn the_obstacle_is_named() {
     const NAME: &str = "what_stands_in_the_way_is_named";
     if is_inside(NAME) {
         let memory = memory();
@@ -323,7 +323,7 @@ fn a_real_gpu_holds_what_it_is_asked_to() {
         );
         let much =
             memory.allocate(Bytes(before.device.total.get() * 2), strict(this(index))).unwrap_err();
-        assert!(matches!(much, AllocError::NoRoomOnGpus { .. }), "{much}");
+        assert!(matches!(much, AllocError::NoSpaceOnGpus { .. }), "{much}");
     }
     let at = memory.allocate(Bytes(LEN as u64), on(Index::All)).unwrap();
     used(at, LEN);

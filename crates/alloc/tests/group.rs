@@ -111,7 +111,8 @@ fn a_limit_that_shrinks_refuses_and_never_kills() {
         let refused =
             memory.allocate(Bytes::mib(96), strict("late", Binding::Immediate)).unwrap_err();
         assert!(
-            matches!(&refused, AllocError::NoRoom { limit, room, .. } if limit.contains("group") && room.get() <= 64 << 20),
+            matches!(&refused, AllocError::NoSpace { limit, free, .. } if limit.contains("group")
+                && free.get() <= 64 << 20),
             "{refused}"
         );
         let large =
@@ -131,7 +132,7 @@ fn a_limit_that_shrinks_refuses_and_never_kills() {
             }
         }
         assert!(holds(kept, 64 << 20, 7));
-        // What is freed is room again.
+        // What is freed is space again.
         memory.free(kept).unwrap();
         let again = memory.allocate(Bytes::mib(40), strict("again", Binding::Immediate)).unwrap();
         fill(again, 40 << 20, 3);

@@ -17,13 +17,15 @@ fn size() -> impl Strategy<Value = usize> {
 fn call() -> impl Strategy<Value = Call> {
     let which = 0_usize..1000;
     prop_oneof![
-        1 => (prop::option::of(1_u64..4_000_000), any::<bool>()).prop_map(|(limit, slow)| Call::Create { limit, slow }),
+        1 => (prop::option::of(1_u64..4_000_000), any::<bool>())
+            .prop_map(|(limit, slow)| Call::Create { limit, slow }),
         1 => which.clone().prop_map(Call::Destroy),
         20 => (which.clone(), size(), 0_u32..18, any::<bool>())
             .prop_map(|(arena, size, align, zero)| Call::Alloc { arena, size, align, zero }),
         6 => (which.clone(), size()).prop_map(|(block, size)| Call::Realloc { block, size }),
         12 => which.clone().prop_map(Call::Free),
-        2 => (which.clone(), 1_usize..100_000).prop_map(|(block, offset)| Call::FreeWrong { block, offset }),
+        2 => (which.clone(), 1_usize..100_000)
+            .prop_map(|(block, offset)| Call::FreeWrong { block, offset }),
         1 => (which, any::<bool>()).prop_map(|(arena, slow)| Call::Move { arena, slow }),
     ]
 }

@@ -90,9 +90,9 @@ fn a_thousand_threads_share_an_arena_and_leave_nothing() {
     let stats = arena.stats().unwrap();
     assert_eq!((stats.blocks, stats.freed_twice), (0, 0));
     assert!(
-        stats.held.get() <= 100 * 64 * 64 * 1024,
-        "{} held by caches of threads that ended",
-        stats.held
+        stats.reserved.get() <= 100 * 64 * 64 * 1024,
+        "{} reserved by caches of threads that ended",
+        stats.reserved
     );
     end(arena);
 }
@@ -174,7 +174,7 @@ fn blocks_change_hands_between_threads() {
 }
 
 #[test]
-fn memory_freed_by_another_thread_is_used_again() {
+fn memory_freed_by_another_thread_is_reused() {
     let arena = arena();
     let (send, receive) = mpsc::channel::<Vec<usize>>();
     let freer = std::thread::spawn(move || {

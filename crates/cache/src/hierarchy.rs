@@ -39,7 +39,7 @@ pub struct LevelCount {
     pub hits: u64,
     /// Demands that did not.
     pub misses: u64,
-    /// Lines that left for lack of room, dirty or not.
+    /// Lines that left for lack of space, dirty or not.
     pub evictions: u64,
     /// Dirty lines handed on outwards.
     pub writebacks: u64,
@@ -229,7 +229,7 @@ impl Hierarchy {
         flags.without(LineFlags::DIRTY)
     }
 
-    /// A line has left a level for lack of room.
+    /// A line has left a level for lack of space.
     fn leave(
         &mut self,
         core: usize,

@@ -113,7 +113,7 @@ impl Cache {
         }
     }
 
-    /// As [`Self::access`]; of what left, only a line that must be written back is told.
+    /// As [`Self::access`]; of what left, only a line that must be written back is reported.
     #[inline(always)]
     pub fn fetch(&mut self, line: u64, write: bool) -> TagFetch {
         let (set, tag) = self.place(line);

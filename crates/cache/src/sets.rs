@@ -21,7 +21,7 @@ const IN_BYTE: u32 = 7;
 /// Ways of a word of bytes.
 const WORD: usize = 8;
 /// Ways whose order fits a word.
-const MOST_PACKED: usize = 16;
+const MAX_PACKED: usize = 16;
 /// From so many sets on they are kept small.
 const MANY: usize = 128;
 
@@ -307,8 +307,8 @@ impl<const WORDS: usize, R: TagRemainder, const WAYS: usize> Set<WORDS, R, WAYS>
     }
 }
 
-/// Does the same with a set of whichever form. They are told apart by comparisons, the common ones
-/// first: a jump by a table is more to do.
+/// Does the same with a set of whichever form. They are distinguished by comparisons, the common
+/// ones first: a jump by a table is more to do.
 macro_rules! with {
     ($form:expr, $at:expr, $set:ident => $packed:expr, $list:ident => $listed:expr) => {
         if let Form::One(sets) = $form {
@@ -345,16 +345,16 @@ impl Sets {
         let form = match ways {
             0 => Form::Lists(vec![Vec::new(); sets]),
             _ if ways <= WORD => Form::One(vec![Set::empty(ways); sets]),
-            _ if ways <= MOST_PACKED && sets >= MANY => {
+            _ if ways <= MAX_PACKED && sets >= MANY => {
                 Form::Many(vec![Line(Set::empty(ways)); sets])
             }
-            _ if ways <= MOST_PACKED => Form::Two(vec![Set::empty(ways); sets]),
+            _ if ways <= MAX_PACKED => Form::Two(vec![Set::empty(ways); sets]),
             _ => Form::Lists(vec![
                 (0..ways as u32).map(|way| WayEntry { way, tag: None }).collect();
                 sets
             ]),
         };
-        Self { ways, last: 4 * (ways.clamp(1, MOST_PACKED) as u32 - 1), form }
+        Self { ways, last: 4 * (ways.clamp(1, MAX_PACKED) as u32 - 1), form }
     }
 
     /// Ways of a set.
@@ -378,7 +378,8 @@ impl Sets {
     #[inline(always)]
     #[must_use]
     pub fn peek(&self, set: usize, tag: u64) -> Option<SetSlot> {
-        let way = with!(&self.form, set, s => s.seek(tag), list => seek(list, tag).map(|at| list[at].way as usize))??;
+        let way = with!(&self.form, set, s => s.seek(tag), list => seek(list, tag)
+            .map(|at| list[at].way as usize))??;
         Some(SetSlot { set, way })
     }
 
@@ -438,7 +439,8 @@ impl Sets {
     ) -> Option<(SetSlot, Option<(u64, bool)>)> {
         let last = self.last;
         // `None` within: the tag does not fit.
-        let done = with!(mut &mut self.form, set, s => rest(tag, flag).map(|rest| s.replace(last, tag, rest)), list => {
+        let done = with!(mut &mut self.form, set, s => rest(tag, flag)
+            .map(|rest| s.replace(last, tag, rest)), list => {
             list.pop().map(|mut held| {
                 let old = held.tag.replace((tag, flag));
                 list.insert(0, held);
@@ -518,13 +520,15 @@ impl Sets {
     #[must_use]
     pub fn oldest(&self, set: usize) -> Option<(u64, bool)> {
         let last = self.last;
-        with!(&self.form, set, s => s.entry_of((s.order >> last & 15) as usize), list => list.last().and_then(|h| h.tag))?
+        with!(&self.form, set, s => s.entry_of((s.order >> last & 15) as usize), list => list.last()
+            .and_then(|h| h.tag))?
     }
 
     /// The slot of a set that was used last; `None` without such a set.
     #[must_use]
     pub fn latest(&self, set: usize) -> Option<SetSlot> {
-        let way = with!(&self.form, set, s => Some((s.order & 15) as usize), list => list.first().map(|h| h.way as usize))??;
+        let way = with!(&self.form, set, s => Some((s.order & 15) as usize), list => list.first()
+            .map(|h| h.way as usize))??;
         Some(SetSlot { set, way })
     }
 
@@ -541,12 +545,14 @@ impl Sets {
     /// Sets the flag of what is in a slot, if `flag` is.
     #[inline(always)]
     pub fn mark(&mut self, slot: SetSlot, flag: bool) {
-        with!(mut &mut self.form, slot.set, s => s.mark(slot.way, flag), list => put_flag(list, slot.way, |old| old | flag));
+        with!(mut &mut self.form, slot.set, s => s.mark(slot.way, flag), list =>
+            put_flag(list, slot.way, |old| old | flag));
     }
 
     /// Gives what is in a slot this flag.
     pub fn put_flag(&mut self, slot: SetSlot, flag: bool) {
-        with!(mut &mut self.form, slot.set, s => s.put_flag(slot.way, flag), list => put_flag(list, slot.way, |_| flag));
+        with!(mut &mut self.form, slot.set, s => s.put_flag(slot.way, flag), list =>
+            put_flag(list, slot.way, |_| flag));
     }
 
     /// Empties the slot of `tag`, if it is there. What is left of the set keeps its order.

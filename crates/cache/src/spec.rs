@@ -113,7 +113,8 @@ impl std::fmt::Display for HierarchyError {
             }
             Self::Mixture { level } => write!(
                 f,
-                "level {}: the first level can neither include nor exclude, and an exclusive one must write back",
+                "level {}: the first level can neither include nor exclude, and an exclusive one \
+                    must write back",
                 level + 1
             ),
             Self::Level { level, why } => write!(f, "level {}: {why}", level + 1),

@@ -140,7 +140,7 @@ fn inclusive_levels_hold_all_and_exclusive_ones_none_of_the_nearer() {
                 h.access_line(0, rng.below(60), rng.below(4) == 0, &mut |_| {});
                 assert!((0..60).all(|l| !(h.holds(0, 0, l) && h.holds(1, 0, l))));
             }
-            // Together they hold as many lines as both have room for.
+            // Together they hold as many lines as both have space for.
             assert_eq!((0..60).filter(|l| h.holds(0, 0, *l) || h.holds(1, 0, *l)).count(), 8 + 24);
         }
     }

@@ -26,7 +26,10 @@ fn outside(path: &str) -> Option<PathBuf> {
 #[test]
 fn the_textbook_trace_gives_its_numbers() {
     let Some(path) = outside("traces/long.trace.zst") else {
-        return println!("skipped: traces/long.trace.zst is not there; set TERRACE_SHARED_DATA to the outside data");
+        return println!(
+            "skipped: traces/long.trace.zst is not there; set TERRACE_SHARED_DATA to \
+            the outside data"
+        );
     };
     let text = match Command::new("zstd").args(["-dcq"]).arg(&path).output() {
         Ok(out) if out.status.success() => String::from_utf8(out.stdout).unwrap(),

@@ -62,8 +62,8 @@ pub(crate) fn failed(error: &AllocError) -> c_int {
         AllocError::NotBound { .. }
         | AllocError::NotLocal { .. }
         | AllocError::NoGpuNear { .. } => TERRACE_E_NOT_LOCAL,
-        AllocError::NoRoom { .. }
-        | AllocError::NoRoomOnGpus { .. }
+        AllocError::NoSpace { .. }
+        | AllocError::NoSpaceOnGpus { .. }
         | AllocError::Cuda(CudaError::Full { .. }) => TERRACE_E_NO_ROOM,
         AllocError::Cuda(_) => TERRACE_E_CUDA,
         AllocError::NotOurs { .. } => TERRACE_E_NOT_OURS,

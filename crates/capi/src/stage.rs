@@ -284,7 +284,8 @@ pub unsafe extern "C" fn terrace_stage_set_machine(
         let (initiator, slow) = (NodeId(initiator), NodeId(slow));
         let Some(costs) = stage_costs(&machine, initiator, slow, o.fast) else {
             let what = format!(
-                "{} does not tell latency and bandwidth of nodes {slow} and {} from node {initiator}; measure them with \
+                "{} does not tell latency and bandwidth of nodes {slow} and {} from node \
+                    {initiator}; measure them with \
                  terrace probe -o FILE",
                 machine.name, o.fast
             );

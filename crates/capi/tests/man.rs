@@ -132,8 +132,12 @@ fn page(
     let is_function =
         |i: &&Item| i.text.contains('(') && !i.text.starts_with("typedef") && begins(i, functions);
     let names: Vec<&str> = all.iter().filter(is_function).map(|i| i.name.as_str()).collect();
-    let mut out = format!(".\\\" Made from include/terrace.h by cargo test -p terrace-capi; do not edit.\n.TH {} 3 \"\" \"Terrace {}\"\n.nh\n.ad l\n.SH NAME\n",
-        name.to_uppercase(), env!("CARGO_PKG_VERSION"));
+    let mut out = format!(
+        ".\\\" Made from include/terrace.h by cargo test -p terrace-capi; do \
+        not edit.\n.TH {} 3 \"\" \"Terrace {}\"\n.nh\n.ad l\n.SH NAME\n",
+        name.to_uppercase(),
+        env!("CARGO_PKG_VERSION")
+    );
     let mut add = |text: String| out.push_str(&text);
     let first = if names.contains(&name) { Vec::new() } else { vec![name] };
     add(format!(
@@ -145,8 +149,11 @@ fn page(
             add(format!(".B \"{}\"\n", code(line).replace('"', "")));
         }
     }
-    add(".fi\nLink with \\fI\\-lterrace\\fP.\n.SH DESCRIPTION\nHandles are opaque and are the first argument. Functions that can fail return 0 or a negative\n\
-         TERRACE_E_*; \\fBterrace_last_error\\fP(3) returns the thread's last error in full.\n".to_owned());
+    add(".fi\nLink with \\fI\\-lterrace\\fP.\n.SH DESCRIPTION\nHandles are opaque and are the \
+        first argument. Functions that can fail return 0 or a negative\n\
+         TERRACE_E_*; \\fBterrace_last_error\\fP(3) returns the thread's last error in \
+         full.\n"
+        .to_owned());
     for item in all.iter().filter(is_function) {
         add(format!(".TP\n.BR {} ()\n{}\n", item.name, plain(&item.comment)));
     }

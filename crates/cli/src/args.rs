@@ -43,7 +43,8 @@ pub enum Command {
     Gather(GatherArgs),
     /// Measure this machine's memory and write a machine file.
     #[command(
-        after_help = "Example: terrace probe --quick -o machine.toml && terrace tiers --machine machine.toml"
+        after_help = "Example: terrace probe --quick -o machine.toml && terrace tiers --machine \
+            machine.toml"
     )]
     Probe(ProbeArgs),
     /// Run a command while a node gives only so much bandwidth.
@@ -65,9 +66,8 @@ pub enum Command {
     #[command(after_help = "Example: terrace report run.jsonl -o report.html")]
     Report(ReportArgs),
     /// Predict what a machine and a policy would give.
-    #[command(
-        after_help = "Example: terrace sim --machine lab-cxl --policy first-touch,terrace,bound:all-fast --workload skew,accesses=8M"
-    )]
+    #[command(after_help = "Example: terrace sim --machine lab-cxl --policy \
+            first-touch,terrace,bound:all-fast --workload skew,accesses=8M")]
     Sim(SimArgs),
     /// What survives a crash when memory keeps its contents.
     #[command(subcommand)]
@@ -202,11 +202,13 @@ pub struct RunArgs {
     pub manage: ManageArgs,
     /// Place allocations by size, thread or call site, as this plan says, instead of managing
     /// pages.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "machine", "journal", "rate", "set"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all =
+        ["policy", "machine", "journal", "rate", "set"])]
     pub alloc: Option<PathBuf>,
     /// Memory that the command may have of its heap and large mappings, such as 2G, or 50% of what
     /// is available; the rest is in --far.
-    #[arg(long, value_name = "SIZE", requires = "far", conflicts_with_all = ["policy", "machine", "rate", "set", "alloc"])]
+    #[arg(long, value_name = "SIZE", requires = "far", conflicts_with_all =
+        ["policy", "machine", "rate", "set", "alloc"])]
     pub dram: Option<String>,
     /// Where the rest is: a folder, compressed, or a folder and +compressed.
     #[arg(long, value_name = "STORE", requires = "dram")]
@@ -313,7 +315,8 @@ pub enum LabCommand {
     Run(LabRunArgs),
     /// Run one workload under several policies and compare.
     #[command(
-        after_help = "Example: terrace lab compare --machine lab-cxl --policy first-touch,terrace --workload skew,accesses=32M"
+        after_help = "Example: terrace lab compare --machine lab-cxl --policy first-touch,terrace \
+            --workload skew,accesses=32M"
     )]
     Compare(LabCompareArgs),
 }
@@ -347,7 +350,8 @@ pub struct LabRunArgs {
     #[arg(long, value_name = "PATH")]
     pub fetch: Vec<PathBuf>,
     /// Seconds of this machine after which a run that has not ended is given up.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser =
+        clap::value_parser!(u64).range(1..=86400))]
     pub limit: u64,
     /// Command and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
@@ -398,7 +402,8 @@ pub struct LabCompareArgs {
     #[arg(long, default_value_t = 2)]
     pub jobs: usize,
     /// Seconds of this machine after which a run that has not ended is given up.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser =
+        clap::value_parser!(u64).range(1..=86400))]
     pub limit: u64,
     /// Argument for `terrace run` in the machine; may be given again.
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]

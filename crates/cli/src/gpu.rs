@@ -137,7 +137,8 @@ pub fn advise_kernel(args: &GpuAdviseArgs) -> Ending {
     if is_recorded_run(&source) {
         let run = args.source.display();
         return Err(CommandFailure::usage(format!(
-            "{run} is a recorded run, which does not say how a kernel uses its arrays; give the kernel's source, and --run {run}"
+            "{run} is a recorded run, which does not say how a kernel uses its arrays; give the \
+                kernel's source, and --run {run}"
         )));
     }
     let request = request(args, source)?;

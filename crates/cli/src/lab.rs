@@ -92,7 +92,7 @@ pub fn run(args: &LabRunArgs) -> Ending {
     spec.limit_wall = limit;
     let fetch: Vec<PathBuf> = args.fetch.iter().map(|path| command.absolute(path)).collect();
     spec.fetch = fetch.iter().map(|path| path.display().to_string()).collect();
-    // What is told in seconds is told by a machine that reads its machine file back.
+    // What is reported in seconds is reported by a machine that reads its machine file back.
     let bench = if args.json {
         calibrated(&lab, &machine, &interrupt)?.0
     } else {
@@ -202,7 +202,8 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
     let (bench, calibration) = calibrated(&lab, &machine, &interrupt)?;
     if !calibration.timed {
         return Err(CommandFailure::failed(
-            "lab: the timing plugin is switched off (TERRACE_LAB_NO_PLUGIN), so that no figure would mean anything; unset it",
+            "lab: the timing plugin is switched off (TERRACE_LAB_NO_PLUGIN), so that no figure \
+                would mean anything; unset it",
         ));
     }
     let program = |name: &str| bench.lab().guest_program(name);

@@ -102,7 +102,10 @@ pub fn run(args: &RunArgs) -> u8 {
 /// command is not run (ADR 0143).
 fn far(args: &RunArgs, dram: &str, store: &OsString) -> u8 {
     let Some(dram) = far_run::dram(dram) else {
-        say(&format!("--dram {dram}: give bytes, such as 2G or 512M, or a share of what is available, such as 50%"));
+        say(&format!(
+            "--dram {dram}: give bytes, such as 2G or 512M, or a share of what is \
+            available, such as 50%"
+        ));
         return 125;
     };
     let spec = FarSpec { dram, store: store.clone() };
@@ -173,9 +176,12 @@ fn far_journal(args: &RunArgs, spec: &FarSpec) -> Result<Option<FarJournal>, Str
 fn far_summary(f: &FarFinished) -> String {
     let t = &f.end.tally;
     let all = serde_json::json!({
-        "version": 1, "seconds": f.end.elapsed.as_secs_f64(), "dram_bytes": f.dram.get(), "most_resident_bytes": f.most.get(),
-        "processes": t.processes, "faults": t.faults, "misses": t.misses, "hits": t.hits, "read_bytes": t.read,
-        "written_bytes": t.written, "prefetched_bytes": t.ahead, "wasted_bytes": t.wasted, "lost_bytes": t.lost,
+        "version": 1, "seconds": f.end.elapsed.as_secs_f64(), "dram_bytes": f.dram.get(),
+        "most_resident_bytes": f.most.get(),
+        "processes": t.processes, "faults": t.faults, "misses": t.misses, "hits": t.hits,
+        "read_bytes": t.read,
+        "written_bytes": t.written, "prefetched_bytes": t.ahead, "wasted_bytes": t.wasted,
+        "lost_bytes": t.lost,
         "write_failures": t.write_failures, "prefetch_accuracy": t.accuracy(),
     });
     format!("{all:#}")

@@ -10,7 +10,8 @@ use terrace_terrace::vertex::VertexError;
 pub enum MigratoryCommand {
     /// Run a vertex program, before and after transformations.
     #[command(
-        after_help = "Example: terrace migratory run triangles --graph rmat:scale=10,edges=16 --pass remote"
+        after_help = "Example: terrace migratory run triangles --graph rmat:scale=10,edges=16 \
+            --pass remote"
     )]
     Run(MigratoryArgs),
 }

@@ -127,7 +127,7 @@ pub enum ExpectedWork {
     /// This long when it is done for the first time on a machine like those it was tried on.
     Usually(Duration),
     /// Its length is told along the way, by [`ProgressLines::left`].
-    Told,
+    Estimated,
     /// So many runs, of which so many at a time; each says when it begins, and all but `unsaid`
     /// when it ends.
     Runs {
@@ -141,12 +141,12 @@ pub enum ExpectedWork {
 }
 
 impl ExpectedWork {
-    /// What is left after `elapsed`, when `steps` beginnings and ends were told, the last after
+    /// What is left after `elapsed`, when `steps` beginnings and ends were reported, the last after
     /// `last`.
     fn left(self, elapsed: Duration, steps: u64, last: Duration) -> Option<Duration> {
         match self {
             Self::Usually(span) => Some(span.saturating_sub(elapsed)),
-            Self::Told => None,
+            Self::Estimated => None,
             Self::Runs { all, at_once, unsaid } => {
                 // While `at_once` runs are under way, as many beginnings have no end.
                 let reported = (steps + unsaid).saturating_sub(at_once.min(all)) / 2;
@@ -163,7 +163,7 @@ impl ExpectedWork {
         // What was done before is not done again, so that the usual time is the most.
         let about = if matches!(self, Self::Usually(_)) { "up to" } else { "about" };
         match left.map(|l| l.as_secs()) {
-            None if matches!(self, Self::Told) => "time left known soon".to_owned(),
+            None if matches!(self, Self::Estimated) => "time left known soon".to_owned(),
             None => "time left known after the first run".to_owned(),
             Some(0) => "done any moment".to_owned(),
             Some(s @ 1..=90) => format!("{about} {s} s left"),

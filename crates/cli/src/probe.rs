@@ -16,7 +16,8 @@ const INTERRUPTED: u8 = 130;
 
 /// What files hold until they are written, should it never come to that.
 const MACHINE_BEGUN: &str =
-    "# PARTIAL: terrace probe has not come to its end; what it measures is written here when it does.\n";
+    "# PARTIAL: terrace probe has not come to its end; what it measures is written here when it \
+        does.\n";
 const REPORT_BEGUN: &str =
     "<!doctype html><title>PARTIAL</title><p>PARTIAL: terrace probe has not come to its end.\n";
 
@@ -54,7 +55,7 @@ pub fn probe(args: &ProbeArgs) -> Ending {
     }
     let interrupt = Interrupt::catch();
     let probed = {
-        let progress = ProgressLines::new(ExpectedWork::Told);
+        let progress = ProgressLines::new(ExpectedWork::Estimated);
         let mut reported = |p: &measure::ProbeProgress| {
             let what = format!("{} of {}, {}", p.done + 1, p.all, p.what);
             progress.left(&what, p.left.map(|l| Duration::from_nanos(l.get())));
@@ -112,7 +113,7 @@ fn disk(folder: &Path, depth: Depth, args: &ProbeArgs) -> Ending {
     };
     let interrupt = Interrupt::catch();
     let probed = {
-        let progress = ProgressLines::new(ExpectedWork::Told);
+        let progress = ProgressLines::new(ExpectedWork::Estimated);
         let mut reported = |p: &measure::ProbeProgress| {
             progress.left(&format!("{} of {}, {}", p.done + 1, p.all, p.what), None)
         };

@@ -138,7 +138,8 @@ fn write_each<S: AsRef<str>>(
 ) -> Result<(), CommandFailure> {
     if all.is_empty() {
         return Err(CommandFailure::failed(format!(
-            "cannot write {}: none of the policies runs under the engine, so there is no journal to show; add one such as \
+            "cannot write {}: none of the policies runs under the engine, so there is no journal \
+                to show; add one such as \
              terrace to --policy",
             path.display()
         )));

@@ -280,7 +280,7 @@ impl Drop for Busy {
 }
 
 #[test]
-fn neighbours_are_told_of() {
+fn other_users_of_the_machine_are_reported() {
     let _turn = turn();
     let cpus = own_cpus();
     if cpus.len() > 8 || on_cpu(cpus[0]).arg("--version").output().is_err() {

@@ -28,7 +28,7 @@ fn a_preset_becomes_a_machine_that_is_simulated() {
 }
 
 #[test]
-fn a_sweep_has_all_designs_with_impossible_ones_told() {
+fn a_sweep_lists_all_designs_and_marks_impossible_ones() {
     let output = terrace(&[
         "device",
         "hbm",

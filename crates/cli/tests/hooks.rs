@@ -229,7 +229,8 @@ fn a_thread_that_the_programs_exit_ends_makes_the_recording_incomplete() {
         let code = "#include <pthread.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
             static volatile long word;\n\
             static void *work(void *p) { for (;;) word++; return p; }\n\
-            int main(void) { pthread_t t; pthread_create(&t, 0, work, 0); usleep(50000); exit(3); }\n";
+            int main(void) \
+            { pthread_t t; pthread_create(&t, 0, work, 0); usleep(50000); exit(3); }\n";
         std::fs::write(&source, code).unwrap();
         let program = format!("late-{compiler}");
         let built = Command::new(folder.join("terrace-cc"))

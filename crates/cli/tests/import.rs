@@ -45,7 +45,7 @@ fn what_is_refused_leaves_no_file_and_names_the_line() {
 }
 
 #[test]
-fn samples_are_told_as_such_and_not_simulated() {
+fn samples_are_reported_as_such_and_not_simulated() {
     let folder = Folder::new("samples");
     let text = "monitoring_end: 50 ms\ntarget_id: 0\n1000-9000 ( 32.000 KiB)   3   9\n";
     fs::write(folder.0.join("x.txt"), text).unwrap();

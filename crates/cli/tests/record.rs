@@ -221,7 +221,7 @@ fn programs_that_are_started_by_the_program_are_recorded_too() {
 }
 
 #[test]
-fn addresses_that_come_from_memory_are_told_from_those_that_do_not() {
+fn addresses_loaded_from_memory_are_distinguished() {
     let Some(folder) = parts() else { return };
     for (function, next, depends) in
         [("chase", "gather", 1), ("gather", "plain", 1), ("plain", "after", 0)]

@@ -326,7 +326,7 @@ fn a_full_disk_stops_the_recording_and_not_the_program() {
 }
 
 #[test]
-fn code_made_at_run_time_is_followed_where_its_changes_are_told_and_else_refused() {
+fn generated_code_is_followed_or_refused() {
     let Some(folder) = parts() else { return };
     let expected = "40\n41\n42\n43\n44\n";
     let (output, _) = record(folder, "translated", "made", &["--quiet"], &["./made"]);
@@ -339,7 +339,7 @@ fn code_made_at_run_time_is_followed_where_its_changes_are_told_and_else_refused
 }
 
 #[test]
-fn gathers_are_told_element_by_element() {
+fn gathers_are_recorded_element_by_element() {
     let Some(folder) = parts() else { return };
     let (output, file) = record(folder, "translated", "gathers", &["--pc"], &["./gathers"]);
     if output.status.code() == Some(3) {

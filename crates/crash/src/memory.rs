@@ -323,8 +323,8 @@ impl CachedMemory {
                         own |= other == line;
                     }
                 });
-                // EventKind reached memory during the store is either this store, written through, or
-                // what another core had changed before it.
+                // EventKind reached memory during the store is either this store, written through,
+                // or what another core had changed before it.
                 if own {
                     levels.is_dirty(line)
                 } else {
@@ -442,8 +442,8 @@ impl CachedMemory {
         }
     }
 
-    /// EventKind a crash would lose now: in all, and of each of `objects` the inconsistent bytes. Each
-    /// dirty line counts once, however many caches have it (section 3 of the paper).
+    /// EventKind a crash would lose now: in all, and of each of `objects` the inconsistent bytes.
+    /// Each dirty line counts once, however many caches have it (section 3 of the paper).
     #[must_use]
     pub fn lost(&self, objects: &[DataObject]) -> (LostData, Vec<u64>) {
         let mut all =

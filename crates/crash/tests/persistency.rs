@@ -249,7 +249,8 @@ proptest! {
         operations in proptest::collection::vec(operation(), 1..14),
     ) {
         let initial = [0; 3 * LINE as usize];
-        let set = enumerate_images(&operations, (&layout(initial.len()), &initial), ReorderEngine::Hardware, MANY, 1);
+        let set = enumerate_images(&operations, (&layout(initial.len()), &initial),
+            ReorderEngine::Hardware, MANY, 1);
         let ours: BTreeSet<Vec<u8>> = set.images.into_iter().map(|(_, image)| image).collect();
         prop_assert_eq!(ours, plain_images(&operations));
     }

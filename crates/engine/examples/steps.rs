@@ -3,7 +3,7 @@
 //!
 //! usage: steps [PAGES] [STEPS]
 //!
-//! Each page is looked at eight times a step, as the live page-table tracker does, and a quarter of
+//! Each page is sampled eight times a step, as the live page-table tracker does, and a quarter of
 //! them, scattered, is hot. Prints the pages and steps, so that a counter's total can be divided by
 //! them: `valgrind --tool=callgrind steps 41000 5`.
 #![allow(clippy::unwrap_used)] // an example that fails may panic
@@ -34,12 +34,12 @@ impl Clock for Time {
     }
 }
 
-struct Looks {
+struct PageSampler {
     pages: u64,
     seed: u64,
 }
 
-impl Tracker for Looks {
+impl Tracker for PageSampler {
     fn info(&self) -> TrackerInfo {
         let sees = TrackerVisibility {
             reads: true,
@@ -47,7 +47,7 @@ impl Tracker for Looks {
             bits: BitSource::Approximate,
             ..TrackerVisibility::default()
         };
-        TrackerInfo { name: "looks", sees, blind_to: "nothing" }
+        TrackerInfo { name: "page samples", sees, blind_to: "nothing" }
     }
     fn begin(&mut self, _: &[Mapping], _: &SampleRequest) -> Result<(), TrackError> {
         Ok(())
@@ -59,16 +59,16 @@ impl Tracker for Looks {
             let hot = page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62 == 0;
             hits.push(((self.seed >> 40) % if hot { 9 } else { 3 }) as u8);
         }
-        let looks = PageSamples {
+        let samples = PageSamples {
             pid: Pid(1),
             start: Vpn(0),
-            windows: 8,
-            window: Nanos::micros(1_100),
+            sample_count: 8,
+            interval: Nanos::micros(1_100),
             each: 1,
             at_random: false,
             hits,
         };
-        Ok(Observation { looks: vec![looks], ..Observation::default() })
+        Ok(Observation { samples: vec![samples], ..Observation::default() })
     }
     fn request(&mut self, _: &Request) -> Result<(), TrackError> {
         Ok(())
@@ -123,7 +123,7 @@ fn main() {
     let mapping = Mapping { pid: Pid(1), range, kind: MappingKind::Anonymous, writable: true };
     let parts = EngineParts {
         clock: Box::new(Time(Rc::new(Cell::new(0)))),
-        trackers: vec![Box::new(Looks { pages, seed: 7 })],
+        trackers: vec![Box::new(PageSampler { pages, seed: 7 })],
         target: Box::new(All { mappings: vec![mapping], fast: pages * 3 / 4 }),
         mover: Box::new(Done),
         journal: None,

@@ -18,8 +18,8 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Books a window: trackers' CPU, own CPU, memory held.
-    pub fn window(&mut self, tracking: Nanos, deciding: Nanos, memory: Bytes, lost: u64) {
+    /// Books an interval: trackers' CPU, own CPU, memory held.
+    pub fn interval(&mut self, tracking: Nanos, deciding: Nanos, memory: Bytes, lost: u64) {
         let s = &mut self.summary;
         s.steps += 1;
         s.tracking_cpu_ns = s.tracking_cpu_ns.saturating_add(tracking.get());
@@ -28,7 +28,7 @@ impl Account {
         s.lost_records = s.lost_records.saturating_add(lost);
     }
 
-    /// Books CPU time between windows.
+    /// Books CPU time between intervals.
     pub fn between(&mut self, deciding: Nanos) {
         self.summary.deciding_cpu_ns = self.summary.deciding_cpu_ns.saturating_add(deciding.get());
     }

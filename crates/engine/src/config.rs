@@ -44,8 +44,8 @@ pub struct Config {
     pub unmeasured_over: Nanos,
     /// The heat map's parameters.
     pub heat: HeatParams,
-    /// Length of a window before a policy asks for another (100 ms).
-    pub first_window: Nanos,
+    /// Length of an interval before a policy asks for another (100 ms).
+    pub first_interval: Nanos,
     /// Pages are located at least this often while heat has not settled (1 s).
     pub locate_every: Nanos,
     /// Snapshots without a decision are journalled at most this often (200 ms).
@@ -70,7 +70,7 @@ impl Default for Config {
             tracking_over: Nanos::secs(4),
             unmeasured_over: Nanos::secs(120),
             heat: HeatParams::default(),
-            first_window: Nanos::millis(100),
+            first_interval: Nanos::millis(100),
             locate_every: Nanos::secs(1),
             journal_every: Nanos::millis(200),
             shared: false,

@@ -53,7 +53,7 @@ pub(crate) fn digest(snap: &Snapshot, at: Nanos, tracking: Nanos) -> SnapshotEnt
     }
     SnapshotEntry {
         at_ns: at.get(),
-        window_ns: snap.window.get(),
+        window_ns: snap.interval.get(),
         known_pages: sums.known,
         hot_from_per_s: buckets::floor(hot_from) as u64,
         fast_access_share: fast_share(&tiers).filter(|_| !snap.saturated),

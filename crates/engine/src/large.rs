@@ -1,14 +1,14 @@
-//! Whether to look at huge pages by themselves, and for how long.
+//! Whether to sample huge pages by themselves, and for how long.
 //!
-//! A huge page has one accessed bit for its 512 base pages. Ordinary looks
+//! A huge page has one accessed bit for its 512 base pages. Ordinary samples
 //! ([`crate::sample_length`]) take half a millisecond and more, in which a program that goes about
 //! at random touches each of its huge pages, the hot as well as the cold: they tell nothing. A huge
-//! page alone can be looked at for some microseconds: few bits are to be cleared and read, and
+//! page alone can be sampled for some microseconds: few bits are to be cleared and read, and
 //! where that takes the translation away as well (`MADV_COLD`) the next access sets the bit again
 //! at once.
 //!
 //! What a touch means for the base pages differs. A program that goes through its memory in order
-//! touches all of them with each touch of the huge page; ordinary looks find such huge pages
+//! touches all of them with each touch of the huge page; ordinary samples find such huge pages
 //! touched now and then, and are taken so. Only where they find (nearly) every one touched always
 //! are accesses taken to be at random, a 512th of them for each base page
 //! ([`PageSamples::at_random`]).
@@ -20,7 +20,7 @@ use terrace_types::{Nanos, Pid, Vpn};
 /// Base pages of a huge page that has an accessed bit (x86-64).
 pub const PAGES: u64 = 512;
 
-/// Ordinary looks longer than this find everything touched in any case.
+/// Ordinary samples longer than this find everything touched in any case.
 const LONGEST_TELLING: Nanos = Nanos::millis(2);
 /// Huge pages touched, from which they say what the program does.
 const FEW: usize = 4;
@@ -29,7 +29,7 @@ const FEW: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LargeAim {
     on: bool,
-    /// How long to look at them.
+    /// How long to sample them.
     pub aim: SampleLengthTuner,
 }
 
@@ -40,22 +40,22 @@ impl Default for LargeAim {
 }
 
 impl LargeAim {
-    /// Whether huge pages are to be looked at by themselves.
+    /// Whether huge pages are to be sampled by themselves.
     #[must_use]
     pub const fn on(&self) -> bool {
         self.on
     }
 
-    /// Learns from a group of ordinary looks what huge pages are: on from four fifths of those
+    /// Learns from a group of ordinary samples what huge pages are: on from four fifths of those
     /// touched that always were, off below half of them.
     pub fn consider(&mut self, group: SampleGroup, entries: impl Iterator<Item = PageSampleCount>) {
-        if group.looks < 2 || group.length > LONGEST_TELLING {
+        if group.samples < 2 || group.length > LONGEST_TELLING {
             return;
         }
         let (mut touched, mut always) = (0, 0);
-        for entry in entries.filter(|e| e.present() == group.looks && e.hits() > 0) {
+        for entry in entries.filter(|e| e.present() == group.samples && e.hits() > 0) {
             touched += 1;
-            always += usize::from(entry.hits() == group.looks);
+            always += usize::from(entry.hits() == group.samples);
         }
         if touched >= FEW {
             self.on = if self.on { always * 2 >= touched } else { always * 5 >= touched * 4 };
@@ -65,46 +65,46 @@ impl LargeAim {
 
 /// Clearing one takes so long: 0.5 to 1.3 us measured, an interrupt to the program's CPUs among it.
 const CLEARING: Nanos = Nanos::micros(1);
-/// Single looks by which the length of others is found, at most: had all of a group found
+/// Single samples by which the length of others is found, at most: had all of a group found
 /// everything touched, they would tell that all are alike.
 pub const AIMED: u8 = 8;
 
 /// How many are cleared together, and then read: each waits for the others, so that it is no more
-/// than are cleared in the third part of a look.
+/// than are cleared in the third part of a sample.
 #[must_use]
 pub fn at_once(length: Nanos) -> usize {
     usize::try_from(length.get() / CLEARING.get() / 3).unwrap_or(1).max(1)
 }
 
-/// The order in which so many huge pages are looked at: which are first among those cleared
-/// together, and so are looked at longest, changes from look to look.
+/// The order in which so many huge pages are sampled: which are first among those cleared
+/// together, and so are sampled longest, changes from sample to sample.
 #[must_use]
-pub fn order(pages: usize, look: u8) -> Vec<usize> {
+pub fn order(pages: usize, sample: u8) -> Vec<usize> {
     let mut order: Vec<usize> = (0..pages).collect();
-    order.rotate_left(usize::from(look) % pages.max(1));
+    order.rotate_left(usize::from(sample) % pages.max(1));
     order
 }
 
-/// What looks at huge pages by themselves found, neighbours together; `heads` are their first
+/// What samples huge pages by themselves found, neighbours together; `heads` are their first
 /// pages, in order.
 #[must_use]
 pub fn together(
     pid: Pid,
     heads: &[Vpn],
     tallies: &[PageSampleCount],
-    looks: u8,
-    window: Nanos,
+    samples: u8,
+    interval: Nanos,
 ) -> Vec<PageSamples> {
     let mut out: Vec<PageSamples> = Vec::new();
     for (head, tally) in heads.iter().zip(tallies) {
-        let hits = [tally.reported(looks); PAGES as usize];
+        let hits = [tally.reported(samples); PAGES as usize];
         match out.last_mut().filter(|one| one.range().end == *head) {
             Some(one) => one.hits.extend_from_slice(&hits),
             None => out.push(PageSamples {
                 pid,
                 start: *head,
-                windows: looks,
-                window,
+                sample_count: samples,
+                interval,
                 each: PAGES as u16,
                 at_random: true,
                 hits: hits.to_vec(),
@@ -114,7 +114,7 @@ pub fn together(
     out
 }
 
-/// Ordinary looks, those at base pages and those at huge pages apart; `heads` are the first pages
+/// Ordinary samples, those at base pages and those at huge pages apart; `heads` are the first pages
 /// of these, in order.
 #[must_use]
 pub fn by_bit(all: PageSamples, heads: &[Vpn]) -> Vec<PageSamples> {
@@ -142,17 +142,17 @@ pub fn by_bit(all: PageSamples, heads: &[Vpn]) -> Vec<PageSamples> {
     out
 }
 
-/// What ordinary looks told of huge pages, set aside while these are looked at by themselves: a
+/// What ordinary samples told of huge pages, set aside while these are sampled by themselves: a
 /// byte for each instead of one for each base page.
 #[derive(Debug)]
 pub struct SetAsideSamples(Vec<(PageSamples, usize)>);
 
 impl SetAsideSamples {
-    /// Takes them out of `looks`.
-    pub fn take(looks: &mut Vec<PageSamples>, pid: Pid) -> Self {
+    /// Takes them out of `samples`.
+    pub fn take(samples: &mut Vec<PageSamples>, pid: Pid) -> Self {
         let (aside, rest): (Vec<_>, _) =
-            looks.drain(..).partition(|one| one.pid == pid && one.each > 1);
-        *looks = rest;
+            samples.drain(..).partition(|one| one.pid == pid && one.each > 1);
+        *samples = rest;
         Self(aside.into_iter().map(Self::packed).collect())
     }
 
@@ -163,8 +163,8 @@ impl SetAsideSamples {
     }
 
     /// As they were.
-    pub fn put_back(self, looks: &mut Vec<PageSamples>) {
-        looks.extend(self.0.into_iter().map(|(mut one, pages)| {
+    pub fn put_back(self, samples: &mut Vec<PageSamples>) {
+        samples.extend(self.0.into_iter().map(|(mut one, pages)| {
             let hits = one.hits.iter().flat_map(|hits| [*hits; PAGES as usize]);
             one.hits = hits.take(pages).collect();
             one
@@ -176,12 +176,12 @@ impl SetAsideSamples {
 mod tests {
     use super::*;
 
-    fn looks(start: u64, each: u16, hits: std::ops::Range<u64>) -> PageSamples {
+    fn samples(start: u64, each: u16, hits: std::ops::Range<u64>) -> PageSamples {
         PageSamples {
             pid: Pid(1),
             start: Vpn(start),
-            windows: 8,
-            window: Nanos::millis(1),
+            sample_count: 8,
+            interval: Nanos::millis(1),
             each,
             at_random: false,
             hits: hits.map(|i| (i / 300) as u8).collect(),
@@ -189,9 +189,9 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_looks_at_huge_pages_are_told_apart() {
+    fn ordinary_samples_of_huge_pages_are_distinguished() {
         let heads = [512, 1024, 2048, 9216].map(Vpn);
-        let parts = by_bit(looks(500, 1, 0..2100), &heads);
+        let parts = by_bit(samples(500, 1, 0..2100), &heads);
         let expected = [
             (500, 1, 0..12),
             (512, 512, 12..1036),
@@ -199,20 +199,20 @@ mod tests {
             (2048, 512, 1548..2060),
             (2560, 1, 2060..2100),
         ];
-        assert_eq!(parts, expected.map(|(start, each, hits)| looks(start, each, hits)));
-        assert_eq!(by_bit(looks(100, 1, 0..300), &heads), [looks(100, 1, 0..300)]);
-        assert_eq!(by_bit(looks(1024, 1, 0..512), &heads), [looks(1024, 512, 0..512)]);
+        assert_eq!(parts, expected.map(|(start, each, hits)| samples(start, each, hits)));
+        assert_eq!(by_bit(samples(100, 1, 0..300), &heads), [samples(100, 1, 0..300)]);
+        assert_eq!(by_bit(samples(1024, 1, 0..512), &heads), [samples(1024, 512, 0..512)]);
     }
 
     #[test]
-    fn looks_set_aside_come_back_as_they_were() {
+    fn samples_set_aside_come_back_unchanged() {
         let large = |pid: i32, start: u64, pages: u64| PageSamples {
             pid: Pid(pid),
             hits: (0..pages).map(|i| (i / PAGES) as u8).collect(),
-            ..looks(start, PAGES as u16, 0..0)
+            ..samples(start, PAGES as u16, 0..0)
         };
         // The second is cut by its mapping's end.
-        let all = vec![looks(0, 1, 0..700), large(2, 1024, 1024), large(1, 2048, 1000)];
+        let all = vec![samples(0, 1, 0..700), large(2, 1024, 1024), large(1, 2048, 1000)];
         let mut left = all.clone();
         let aside = SetAsideSamples::take(&mut left, Pid(1));
         assert_eq!(left, all[..2]);
@@ -222,9 +222,9 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_told_together_and_one_that_went_is_not_looked_at() {
+    fn neighbours_are_reported_together_without_pages_that_left() {
         let (mut seen, mut gone) = (PageSampleCount::default(), PageSampleCount::default());
-        (0..4).for_each(|look| seen.add(look < 3));
+        (0..4).for_each(|sample| seen.add(sample < 3));
         gone.add(true);
         let reported =
             together(Pid(1), &[0, 512, 2048].map(Vpn), &[seen, gone, seen], 4, Nanos::micros(9));
@@ -242,7 +242,7 @@ mod tests {
     fn tallies(touched: usize, always: usize) -> Vec<PageSampleCount> {
         let tally = |hits: u8| {
             let mut tally = PageSampleCount::default();
-            (0..8).for_each(|look| tally.add(look < hits));
+            (0..8).for_each(|sample| tally.add(sample < hits));
             tally
         };
         (0..touched)
@@ -252,18 +252,18 @@ mod tests {
     }
 
     fn group(length: Nanos) -> SampleGroup {
-        SampleGroup { length, looks: 8, sharp: false }
+        SampleGroup { length, samples: 8, sharp: false }
     }
 
     #[test]
-    fn they_are_looked_at_where_ordinary_looks_find_all_touched() {
+    fn huge_pages_are_sampled_where_ordinary_samples_saturate() {
         let mut aim = LargeAim::default();
         let mut reported = |length, touched, always| {
             aim.consider(group(length), tallies(touched, always).into_iter());
             aim.on()
         };
         assert!(!reported(Nanos::millis(1), 10, 7));
-        assert!(!reported(Nanos::millis(3), 10, 10), "looks too long to tell");
+        assert!(!reported(Nanos::millis(3), 10, 10), "samples too long to tell");
         assert!(!reported(Nanos::millis(1), 3, 3), "too few to tell");
         assert!(reported(Nanos::millis(1), 10, 8));
         assert!(reported(Nanos::millis(1), 10, 6), "not at once off again");

@@ -13,7 +13,7 @@ mod ports;
 mod quick_scan;
 pub mod sample_length;
 mod sample_map;
-mod watch;
+mod trackers;
 mod write_schedule;
 pub mod written;
 

@@ -42,7 +42,7 @@ pub struct Mapping {
     pub writable: bool,
 }
 
-/// What changed since the last look at the target.
+/// What changed since the target was last read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TargetChange {
     /// Processes that joined (forks are followed).
@@ -51,12 +51,12 @@ pub struct TargetChange {
     pub died: Vec<Pid>,
     /// Mappings differ from last time.
     pub mappings_changed: bool,
-    /// Processes that belong to the target and may not be looked at, and why: newly found ones. The
+    /// Processes that belong to the target and may not be read, and why: newly found ones. The
     /// others are managed all the same.
     pub left_out: Vec<(Pid, String)>,
 }
 
-/// Why the target cannot be looked at.
+/// Why the target cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// All its processes have ended.
@@ -78,7 +78,7 @@ pub enum TargetError {
 
 /// The processes that are managed: their mappings, where their pages are, births and deaths.
 pub trait Target {
-    /// Looks again: processes and mappings.
+    /// Reads processes and mappings again.
     ///
     /// # Errors
     /// [`TargetError::Ended`] once nothing is left; `Refused` if the kernel says no.
@@ -116,11 +116,11 @@ pub trait Target {
     fn tiers(&mut self) -> Result<Vec<TierState>, TargetError>;
 }
 
-/// What is asked of trackers for the next window.
+/// What is asked of trackers for the next interval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SampleRequest {
-    /// Planned length of the window.
-    pub window: Nanos,
+    /// Planned length of the interval.
+    pub interval: Nanos,
     /// Page-exact answers are wanted within these ranges; empty: coarse everywhere.
     pub fine: Vec<(Pid, VpnRange)>,
     /// Reads matter now.
@@ -129,24 +129,24 @@ pub struct SampleRequest {
     pub writes: bool,
     /// Whether the trackers should spend as little as they can (heat has settled).
     pub relaxed: bool,
-    /// One short look at each page is enough, at the end of the window.
+    /// One short sample of each page is enough, at the end of the interval.
     pub quick_scan: bool,
 }
 
-/// A tracker's reply for one window.
+/// A tracker's reply for one interval.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Observation {
-    /// What was seen, ordered by process, then address. Pages not covered were not looked at.
+    /// What was seen, ordered by process, then address. Pages not covered were not sampled.
     pub observations: Vec<RangeObservation>,
     /// What was seen page by page.
-    pub looks: Vec<PageSamples>,
+    pub samples: Vec<PageSamples>,
     /// How soon pages were found written.
     pub writes: Vec<PageWrites>,
-    /// How soon pages are written is being looked at, and will be told after a later window.
+    /// How soon pages are written is being sampled, and will be told after a later interval.
     pub writes_to_come: bool,
     /// Who accessed, where known.
     pub by_cell: Vec<CellCount>,
-    /// CPU time spent for this window, kernel threads we started included.
+    /// CPU time spent for this interval, kernel threads we started included.
     pub cpu: Nanos,
     /// Memory held for tracking at most, kernel side included where known.
     pub memory: Bytes,
@@ -180,26 +180,26 @@ pub enum TrackError {
     },
 }
 
-/// Sees accesses. `begin` starts a window, `finish` ends it; the engine lets time pass between.
+/// Sees accesses. `begin` starts an interval, `finish` ends it; the engine lets time pass between.
 pub trait Tracker {
     /// What it is and sees.
     fn info(&self) -> TrackerInfo;
-    /// Starts a window over these mappings.
+    /// Starts an interval over these mappings.
     ///
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
     fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError>;
     /// How long `finish` will go on looking by itself: the engine calls it so much before the
-    /// window's end.
+    /// interval's end.
     fn lead(&self) -> Nanos {
         Nanos::ZERO
     }
-    /// Ends the window and tells what was seen.
+    /// Ends the interval and tells what was seen.
     ///
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
     fn finish(&mut self, now: Tick) -> Result<Observation, TrackError>;
-    /// Looks twice for [`Prescan::LOOK`], and counts pages touched at the times of
+    /// Samples twice for [`Prescan::SAMPLE_LENGTH`], and counts pages touched at the times of
     /// [`Prescan::LATER`] until that says something. Takes its time itself; `None` where the
     /// tracker sees no bits of its own.
     ///
@@ -208,7 +208,7 @@ pub trait Tracker {
     fn prescan(&mut self, _mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
         Ok(None)
     }
-    /// Passes on a policy's request (clear bits, look closer, relax).
+    /// Passes on a policy's request (clear bits, sample page by page, relax).
     ///
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
@@ -263,7 +263,7 @@ pub struct MoveOutcome {
     pub moved: Vec<(NodeId, u64)>,
     /// Base pages that are not, by reason; with `moved` adds up to all pages asked for.
     pub failed: Vec<(MoveFailure, u64)>,
-    /// Runs that did move, for the heat map to follow without a new look.
+    /// Runs that did move, for the heat map to follow without a new sample.
     pub done: Vec<Move>,
     /// Time spent in calls.
     pub cost: Nanos,

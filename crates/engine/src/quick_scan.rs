@@ -1,7 +1,7 @@
-//! Glances: between full looks at a settled target, one short look each. Where it differs much from
-//! what the heat map foresees, heat has shifted, and that is reason for a full look at once. A
-//! glance costs a fifth of a full look and decision, so shifts are noticed sooner for the same
-//! share of a core.
+//! Quick scans: between full samples of a settled target, one short sample each. Where it differs
+//! much from what the heat map foresees, heat has shifted, and that is reason for a full sample of
+//! once. A quick scan costs a fifth of a full sample and decision, so shifts are noticed sooner for
+//! the same share of a core.
 
 use terrace_policy::heat::{ForecastCheck, TouchedPages};
 use terrace_types::{Nanos, Tick};
@@ -16,18 +16,18 @@ const DEVIATIONS: f64 = 4.0;
 const PAGES: f64 = 32.0;
 /// Before it is known how far off expectations usually are, this much is taken for usual at most.
 const AT_FIRST: f64 = 1.75;
-/// Share of one look in what is usual.
+/// Share of one sample in what is usual.
 const SHARE: f64 = 0.25;
-/// Glances are not made closer together.
+/// Quick scans are not made closer together.
 const SHORTEST: Nanos = Nanos::millis(50);
 
 fn chance(touched: &TouchedPages) -> f64 {
     (DEVIATIONS * touched.expected.sqrt()).max(PAGES)
 }
 
-/// Tells a shift of heat from what looks usually find.
+/// Tells a shift of heat from what samples usually find.
 ///
-/// Of many pages thought to be touched seldom, some only were underrated, so a look finds more of
+/// Of many pages thought to be touched seldom, some only were underrated, so a sample finds more of
 /// them touched than foreseen although nothing shifted; how many more depends on the program. That
 /// ratio is learned. An alarm after which nothing was worth moving was a false one, and its ratio
 /// is usual from then on.
@@ -48,11 +48,12 @@ impl ShiftDetector {
         if new.found > (CAME * usual * new.expected).max(new.expected + chance(&new)) {
             self.alarm = Some(ratio);
             return Some(format!(
-                "{:.0} pages of the worse tiers that were thought cold were touched in a short look, {:.0} were foreseen: heat has shifted",
+                "{:.0} pages of the worse tiers that were thought cold were touched in a short \
+                    sample, {:.0} were foreseen: heat has shifted",
                 new.found, new.expected
             ));
         }
-        // One that the next look did not confirm counts as usual too.
+        // One that the next sample did not confirm counts as usual too.
         let seen_lately = [self.alarm.take(), Some(ratio)].into_iter().flatten();
         self.usual =
             Some(seen_lately.fold(usual, |usual, ratio| usual + SHARE * (ratio.max(1.0) - usual)));
@@ -60,7 +61,7 @@ impl ShiftDetector {
         let went = all.found < (WENT * all.expected).min(all.expected - chance(all));
         (cooling && went).then(|| {
             format!(
-                "{:.0} pages were touched in a short look, {:.0} were foreseen: heat has shifted",
+                "{:.0} pages were touched in a short sample, {:.0} were foreseen: heat has shifted",
                 all.found, all.expected
             )
         })
@@ -72,18 +73,18 @@ impl ShiftDetector {
     }
 
     /// Heat settled again, and nothing was worth moving.
-    pub fn settled(&mut self) {
+    pub fn mark_steady(&mut self) {
         if let Some(ratio) = self.alarm.take() {
             self.usual = Some(self.usual.unwrap_or(1.0).max(ratio));
         }
     }
 }
 
-/// A glance that is surprised is followed by another after so long: in a program that goes through
-/// its memory in order, any one glance may fall on pages that were not touched lately.
+/// A quick scan that is surprised is followed by another after so long: in a program that goes
+/// through its memory in order, any one quick scan may fall on pages that were not touched lately.
 const TO_CONFIRM: Nanos = Nanos::millis(10);
 
-/// Until when glances take the place of full looks.
+/// Until when quick scans take the place of full samples.
 #[derive(Debug, Default)]
 pub(crate) struct QuickScans {
     until: Option<Tick>,
@@ -91,7 +92,7 @@ pub(crate) struct QuickScans {
 }
 
 impl QuickScans {
-    /// Full looks from now on.
+    /// Full samples from now on.
     pub fn over(&mut self) {
         *self = Self::default();
     }
@@ -102,7 +103,8 @@ impl QuickScans {
         surprised && before
     }
 
-    /// Begins, unless begun; gives the time to the next glance, or none when a full look is due.
+    /// Begins, unless begun; gives the time to the next quick scan, or none when a full sample is
+    /// due.
     pub fn next(&mut self, now: Tick, whole: Nanos, every: Nanos) -> Option<Nanos> {
         if self.unsure {
             return Some(TO_CONFIRM);
@@ -156,35 +158,35 @@ mod tests {
     #[test]
     fn what_is_usual_is_learned_and_more_than_that_is_a_surprise() {
         let mut detector = ShiftDetector::default();
-        let look = |found| seen((5_000.0, 5_000.0), (found, 1_000.0));
+        let sample = |found| seen((5_000.0, 5_000.0), (found, 1_000.0));
         for _ in 0..20 {
-            assert_eq!(detector.surprised_by(&look(1_000.0), true), None);
+            assert_eq!(detector.surprised_by(&sample(1_000.0), true), None);
         }
-        assert!(detector.surprised_by(&look(1_400.0), true).is_some());
-        detector.settled();
+        assert!(detector.surprised_by(&sample(1_400.0), true).is_some());
+        detector.mark_steady();
         assert_eq!(
-            detector.surprised_by(&look(1_400.0), true),
+            detector.surprised_by(&sample(1_400.0), true),
             None,
             "once a false alarm, no alarm again"
         );
-        assert!(detector.surprised_by(&look(2_500.0), true).is_some());
+        assert!(detector.surprised_by(&sample(2_500.0), true).is_some());
         detector.moved();
         assert_eq!(
-            detector.surprised_by(&look(1_400.0), true),
+            detector.surprised_by(&sample(1_400.0), true),
             None,
             "nothing is known of what is usual"
         );
         for _ in 0..20 {
-            assert_eq!(detector.surprised_by(&look(1_000.0), true), None);
+            assert_eq!(detector.surprised_by(&sample(1_000.0), true), None);
         }
         assert!(
-            detector.surprised_by(&look(1_400.0), true).is_some(),
+            detector.surprised_by(&sample(1_400.0), true).is_some(),
             "what was usual is forgotten"
         );
     }
 
     #[test]
-    fn glances_end_when_a_full_look_is_due() {
+    fn quick_scans_end_when_a_full_sample_is_due() {
         let mut quick_scans = QuickScans::default();
         let at = |ms: u64| Tick(ms * 1_000_000);
         let (whole, every) = (Nanos::millis(400), Nanos::millis(150));

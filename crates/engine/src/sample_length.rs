@@ -1,33 +1,33 @@
-//! How long to look: for trackers that clear accessed bits, wait and read them back, live and
+//! How long to sample: for trackers that clear accessed bits, wait and read them back, live and
 //! simulated alike.
 //!
-//! A window that nearly every page is touched in tells nothing about which are hot. So such a
-//! tracker makes a burst of short looks whose length follows the share of pages found accessed;
-//! where pages are touched too rarely for that, one look spans the engine's whole window.
+//! An interval that nearly every page is touched in tells nothing about which are hot. So such a
+//! tracker makes a burst of short samples whose length follows the share of pages found accessed;
+//! where pages are touched too rarely for that, one sample spans the engine's whole interval.
 //!
-//! A page touched in every look of a burst may be touched a little more often than once a look, or
-//! a thousand times. Where there are such pages, more than chance explains, half of the looks are
-//! made so short that they miss a part of them: a few very hot pages among many warm ones (an array
-//! of vertices beside its edges).
+//! A page touched in every sample of a burst may be touched a little more often than once a sample,
+//! or a thousand times. Where there are such pages, more than chance explains, half of the samples
+//! are made so short that they miss a part of them: a few very hot pages among many warm ones (an
+//! array of vertices beside its edges).
 
 use crate::SampleRequest;
 use terrace_policy::heat::PageSamples;
 use terrace_types::Nanos;
 
-/// Looks in one burst, and in one while relaxed.
-const LOOKS: (u8, u8) = (8, 3);
+/// Samples in one burst, and in one while relaxed.
+const SAMPLES_PER_GROUP: (u8, u8) = (8, 3);
 /// Fewest while heat has not settled.
 const FEWEST: u8 = 4;
-/// The first look of a burst at base pages.
+/// The first sample of a burst at base pages.
 const FIRST: Nanos = Nanos::millis(2);
 
-/// How long looks may be.
+/// How long samples may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SampleLengths {
     first: Nanos,
     shortest: Nanos,
     longest: Nanos,
-    /// The shortest sharp look.
+    /// The shortest sharp sample.
     sharpest: Nanos,
 }
 
@@ -42,77 +42,78 @@ const BASE: SampleLengths = SampleLengths {
 const HUGE: SampleLengths = SampleLengths {
     first: Nanos::micros(20),
     shortest: Nanos::micros(5),
-    longest: Nanos::micros(40), // what is touched less than once in eight of them is cold: 6 times a second a base page
+    // what is touched less than once in eight of them is cold: 6 times a second a base page
+    longest: Nanos::micros(40),
     sharpest: Nanos::micros(3),
 };
-/// Share of pages seen in a look, in thousandths, between which its length is left alone.
+/// Share of pages seen in a sample, in thousandths, between which its length is left alone.
 const AIM: (u64, u64) = (80, 600);
-/// Share of pages found accessed in every look, in thousandths, from which some looks are made
+/// Share of pages found accessed in every sample, in thousandths, from which some samples are made
 /// sharp.
 const SATURATED: u64 = 5;
-/// Of those pages, the share seen in a sharp look, in thousandths.
+/// Of those pages, the share seen in a sharp sample, in thousandths.
 const SHARP_AIM: (u64, u64) = (300, 700);
 
-/// Looks of one length, made one after the other.
+/// Samples of one length, made one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleGroup {
     /// Length of each.
     pub length: Nanos,
     /// How many.
-    pub looks: u8,
+    pub samples: u8,
     /// Meant for the pages that are found accessed in all others.
     pub sharp: bool,
 }
 
-/// What a group of looks found.
+/// What a group of samples found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GroupObservation {
-    /// Pages present, counted in each look.
+    /// Pages present, counted in each sample.
     pub present: u64,
-    /// Pages accessed, counted in each look.
+    /// Pages accessed, counted in each sample.
     pub accessed: u64,
-    /// Pages present in all looks, and accessed in all of them.
+    /// Pages present in all samples, and accessed in all of them.
     pub throughout: u64,
     /// See `throughout`.
     pub always: u64,
-    /// Of those, pages accessed in all looks but one.
+    /// Of those, pages accessed in all samples but one.
     pub nearly: u64,
 }
 
-/// What the looks of one group found of one page: how often it was present, and how often accessed.
-/// In one byte, for there is one for every page watched.
+/// What the samples of one group found of one page: how often it was present, and how often
+/// accessed. In one byte, for there is one for every page observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PageSampleCount(u8);
 
 impl PageSampleCount {
-    /// Looks that are counted at most; a group has fewer.
-    pub const MOST: u8 = 15;
+    /// Samples that are counted at most; a group has fewer.
+    pub const MAX_SAMPLES: u8 = 15;
 
-    /// A look that found the page present, and accessed or not.
+    /// A sample that found the page present, and accessed or not.
     #[inline]
     pub fn add(&mut self, accessed: bool) {
-        if self.present() < Self::MOST {
+        if self.present() < Self::MAX_SAMPLES {
             self.0 += 16 + u8::from(accessed);
         }
     }
 
-    /// Looks that found it present.
+    /// Samples that found it present.
     #[must_use]
     pub const fn present(self) -> u8 {
         self.0 / 16
     }
 
-    /// Looks that found it accessed.
+    /// Samples that found it accessed.
     #[must_use]
     pub const fn hits(self) -> u8 {
         self.0 % 16
     }
 
-    /// Its hits as trackers report them: a page that came or went midway was not looked at
+    /// Its hits as trackers report them: a page that came or went midway was not sampled
     /// throughout.
     #[must_use]
-    pub const fn reported(self, looks: u8) -> u8 {
-        if self.present() == looks {
+    pub const fn reported(self, samples: u8) -> u8 {
+        if self.present() == samples {
             self.hits()
         } else {
             PageSamples::NOT_SAMPLED
@@ -121,25 +122,25 @@ impl PageSampleCount {
 }
 
 impl GroupObservation {
-    /// Counts the pages present in all of a group's looks.
-    pub fn tally<'a>(&mut self, looks: u8, tallies: impl Iterator<Item = &'a PageSampleCount>) {
-        for tally in tallies.filter(|t| t.present() == looks) {
+    /// Counts the pages present in all of a group's samples.
+    pub fn tally<'a>(&mut self, samples: u8, tallies: impl Iterator<Item = &'a PageSampleCount>) {
+        for tally in tallies.filter(|t| t.present() == samples) {
             self.throughout += 1;
-            self.always += u64::from(tally.hits() == looks);
-            self.nearly += u64::from(tally.hits() + 1 == looks);
+            self.always += u64::from(tally.hits() == samples);
+            self.nearly += u64::from(tally.hits() + 1 == samples);
         }
     }
 }
 
-/// Lengths of looks, learned from what they found.
+/// Lengths of samples, learned from what they found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleLengthTuner {
     lengths: SampleLengths,
     length: Nanos,
     sharp: Option<Nanos>,
-    /// Share of pages found accessed in every look lately, in thousandths.
+    /// Share of pages found accessed in every sample lately, in thousandths.
     saturated: u64,
-    /// What a look takes beside its length.
+    /// What a sample takes beside its length.
     overhead: Nanos,
 }
 
@@ -154,60 +155,62 @@ impl SampleLengthTuner {
         Self { lengths, length: lengths.first, sharp: None, saturated: 0, overhead: Nanos::ZERO }
     }
 
-    /// For looks at huge pages by themselves.
+    /// For samples of huge pages by themselves.
     #[must_use]
     pub const fn at_huge_pages() -> Self {
         Self::within(HUGE)
     }
 
-    /// Length of an ordinary look now.
+    /// Length of an ordinary sample now.
     #[must_use]
     pub const fn length(&self) -> Nanos {
         self.length
     }
 
-    /// Length of a look in this window. While heat has not settled, at least [`FEWEST`] looks are
-    /// made, however rarely pages were touched before: one long look does not tell hot from warm.
+    /// Length of a sample in this interval. While heat has not settled, at least [`FEWEST`] samples
+    /// are made, however rarely pages were touched before: one long sample does not distinguish hot
+    /// from warm.
     fn fitting(&self, ask: &SampleRequest) -> Nanos {
         if ask.relaxed {
             return self.length;
         }
-        let share = Nanos(ask.window.get() * 3 / 4 / u64::from(FEWEST));
+        let share = Nanos(ask.interval.get() * 3 / 4 / u64::from(FEWEST));
         self.length.min(share.saturating_sub(self.overhead).max(self.lengths.shortest))
     }
 
-    /// The looks to make at the end of the window, in three quarters of it; none: one look over the
-    /// whole window, begun with it.
+    /// The samples to make at the end of the interval, in three quarters of it; none: one sample
+    /// over the whole interval, begun with it.
     #[must_use]
     pub fn groups(&self, ask: &SampleRequest) -> Vec<SampleGroup> {
         if ask.quick_scan {
-            return vec![SampleGroup { length: self.length, looks: 1, sharp: false }];
+            return vec![SampleGroup { length: self.length, samples: 1, sharp: false }];
         }
         let length = self.fitting(ask);
-        let most = if ask.relaxed { LOOKS.1 } else { LOOKS.0 };
+        let most = if ask.relaxed { SAMPLES_PER_GROUP.1 } else { SAMPLES_PER_GROUP.0 };
         let one = (length + self.overhead).get().max(1);
-        let looks = most.min(u8::try_from(ask.window.get() * 3 / 4 / one).unwrap_or(most));
-        if looks < 2 {
+        let samples = most.min(u8::try_from(ask.interval.get() * 3 / 4 / one).unwrap_or(most));
+        if samples < 2 {
             return Vec::new();
         }
-        let sharp = self.sharp.map(|length| SampleGroup { length, looks: looks / 2, sharp: true });
-        let rest = looks - sharp.map_or(0, |s| s.looks);
-        sharp.into_iter().chain([SampleGroup { length, looks: rest, sharp: false }]).collect()
+        let sharp =
+            self.sharp.map(|length| SampleGroup { length, samples: samples / 2, sharp: true });
+        let rest = samples - sharp.map_or(0, |s| s.samples);
+        sharp.into_iter().chain([SampleGroup { length, samples: rest, sharp: false }]).collect()
     }
 
     /// How long they take in all.
     #[must_use]
     pub fn lead(&self, ask: &SampleRequest) -> Nanos {
-        let one = |g: SampleGroup| (g.length + self.overhead).get() * u64::from(g.looks);
+        let one = |g: SampleGroup| (g.length + self.overhead).get() * u64::from(g.samples);
         Nanos(self.groups(ask).into_iter().map(one).sum())
     }
 
-    /// So many looks took so long, their lengths left out.
-    pub fn took(&mut self, beside: Nanos, looks: u8) {
-        self.overhead = Nanos(beside.get() / u64::from(looks.max(1)));
+    /// So many samples took so long, their lengths left out.
+    pub fn took(&mut self, beside: Nanos, samples: u8) {
+        self.overhead = Nanos(beside.get() / u64::from(samples.max(1)));
     }
 
-    /// Learns from a group, or from one look over a whole window.
+    /// Learns from a group, or from one sample over a whole interval.
     pub fn learn(&mut self, group: SampleGroup, found: GroupObservation, ask: &SampleRequest) {
         let share = found.accessed * 1000 / found.present.max(1);
         if group.sharp {
@@ -217,8 +220,8 @@ impl SampleLengthTuner {
         if ask.quick_scan || found.present == 0 {
             return;
         }
-        if group.looks > 2 {
-            // Of pages that are touched in most looks, more miss one by chance than none.
+        if group.samples > 2 {
+            // Of pages that are touched in most samples, more miss one by chance than none.
             let always = if found.always > found.nearly { found.always } else { 0 };
             self.saturated = always * 1000 / found.throughout.max(1);
             self.sharp = match self.sharp {
@@ -231,7 +234,7 @@ impl SampleLengthTuner {
             self.length = Nanos(group.length.min(self.length).get() / 2).max(self.lengths.shortest);
         } else if share < AIM.0 {
             self.length = Nanos(self.length.get() * 2)
-                .min(ask.window.max(self.lengths.shortest))
+                .min(ask.interval.max(self.lengths.shortest))
                 .min(self.lengths.longest);
         } else {
             self.length = self.length.min(group.length);
@@ -252,8 +255,15 @@ impl SampleLengthTuner {
 mod tests {
     use super::*;
 
-    fn ask(window: Nanos, relaxed: bool, quick_scan: bool) -> SampleRequest {
-        SampleRequest { window, fine: Vec::new(), reads: true, writes: false, relaxed, quick_scan }
+    fn ask(interval: Nanos, relaxed: bool, quick_scan: bool) -> SampleRequest {
+        SampleRequest {
+            interval,
+            fine: Vec::new(),
+            reads: true,
+            writes: false,
+            relaxed,
+            quick_scan,
+        }
     }
 
     fn found(share: u64, always: u64) -> GroupObservation {
@@ -267,10 +277,10 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_tells_both_counts_and_a_page_that_came_midway() {
+    fn a_tally_holds_both_counts_and_pages_that_came_midway() {
         let mut tally = PageSampleCount::default();
-        for look in 0..8 {
-            tally.add(look % 4 == 0);
+        for sample in 0..8 {
+            tally.add(sample % 4 == 0);
         }
         assert_eq!((tally.present(), tally.hits(), tally.reported(8)), (8, 2, 2));
         assert_eq!(tally.reported(7), PageSamples::NOT_SAMPLED);
@@ -278,81 +288,81 @@ mod tests {
         (0..40).for_each(|_| always.add(true));
         assert_eq!(
             (always.present(), always.hits()),
-            (PageSampleCount::MOST, PageSampleCount::MOST)
+            (PageSampleCount::MAX_SAMPLES, PageSampleCount::MAX_SAMPLES)
         );
-        assert!(LOOKS.0 < PageSampleCount::MOST);
+        assert!(SAMPLES_PER_GROUP.0 < PageSampleCount::MAX_SAMPLES);
         let mut found = GroupObservation::default();
         found.tally(8, [tally, always, PageSampleCount::default()].iter());
         assert_eq!((found.throughout, found.always, found.nearly), (1, 0, 0));
     }
 
     #[test]
-    fn looks_get_as_long_as_leaves_a_part_of_the_pages_unseen() {
+    fn samples_grow_until_part_of_the_pages_is_unseen() {
         let (mut aim, full) = (SampleLengthTuner::default(), ask(Nanos::millis(100), false, false));
-        let group = SampleGroup { length: FIRST, looks: 8, sharp: false };
+        let group = SampleGroup { length: FIRST, samples: 8, sharp: false };
         assert_eq!(aim.groups(&full), [group]);
         aim.learn(group, found(900, 0), &full);
         assert_eq!(aim.length(), Nanos::millis(1));
         for _ in 0..9 {
             aim.learn(group, found(10, 0), &full);
         }
-        assert_eq!(aim.length(), full.window);
+        assert_eq!(aim.length(), full.interval);
         assert!(
             aim.groups(&ask(Nanos::millis(100), true, false)).is_empty(),
-            "one look spans the window"
+            "one sample spans the interval"
         );
         let several = aim.groups(&full);
         assert!(
-            several[0].looks >= 4 && several[0].length < Nanos::millis(19),
+            several[0].samples >= 4 && several[0].length < Nanos::millis(19),
             "while heat has not settled, several"
         );
         assert_eq!(
             aim.groups(&ask(Nanos::millis(100), true, true)).len(),
             1,
-            "a glance is one look all the same"
+            "a quick scan is one sample all the same"
         );
     }
 
     #[test]
-    fn looks_at_huge_pages_are_short_and_stay_so() {
+    fn samples_of_huge_pages_stay_short() {
         let (mut aim, full) =
             (SampleLengthTuner::at_huge_pages(), ask(Nanos::millis(100), false, false));
         let group = |aim: &SampleLengthTuner| aim.groups(&full)[0];
-        assert_eq!(group(&aim), SampleGroup { length: HUGE.first, looks: 8, sharp: false });
+        assert_eq!(group(&aim), SampleGroup { length: HUGE.first, samples: 8, sharp: false });
         (0..9).for_each(|_| aim.learn(group(&aim), found(900, 0), &full));
         assert_eq!(aim.length(), HUGE.shortest);
         (0..19).for_each(|_| aim.learn(group(&aim), found(10, 0), &full));
         assert_eq!(aim.length(), HUGE.longest);
         aim.learn(group(&aim), found(100, 40), &full);
-        assert_eq!(group(&aim), SampleGroup { length: Nanos::micros(5), looks: 4, sharp: true });
+        assert_eq!(group(&aim), SampleGroup { length: Nanos::micros(5), samples: 4, sharp: true });
     }
 
     #[test]
-    fn pages_that_are_always_hit_get_sharp_looks() {
+    fn pages_that_are_always_hit_get_sharp_samples() {
         let (mut aim, full) = (SampleLengthTuner::default(), ask(Nanos::millis(100), false, false));
-        aim.learn(SampleGroup { length: FIRST, looks: 8, sharp: false }, found(100, 40), &full);
-        let sharp = SampleGroup { length: Nanos::micros(250), looks: 4, sharp: true };
+        aim.learn(SampleGroup { length: FIRST, samples: 8, sharp: false }, found(100, 40), &full);
+        let sharp = SampleGroup { length: Nanos::micros(250), samples: 4, sharp: true };
         assert_eq!(
             aim.groups(&full),
-            [sharp, SampleGroup { length: FIRST, looks: 4, sharp: false }]
+            [sharp, SampleGroup { length: FIRST, samples: 4, sharp: false }]
         );
         aim.learn(sharp, found(39, 0), &full);
         assert_eq!(aim.groups(&full)[0].length, Nanos(62_500));
-        aim.learn(SampleGroup { length: FIRST, looks: 4, sharp: false }, found(100, 0), &full);
+        aim.learn(SampleGroup { length: FIRST, samples: 4, sharp: false }, found(100, 0), &full);
         assert_eq!(aim.groups(&full).len(), 1);
     }
 
     #[test]
     fn pages_hit_always_by_chance_get_none() {
         let (mut aim, full) = (SampleLengthTuner::default(), ask(Nanos::millis(100), false, false));
-        let group = SampleGroup { length: FIRST, looks: 8, sharp: false };
-        // A third of the pages, each touched in a look with a chance of 0.75.
+        let group = SampleGroup { length: FIRST, samples: 8, sharp: false };
+        // A third of the pages, each touched in a sample with a chance of 0.75.
         aim.learn(group, GroupObservation { nearly: 89, ..found(250, 33) }, &full);
         assert_eq!(aim.groups(&full), [group]);
     }
 
     #[test]
-    fn a_burst_leads_the_end_of_its_window() {
+    fn a_burst_leads_the_end_of_its_interval() {
         let mut aim = SampleLengthTuner::default();
         aim.took(Nanos::millis(8), 8);
         assert_eq!(aim.lead(&ask(Nanos::millis(100), false, false)), Nanos::millis(24));

@@ -2,9 +2,9 @@
 //! "A Flexible and Dynamic Page Migration Infrastructure Based on Hardware Counters", section 3.2),
 //! and observations for the heat map.
 //!
-//! A page that was sampled `n` times with a period `P` in a window `W` is reported as accessed in
-//! `n` of many samples that are `W / P` long together: a stream thinned to one in `P` and watched
-//! for `W` shows as much as all of it in `W / P`.
+//! A page that was sampled `n` times with a period `P` in an interval `W` is reported as accessed
+//! in `n` of many samples that are `W / P` long together: a stream thinned to one in `P` and
+//! observed for `W` shows as much as all of it in `W / P`.
 
 use crate::{Mapping, Observation, RangeObservation};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use terrace_types::{CellCount, Nanos, NodeId, Pid, Tid, Vpn, VpnRange};
 
 /// Entries of the page maps that are kept; samples of further pages and threads are counted as
 /// lost. At 48 bytes each the maps stay below 64 MiB.
-const MOST_ENTRIES: usize = 1 << 20;
+const MAX_ENTRIES: usize = 1 << 20;
 /// Intervals that stand for a page sampled once: so many that hits stay few among them.
 const INTERVALS_PER_HIT: u32 = 8;
 const LEAST_INTERVALS: u32 = 64;
@@ -43,7 +43,7 @@ pub struct SamplePeriods {
 
 type ThreadPage = (Pid, Vpn, NodeId, Option<Tid>);
 
-/// Samples of one window by page, cell and thread.
+/// Samples of one interval by page, cell and thread.
 #[derive(Debug, Default)]
 pub struct SampleMap {
     loads: BTreeMap<(Pid, Vpn), u16>,
@@ -55,7 +55,7 @@ pub struct SampleMap {
 impl SampleMap {
     /// Counts a sample.
     pub fn add(&mut self, sample: &SampledAccess) {
-        if self.loads.len() + self.stores.len() + self.by_cell.len() >= MOST_ENTRIES {
+        if self.loads.len() + self.stores.len() + self.by_cell.len() >= MAX_ENTRIES {
             self.left_out += 1;
             return;
         }
@@ -70,11 +70,11 @@ impl SampleMap {
         }
     }
 
-    /// Takes what was counted in a window of this length, for the pages of `mappings`.
+    /// Takes what was counted in an interval of this length, for the pages of `mappings`.
     pub fn take(
         &mut self,
         mappings: &[Mapping],
-        window: Nanos,
+        interval: Nanos,
         periods: SamplePeriods,
     ) -> Observation {
         let mut seen = Observation { lost: self.left_out, ..Observation::default() };
@@ -82,8 +82,8 @@ impl SampleMap {
         for (counts, period, store) in
             [(&counted.loads, periods.loads, false), (&counted.stores, periods.stores, true)]
         {
-            if period > 0 && window > Nanos::ZERO {
-                report(counts, mappings, window, period, store, &mut seen.observations);
+            if period > 0 && interval > Nanos::ZERO {
+                report(counts, mappings, interval, period, store, &mut seen.observations);
             }
         }
         seen.observations.sort_by_key(|s| (s.pid, s.range.start, s.writes_only));
@@ -103,14 +103,15 @@ impl SampleMap {
 fn report(
     counts: &BTreeMap<(Pid, Vpn), u16>,
     mappings: &[Mapping],
-    window: Nanos,
+    interval: Nanos,
     period: u64,
     store: bool,
     into: &mut Vec<RangeObservation>,
 ) {
     let most = u32::from(counts.values().copied().max().unwrap_or(0));
-    let windows = (most * INTERVALS_PER_HIT).clamp(LEAST_INTERVALS, u32::from(u16::MAX)) as u16;
-    let each = Nanos((window.get() / period / u64::from(windows)).max(1));
+    let sample_count =
+        (most * INTERVALS_PER_HIT).clamp(LEAST_INTERVALS, u32::from(u16::MAX)) as u16;
+    let each = Nanos((interval.get() / period / u64::from(sample_count)).max(1));
     let mut open: Option<RangeObservation> = None;
     let mut put = |pid: Pid, range: VpnRange, hits: u16| match &mut open {
         _ if range.is_empty() => {}
@@ -122,8 +123,8 @@ fn report(
                 pid,
                 range,
                 hits,
-                windows,
-                window: each,
+                sample_count,
+                interval: each,
                 writes_only: store,
                 every_page: true,
             }));
@@ -178,9 +179,9 @@ mod tests {
         let reported: Vec<(u64, u64, u16)> =
             seen.observations.iter().map(|s| (s.range.start.0, s.range.end.0, s.hits)).collect();
         assert_eq!(reported, [(10, 12, 0), (12, 13, 3), (13, 16, 0)]);
-        // 64 intervals, together a hundredth of the window.
+        // 64 intervals, together a hundredth of the interval.
         let first = seen.observations[0];
-        assert_eq!((first.windows, first.window), (64, Nanos(10_000)));
+        assert_eq!((first.sample_count, first.interval), (64, Nanos(10_000)));
         let counts: Vec<(u64, u16, i32, u32, u32)> = seen
             .by_cell
             .iter()
@@ -190,7 +191,7 @@ mod tests {
             counts,
             [(12, 0, 7, 1, 0), (12, 1, 8, 2, 0), (13, 0, 7, 0, 1), (99, 0, 7, 1, 0)]
         );
-        // Once: the next window begins empty.
+        // Once: the next interval begins empty.
         let next = map.take(&[mapping(1, 10, 16)], Nanos::millis(64), periods);
         assert!(next.by_cell.is_empty() && next.observations.len() == 1);
     }
@@ -198,7 +199,7 @@ mod tests {
     #[test]
     fn maps_do_not_grow_without_bound() {
         let mut map = SampleMap::default();
-        for vpn in 0..MOST_ENTRIES as u64 {
+        for vpn in 0..MAX_ENTRIES as u64 {
             map.add(&SampledAccess { cell: None, ..sample(vpn, false, 0, 1) });
         }
         map.add(&sample(1 << 40, false, 0, 1));

@@ -1,8 +1,8 @@
 //! How often writes are asked for.
 //!
-//! A window over writes costs the target a fault for each page that it writes ([`FAULT`]). It tells
-//! what share of a page's accesses are writes; looks at accesses keep that share
-//! ([`terrace_policy::heat`]), so that a window is no more needed at each of them.
+//! An interval over writes costs the target a fault for each page that it writes ([`FAULT`]). It
+//! tells what share of a page's accesses are writes; samples of accesses keep that share
+//! ([`terrace_policy::heat`]), so that an interval is no more needed at each of them.
 
 use crate::written::FAULT;
 use terrace_policy::heat::PageWrites;
@@ -15,15 +15,15 @@ pub(crate) struct WriteSchedule {
 }
 
 impl WriteSchedule {
-    /// What these windows cost the target in faults; `None` without any.
-    pub fn cost(windows: &[PageWrites]) -> Option<Nanos> {
-        let runs = windows.iter().flat_map(PageWrites::runs);
+    /// What these intervals cost the target in faults; `None` without any.
+    pub fn cost(sample_count: &[PageWrites]) -> Option<Nanos> {
+        let runs = sample_count.iter().flat_map(PageWrites::runs);
         let dirty: u64 =
             runs.filter(|(_, reported)| reported.dirty).map(|(run, _)| run.len()).sum();
-        (!windows.is_empty()).then(|| Nanos(FAULT.get().saturating_mul(dirty)))
+        (!sample_count.is_empty()).then(|| Nanos(FAULT.get().saturating_mul(dirty)))
     }
 
-    /// Writes were told, by windows that end now and cost the target so much.
+    /// Writes were reported, by intervals that end now and cost the target so much.
     pub fn record_report(&mut self, cost: Nanos, now: Tick) {
         self.reported = Some((now, cost));
     }
@@ -33,7 +33,7 @@ impl WriteSchedule {
         self.reported = None;
     }
 
-    /// Whether they are to be asked for: never told, or so long ago that the last window's faults
+    /// Whether they are to be asked for: never told, or so long ago that the last interval's faults
     /// are no more than `share` of the time since.
     pub fn due(&self, share: f64, now: Tick) -> bool {
         self.reported
@@ -47,25 +47,25 @@ mod tests {
     use terrace_policy::heat::PageEvidence;
     use terrace_types::{Pid, Vpn};
 
-    fn window(dirty: usize, clean: usize) -> PageWrites {
+    fn interval(dirty: usize, clean: usize) -> PageWrites {
         let reported = |dirty| PageEvidence { per_second: 1.0, over: Nanos::millis(25), dirty };
         let found = [vec![1; dirty], vec![0; clean]].concat();
         PageWrites {
             pid: Pid(1),
             start: Vpn(8),
-            window: Nanos::millis(2),
+            interval: Nanos::millis(2),
             reported: vec![reported(false), reported(true)],
             found,
         }
     }
 
     #[test]
-    fn windows_are_spaced_by_what_they_cost() {
+    fn write_samples_are_spaced_by_their_cost() {
         let mut writes = WriteSchedule::default();
         assert!(writes.due(0.03, Tick(0)));
         assert_eq!(WriteSchedule::cost(&[]), None);
         // 15,000 faults are 30 ms: the share of a second.
-        let cost = WriteSchedule::cost(&[window(10_000, 30_000), window(5_000, 0)]).unwrap();
+        let cost = WriteSchedule::cost(&[interval(10_000, 30_000), interval(5_000, 0)]).unwrap();
         assert_eq!(cost, Nanos::millis(30));
         writes.record_report(cost, Tick(7));
         assert!(!writes.due(0.03, Tick(999_000_000)));
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn where_nothing_is_written_they_cost_nothing() {
         let mut writes = WriteSchedule::default();
-        writes.record_report(WriteSchedule::cost(&[window(0, 40_000)]).unwrap(), Tick(7));
+        writes.record_report(WriteSchedule::cost(&[interval(0, 40_000)]).unwrap(), Tick(7));
         assert!(writes.due(0.03, Tick(7)));
     }
 }

@@ -1,52 +1,52 @@
-//! What looks into one window say of how often pages are written: for trackers of dirty bits, live
+//! What samples one interval say of how often pages are written: for trackers of dirty bits, live
 //! and simulated alike (ADR 0043).
 //!
-//! A page written a million times in a window is one dirty page. So each window is looked into
-//! three times, 2 and 6 ms after it began and at its end: the bits only accumulate, further looks
+//! A page written a million times in an interval is one dirty page. So each interval is sampled
+//! three times, 2 and 6 ms after it began and at its end: the bits only accumulate, further samples
 //! cost no faults, and when a page was first found dirty tells rates up to some hundred writes a
-//! second apart, where one look at 50 ms tells twenty at most. A target that writes many pages
+//! second apart, where one sample of 50 ms tells twenty at most. A target that writes many pages
 //! spends the first milliseconds in faults, not in writing; the time that its faults took by
-//! [`FAULT`] is left out of what the looks count as watched, and a window that went in faults is
-//! left open ([`WriteSamples::ripe`]): pages not come to by then would seem unwritten. What a page
-//! is told by when it was found, the others of its window decide with it
+//! [`FAULT`] is left out of what the samples count as observed, and an interval that went in faults
+//! is left open ([`WriteSamples::ripe`]): pages not come to by then would seem unwritten. What a
+//! page is reported by when it was found, the others of its interval decide with it
 //! ([`terrace_policy::heat::write_rate`]).
 
 use std::convert::Infallible;
 use terrace_policy::heat::{write_rate, PageWrites};
 use terrace_types::{Nanos, Pid, VpnRange};
 
-/// Shortest window: below it the target mostly takes faults (26-29 ms with 16 k hot pages, measured
-/// in the lab).
+/// Shortest interval: below it the target mostly takes faults (26-29 ms with 16 k hot pages,
+/// measured in the lab).
 pub const SHORTEST: Nanos = Nanos::millis(25);
-/// Longest: by then it is looked into, whatever the target did.
+/// Longest: by then it is sampled, whatever the target did.
 pub const LONGEST: Nanos = Nanos::millis(150);
 /// What one write fault costs the target: 1-3 us measured; the cautious end.
 pub const FAULT: Nanos = Nanos::micros(2);
-/// Looks into a window soon after it began.
+/// Samples of an interval soon after it began.
 pub const EARLY: [Nanos; 2] = [Nanos::millis(2), Nanos::millis(6)];
 /// A stretch counts for at least this part of its length, however many faults fell into it.
 const LEAST_PART: u64 = 8;
 
 /// Fewer pages at once are no reason to doubt them.
 const DOUBTFUL: usize = 64;
-/// In place of a look: the page came after the window began, or nothing can be told of it.
+/// In place of a sample: the page came after the interval began, or nothing can be told of it.
 const LEFT_OUT: u8 = u8::MAX;
 
-/// What looks into a window under way found, a byte a page: a list of the runs that are dirty would
-/// take sixteen where writes are scattered, three times over.
+/// What samples of an interval under way found, a byte a page: a list of the runs that are dirty
+/// would take sixteen where writes are scattered, three times over.
 #[derive(Debug)]
 pub struct WriteSamples {
     ranges: Vec<VpnRange>,
-    /// By range and page: the first look that found it dirty, counted from one; zero for none so
+    /// By range and page: the first sample that found it dirty, counted from one; zero for none so
     /// far; or [`LEFT_OUT`].
     first: Vec<Vec<u8>>,
-    looks: Vec<WriteSample>,
+    samples: Vec<WriteSample>,
 }
 
-/// One look into a window.
+/// One sample of an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WriteSample {
-    /// Since the window began.
+    /// Since the interval began.
     at: Nanos,
     /// Pages dirty by then.
     pages: u64,
@@ -57,10 +57,10 @@ impl WriteSamples {
     #[must_use]
     pub fn new(ranges: Vec<VpnRange>) -> Self {
         let first = ranges.iter().map(|r| vec![0; r.len() as usize]).collect();
-        Self { ranges, first, looks: Vec::new() }
+        Self { ranges, first, samples: Vec::new() }
     }
 
-    /// Leaves out the pages that are not there yet when the window begins: `there` tells the runs
+    /// Leaves out the pages that are not there yet when the interval begins: `there` tells the runs
     /// of pages of a range that are. What fills a page is no sign of how often it is written.
     ///
     /// # Errors
@@ -82,17 +82,18 @@ impl WriteSamples {
         Ok(())
     }
 
-    /// Looks once: `dirty` tells the runs of pages of a range that are dirty by now, `at` says when
-    /// that was, once all ranges were gone through. No more than 254 looks count.
+    /// Samples once: `dirty` tells the runs of pages of a range that are dirty by now, `at` says
+    /// when that was, once all ranges were gone through. No more than 254 samples count.
     ///
     /// # Errors
-    /// That of `dirty`; the look does not count.
-    pub fn look<E>(
+    /// That of `dirty`; the sample does not count.
+    pub fn sample<E>(
         &mut self,
         mut dirty: impl FnMut(VpnRange, &mut dyn FnMut(VpnRange)) -> Result<(), E>,
         at: impl FnOnce() -> Nanos,
     ) -> Result<(), E> {
-        let Some(number) = u8::try_from(self.looks.len() + 1).ok().filter(|n| *n < LEFT_OUT) else {
+        let Some(number) = u8::try_from(self.samples.len() + 1).ok().filter(|n| *n < LEFT_OUT)
+        else {
             return Ok(());
         };
         let mut pages = self.pages();
@@ -109,32 +110,32 @@ impl WriteSamples {
                 }
             })?;
         }
-        self.looks.push(WriteSample { at: at(), pages });
+        self.samples.push(WriteSample { at: at(), pages });
         Ok(())
     }
 
-    /// [`WriteSamples::look`] where looking cannot fail.
+    /// [`WriteSamples::sample`] where looking cannot fail.
     pub fn force_sample(
         &mut self,
         mut dirty: impl FnMut(VpnRange, &mut dyn FnMut(VpnRange)),
         at: impl FnOnce() -> Nanos,
     ) {
-        let Ok(()) = self.look::<Infallible>(
-            |range, tell| {
-                dirty(range, tell);
+        let Ok(()) = self.sample::<Infallible>(
+            |range, report_pages| {
+                dirty(range, report_pages);
                 Ok(())
             },
             at,
         );
     }
 
-    /// Whether the last look found so many pages of a range dirty at once that the kernel may have
-    /// meant the mapping by it, not its pages: one that something was mapped beside, and that is
-    /// one with it since, counts as dirty as a whole (`VM_SOFTDIRTY`, `mm/vma.c`). Then look which
-    /// mappings do, and [leave them out](Window::leave_out).
+    /// Whether the last sample found so many pages of a range dirty at once that the kernel may
+    /// have meant the mapping by it, not its pages: one that something was mapped beside, and that
+    /// is one with it since, counts as dirty as a whole (`VM_SOFTDIRTY`, `mm/vma.c`). Then ask
+    /// which mappings do, and [leave them out](Window::leave_out).
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
-        let last = self.looks.len() as u8;
+        let last = self.samples.len() as u8;
         self.first.iter().any(|first| {
             let (mut there, mut new) = (0, 0);
             for page in first {
@@ -145,7 +146,7 @@ impl WriteSamples {
         })
     }
 
-    /// Leaves out what lies in these ranges, from the looks so far as well.
+    /// Leaves out what lies in these ranges, from the samples so far as well.
     pub fn leave_out(&mut self, gone: &[VpnRange]) {
         for (range, first) in self.ranges.iter().zip(&mut self.first) {
             for part in gone.iter().filter_map(|gone| gone.intersect(*range)) {
@@ -153,8 +154,8 @@ impl WriteSamples {
                     [(part.start.0 - range.start.0) as usize..(part.end.0 - range.start.0) as usize]
                 {
                     if *page != 0 && *page != LEFT_OUT {
-                        for look in &mut self.looks[*page as usize - 1..] {
-                            look.pages -= 1;
+                        for sample in &mut self.samples[*page as usize - 1..] {
+                            sample.pages -= 1;
                         }
                     }
                     *page = LEFT_OUT;
@@ -166,19 +167,19 @@ impl WriteSamples {
     /// Pages found dirty so far.
     #[must_use]
     pub fn pages(&self) -> u64 {
-        self.looks.last().map_or(0, |l| l.pages)
+        self.samples.last().map_or(0, |l| l.pages)
     }
 
-    /// Whether the window may be ended: it is over [`SHORTEST`], and since the look before the last
-    /// the target spent less time in faults than out of them, so that most pages that it goes on to
-    /// write are dirty by now; or it is over [`LONGEST`].
+    /// Whether the interval may be ended: it is over [`SHORTEST`], and since the sample before the
+    /// last the target spent less time in faults than out of them, so that most pages that it goes
+    /// on to write are dirty by now; or it is over [`LONGEST`].
     #[must_use]
     pub fn ripe(&self, threads: u64) -> bool {
-        let Some(last) = self.looks.last().filter(|l| l.at >= SHORTEST) else {
+        let Some(last) = self.samples.last().filter(|l| l.at >= SHORTEST) else {
             return false;
         };
         let before = self
-            .looks
+            .samples
             .iter()
             .rev()
             .nth(1)
@@ -188,32 +189,33 @@ impl WriteSamples {
         last.at >= LONGEST || 2 * faults <= last.at.saturating_sub(before.at).0
     }
 
-    /// For how long each look had watched, the target's faults left out: `threads` of it can run.
-    fn watched_for(&self, threads: u64) -> Vec<Nanos> {
+    /// For how long each sample had observed, the target's faults left out: `threads` of it can
+    /// run.
+    fn observed_times(&self, threads: u64) -> Vec<Nanos> {
         let (mut total, mut last, mut dirty) = (Nanos::ZERO, Nanos::ZERO, 0);
-        self.looks
+        self.samples
             .iter()
-            .map(|look| {
-                let stretch = look.at.saturating_sub(last);
-                let faults = Nanos(look.pages.saturating_sub(dirty) * FAULT.0 / threads.max(1));
+            .map(|sample| {
+                let stretch = sample.at.saturating_sub(last);
+                let faults = Nanos(sample.pages.saturating_sub(dirty) * FAULT.0 / threads.max(1));
                 total +=
                     stretch.saturating_sub(faults).max(Nanos(stretch.0 / LEAST_PART)).max(Nanos(1));
-                (last, dirty) = (look.at, look.pages);
+                (last, dirty) = (sample.at, sample.pages);
                 total
             })
             .collect()
     }
 
-    /// What the looks say of the pages of process `pid`; `threads` of it can run.
+    /// What the samples say of the pages of process `pid`; `threads` of it can run.
     pub fn over(self, pid: Pid, threads: u64, into: &mut Vec<PageWrites>) {
-        let times = self.watched_for(threads);
-        let Some(window) = times.first().copied() else {
+        let times = self.observed_times(threads);
+        let Some(interval) = times.first().copied() else {
             return;
         };
-        let before = std::iter::once(0).chain(self.looks.iter().map(|l| l.pages));
+        let before = std::iter::once(0).chain(self.samples.iter().map(|l| l.pages));
         let first: Vec<(Nanos, u64)> = times
             .into_iter()
-            .zip(self.looks.iter().zip(before))
+            .zip(self.samples.iter().zip(before))
             .map(|(t, (l, n))| (t, l.pages - n))
             .collect();
         let never = self.first.iter().flatten().filter(|page| **page == 0).count() as u64;
@@ -222,7 +224,7 @@ impl WriteSamples {
             into.push(PageWrites {
                 pid,
                 start: range.start,
-                window,
+                interval,
                 reported: reported.clone(),
                 found,
             });
@@ -239,23 +241,23 @@ mod tests {
         VpnRange::new(Vpn(start), Vpn(end))
     }
 
-    fn window(all: VpnRange, looks: &[(u64, &[VpnRange])]) -> WriteSamples {
-        let mut window = WriteSamples::new(vec![all]);
-        for (ms, runs) in looks {
-            window.force_sample(
-                |_, tell| runs.iter().for_each(|run| tell(*run)),
+    fn interval(all: VpnRange, samples: &[(u64, &[VpnRange])]) -> WriteSamples {
+        let mut interval = WriteSamples::new(vec![all]);
+        for (ms, runs) in samples {
+            interval.force_sample(
+                |_, report_pages| runs.iter().for_each(|run| report_pages(*run)),
                 || Nanos::millis(*ms),
             );
         }
-        window
+        interval
     }
 
     #[test]
     fn the_sooner_a_page_is_dirty_the_more_it_is_written() {
-        let looks: [(u64, &[VpnRange]); 3] =
+        let samples: [(u64, &[VpnRange]); 3] =
             [(2, &[range(10, 11)]), (6, &[range(8, 12)]), (50, &[range(10, 12), range(13, 14)])];
         let mut all = Vec::new();
-        window(range(10, 16), &looks).over(Pid(1), 1, &mut all);
+        interval(range(10, 16), &samples).over(Pid(1), 1, &mut all);
         let runs: Vec<_> = all[0].runs().collect();
         let pages: Vec<_> = runs.iter().map(|(r, t)| (r.start.0, r.len(), t.dirty)).collect();
         assert_eq!(
@@ -267,17 +269,17 @@ mod tests {
             rate(0) > rate(1) && rate(1) > rate(3) && rate(3) > rate(2) && rate(2) == rate(4),
             "{runs:?}"
         );
-        assert!(all[0].window < Nanos::millis(2));
+        assert!(all[0].interval < Nanos::millis(2));
     }
 
     #[test]
     fn time_in_faults_is_no_time_to_write() {
-        let after = |looks: &[(u64, u64)], threads| {
+        let after = |samples: &[(u64, u64)], threads| {
             let runs: Vec<[VpnRange; 1]> =
-                looks.iter().map(|(_, pages)| [range(0, *pages)]).collect();
-            let looks: Vec<(u64, &[VpnRange])> =
-                looks.iter().zip(&runs).map(|((ms, _), r)| (*ms, &r[..])).collect();
-            window(range(0, 5000), &looks).watched_for(threads)
+                samples.iter().map(|(_, pages)| [range(0, *pages)]).collect();
+            let samples: Vec<(u64, &[VpnRange])> =
+                samples.iter().zip(&runs).map(|((ms, _), r)| (*ms, &r[..])).collect();
+            interval(range(0, 5000), &samples).observed_times(threads)
         };
         // 500 faults of 2 us on one thread: one of the two milliseconds.
         assert_eq!(after(&[(2, 500)], 1), [Nanos::millis(1)]);
@@ -287,14 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_went_in_faults_is_left_open() {
+    fn an_interval_spent_in_faults_stays_open() {
         let all = range(0, 50_000);
         // 2 us a fault: 10,000 pages are 20 ms of it on one thread.
         let after = |pages: [u64; 4], threads: u64, last: u64| {
             let runs = pages.map(|n| [range(0, n)]);
-            let looks: Vec<(u64, &[VpnRange])> =
+            let samples: Vec<(u64, &[VpnRange])> =
                 [2, 6, 30, last].iter().zip(&runs).map(|(ms, r)| (*ms, &r[..])).collect();
-            (window(all, &looks[..3]).ripe(threads), window(all, &looks).ripe(threads))
+            (interval(all, &samples[..3]).ripe(threads), interval(all, &samples).ripe(threads))
         };
         assert_eq!(
             after([800, 2_400, 12_000, 13_000], 1, 60),
@@ -314,54 +316,55 @@ mod tests {
         );
         let early: [(u64, &[VpnRange]); 2] = [(2, &[]), (6, &[])];
         assert!(
-            !window(all, &early).ripe(1) && !window(all, &[]).ripe(1),
+            !interval(all, &early).ripe(1) && !interval(all, &[]).ripe(1),
             "nothing written, but too short"
         );
     }
 
     #[test]
     fn what_fills_a_page_is_no_sign_of_how_often_it_is_written() {
-        let mut window = WriteSamples::new(vec![range(10, 16)]);
-        let Ok(()) = window.leave_out_absent::<Infallible>(|_, tell| {
-            tell(range(8, 12));
-            tell(range(14, 15));
+        let mut interval = WriteSamples::new(vec![range(10, 16)]);
+        let Ok(()) = interval.leave_out_absent::<Infallible>(|_, report_pages| {
+            report_pages(range(8, 12));
+            report_pages(range(14, 15));
             Ok(())
         });
         for ms in [2, 6, 50] {
-            window.force_sample(|_, tell| tell(range(11, 16)), || Nanos::millis(ms));
+            interval
+                .force_sample(|_, report_pages| report_pages(range(11, 16)), || Nanos::millis(ms));
         }
-        assert_eq!(window.pages(), 2);
+        assert_eq!(interval.pages(), 2);
         let mut all = Vec::new();
-        window.over(Pid(1), 1, &mut all);
+        interval.over(Pid(1), 1, &mut all);
         let pages: Vec<_> = all[0].runs().map(|(r, t)| (r.start.0, r.len(), t.dirty)).collect();
         assert_eq!(pages, [(10, 1, false), (11, 1, true), (14, 1, true)]);
     }
 
     #[test]
     fn a_mapping_that_counts_as_dirty_as_a_whole_is_left_out() {
-        let mut window = WriteSamples::new(vec![range(0, 1000), range(2000, 3000)]);
-        let look = |window: &mut WriteSamples, runs: &[VpnRange], ms| {
-            window.force_sample(
-                |_, tell| runs.iter().for_each(|run| tell(*run)),
+        let mut interval = WriteSamples::new(vec![range(0, 1000), range(2000, 3000)]);
+        let sample = |interval: &mut WriteSamples, runs: &[VpnRange], ms| {
+            interval.force_sample(
+                |_, report_pages| runs.iter().for_each(|run| report_pages(*run)),
                 || Nanos::millis(ms),
             );
-            window.is_doubtful()
+            interval.is_doubtful()
         };
-        assert!(!look(&mut window, &[range(10, 20), range(2000, 2100)], 2), "a tenth of them");
+        assert!(!sample(&mut interval, &[range(10, 20), range(2000, 2100)], 2), "a tenth of them");
         assert!(
-            !look(&mut window, &[range(10, 20), range(2000, 2100)], 6),
+            !sample(&mut interval, &[range(10, 20), range(2000, 2100)], 6),
             "what was found before"
         );
-        assert!(look(&mut window, &[range(0, 1000), range(2000, 2101)], 40));
-        window.leave_out(&[range(0, 500), range(400, 1500)]);
-        assert_eq!(window.looks.iter().map(|l| l.pages).collect::<Vec<_>>(), [100, 100, 101]);
-        assert!(!window.is_doubtful() && window.pages() == 101);
+        assert!(sample(&mut interval, &[range(0, 1000), range(2000, 2101)], 40));
+        interval.leave_out(&[range(0, 500), range(400, 1500)]);
+        assert_eq!(interval.samples.iter().map(|l| l.pages).collect::<Vec<_>>(), [100, 100, 101]);
+        assert!(!interval.is_doubtful() && interval.pages() == 101);
         assert!(
-            !look(&mut window, &[range(0, 1000), range(2000, 2101)], 50),
-            "nothing is told of it any more"
+            !sample(&mut interval, &[range(0, 1000), range(2000, 2101)], 50),
+            "nothing is reported of it any more"
         );
         let mut all = Vec::new();
-        window.over(Pid(1), 1, &mut all);
+        interval.over(Pid(1), 1, &mut all);
         assert_eq!(all[0].runs().count(), 0);
         assert_eq!(
             all[1].runs().filter(|(_, reported)| reported.dirty).map(|(r, _)| r.len()).sum::<u64>(),
@@ -370,9 +373,9 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_fails_does_not_count() {
-        let mut window = window(range(0, 4), &[(2, &[range(0, 1)])]);
-        assert_eq!(window.look(|_, _| Err("gone"), || Nanos::millis(6)), Err("gone"));
-        assert_eq!((window.pages(), window.watched_for(1).len()), (1, 1));
+    fn a_failed_sample_does_not_count() {
+        let mut interval = interval(range(0, 4), &[(2, &[range(0, 1)])]);
+        assert_eq!(interval.sample(|_, _| Err("gone"), || Nanos::millis(6)), Err("gone"));
+        assert_eq!((interval.pages(), interval.observed_times(1).len()), (1, 1));
     }
 }

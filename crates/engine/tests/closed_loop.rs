@@ -34,7 +34,7 @@ fn skew_is_sorted_out_in_one_go_within_half_a_second() {
 }
 
 #[test]
-fn skew_stays_sorted_and_tracking_settles() {
+fn skew_stays_sorted_and_tracking_slows_down() {
     let world = world(COLD + HOT, skew(2_000.0, 160.0), 5);
     let (summary, text) = run(&world, "terrace", stock(&world), 120);
     assert!(world.borrow().fast_share() > 0.8, "{}", world.borrow().fast_share());
@@ -55,7 +55,7 @@ fn scattered_written_pages_are_found_by_their_write_bits() {
 }
 
 #[test]
-fn scattered_read_pages_are_found_by_looking_closer() {
+fn scattered_read_pages_are_found_by_sampling_pages() {
     let world = world(COLD + HOT, scattered(read, 3), 7);
     let seconds = seconds_to(&world, "terrace", stock(&world), 0.80);
     assert!(seconds < 2.5, "{seconds} s");
@@ -72,9 +72,9 @@ fn what_fits_is_left_alone() {
 fn even_heat_moves_nothing() {
     for (first, rate) in [(1, 20.0), (2, 150.0), (3, 400.0), (4, 700.0), (5, 3_000.0)] {
         for (exact, seeds) in [(false, 6), (true, 2)] {
-            // The fast tier had room for 64 pages, and filling it is no mistake; by chance a region
-            // may change places now and then, and with one seed it is chance whether that is seen.
-            // 300 moves cost 3 ms of 15 s.
+            // The fast tier had space for 64 pages, and filling it is no mistake; by chance a
+            // region may change places now and then, and with one seed it is chance whether that is
+            // seen. 300 moves cost 3 ms of 15 s.
             let moves: u64 = (0..seeds).map(|n| even(rate, exact, first + 10 * n)).sum();
             assert!(
                 moves <= 300 * seeds,
@@ -140,7 +140,7 @@ fn an_exchange_of_scattered_pages_is_made_in_parts_that_take_little_memory() {
 }
 
 #[test]
-fn even_heat_is_skimmed_and_not_looked_at_for_a_second() {
+fn even_heat_is_prescanned_and_not_sampled_for_a_second() {
     let made = |rate: Rate| {
         let world = world(COLD + HOT, rate, 31);
         let trackers: Vec<Box<dyn Tracker>> =
@@ -149,18 +149,18 @@ fn even_heat_is_skimmed_and_not_looked_at_for_a_second() {
         engine.run(|report| report.at >= Nanos::millis(900));
         let text = journal.text();
         let decisions = |name: &str| text.matches(&format!("\"name\":\"{name}\"")).count();
-        (decisions("even"), decisions("look"), decisions("exchange"), decisions("hold"))
+        (decisions("even"), decisions("sample"), decisions("exchange"), decisions("hold"))
     };
-    let (even, look, exchanges, holds) = made(Box::new(|_, _| read(200.0)));
-    assert!((2..=5).contains(&even) && look == 0, "{even} even, {look} look");
-    assert_eq!((exchanges, holds), (0, 1), "the first decision is that nothing was looked at yet");
-    let (even, look, exchanges, _) = made(skew(2_000.0, 160.0));
-    assert_eq!((even, look), (0, 1));
+    let (even, sample, exchanges, holds) = made(Box::new(|_, _| read(200.0)));
+    assert!((2..=5).contains(&even) && sample == 0, "{even} even, {sample} sample");
+    assert_eq!((exchanges, holds), (0, 1), "the first decision is that nothing was sampled yet");
+    let (even, sample, exchanges, _) = made(skew(2_000.0, 160.0));
+    assert_eq!((even, sample), (0, 1));
     assert!(exchanges > 0);
 }
 
 #[test]
-fn glances_notice_a_shift_within_a_fraction_of_a_second() {
+fn quick_scans_notice_a_shift_within_a_fraction_of_a_second() {
     for (period, least) in [(2.0, 0.80), (3.0, 0.82), (7.0, 0.84), (10.0, 0.84)] {
         let rate = move |i: usize, t: Tick| {
             let phase = (Nanos(t.0).as_secs_f64() / period) as usize;
@@ -169,19 +169,19 @@ fn glances_notice_a_shift_within_a_fraction_of_a_second() {
             write(if inside { 2_000.0 } else { 160.0 })
         };
         let world = world(COLD + HOT, Box::new(rate), 9);
-        // Long: full looks, whose distance follows the period, see some shifts of 10 s before a
-        // glance does.
+        // Long: full samples, whose distance follows the period, see some shifts of 10 s before a
+        // quick scan does.
         let (summary, text) =
             run(&world, "terrace", vec![Box::new(PageTracker::as_page_tables(world.clone()))], 100);
         let share = world.borrow().fast_share();
         println!("period {period}: {share}, tracking {} ms", summary.tracking_cpu_ns / 1_000_000);
         assert!(share > least, "period {period}: {share}");
-        assert!(text.contains("heat has shifted"), "no glance noticed a shift");
+        assert!(text.contains("heat has shifted"), "no quick scan noticed a shift");
     }
 }
 
-/// Windows over writes as soft-dirty bits give them: those asked for, and when.
-struct Windows {
+/// Intervals over writes as soft-dirty bits give them: those asked for, and when.
+struct WriteSampler {
     /// Pages found dirty in each of so many processes, of which the world has the first.
     dirty: usize,
     processes: i32,
@@ -190,14 +190,14 @@ struct Windows {
     world: Shared,
 }
 
-impl Tracker for Windows {
+impl Tracker for WriteSampler {
     fn info(&self) -> TrackerInfo {
         let sees = TrackerVisibility {
             writes: true,
             bits: BitSource::Approximate,
             ..TrackerVisibility::default()
         };
-        TrackerInfo { name: "windows", sees, blind_to: "reads" }
+        TrackerInfo { name: "writes", sees, blind_to: "reads" }
     }
 
     fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
@@ -217,7 +217,7 @@ impl Tracker for Windows {
         let writes = |(m, process): (&Mapping, i32)| PageWrites {
             pid: Pid(m.pid.0 + process),
             start: m.range.start,
-            window: Nanos::millis(25),
+            interval: Nanos::millis(25),
             reported: vec![reported(false), reported(true)],
             found: (0..m.range.len() as usize).map(|i| u8::from(i < self.dirty)).collect(),
         };
@@ -235,10 +235,10 @@ impl Tracker for Windows {
     }
 }
 
-/// What a window over writes costs the target is paid back by the time to the next; where heat has
-/// shifted, at once.
+/// What an interval over writes costs the target is paid back by the time to the next; where heat
+/// has shifted, at once.
 #[test]
-fn dear_windows_over_writes_are_rare_until_heat_shifts() {
+fn costly_write_samples_are_rare_until_heat_shifts() {
     let asked = |dirty, processes, shift: f64| {
         let rate = move |i: usize, t: Tick| {
             let first = if Nanos(t.0).as_secs_f64() < shift { COLD } else { 0 };
@@ -246,10 +246,15 @@ fn dear_windows_over_writes_are_rare_until_heat_shifts() {
         };
         let world = world_on(dcpmm(Bytes::mib(24), Bytes::gib(1)), COLD + HOT, Box::new(rate), 9);
         let asked = Rc::new(RefCell::new(Vec::new()));
-        let windows =
-            Windows { dirty, processes, open: None, asked: asked.clone(), world: world.clone() };
+        let sample_count = WriteSampler {
+            dirty,
+            processes,
+            open: None,
+            asked: asked.clone(),
+            world: world.clone(),
+        };
         let trackers: Vec<Box<dyn Tracker>> =
-            vec![Box::new(PageTracker::as_page_tables(world.clone())), Box::new(windows)];
+            vec![Box::new(PageTracker::as_page_tables(world.clone())), Box::new(sample_count)];
         run(&world, "terrace", trackers, 6);
         let asked: Vec<f64> = asked.borrow().iter().map(|at| Nanos(at.0).as_secs_f64()).collect();
         asked
@@ -311,10 +316,10 @@ fn nothing_is_waited_for_once_the_target_has_ended() {
     }
 }
 
-/// Touched pages that no node can be told of (the zero page, a device's) are not looked for again
+/// Touched pages that no node can be told of (the zero page, a device's) are not searched for again
 /// and again.
 #[test]
-fn what_cannot_be_located_is_not_looked_for_at_every_look() {
+fn unlocatable_pages_are_not_searched_at_every_sample() {
     let located = |first: usize| {
         let w = world(COLD + HOT, Box::new(|_, _| write(200.0)), 5);
         w.borrow_mut().untouched = Some((first, Tick(u64::MAX)));
@@ -443,7 +448,7 @@ fn the_labs_size_is_decided_in_milliseconds() {
         flags: terrace_types::PageFlags::PRESENT.with(terrace_types::PageFlags::KNOWN),
     };
     let snapshot = terrace_types::Snapshot {
-        window: Nanos::millis(100),
+        interval: Nanos::millis(100),
         page_size: Bytes(4096),
         tiers: vec![
             terrace_testkit::tier(&[0], 34_304, 0),

@@ -65,7 +65,7 @@ fn a_full_disk_is_said_once_and_the_work_goes_on() {
     let world = world();
     let refused = Rc::new(RefCell::new(0));
     let mut parts = parts(&world, "terrace", vec![Box::new(PageTracker::new(world.clone()))]);
-    parts.journal = Some(Box::new(FailingJournal { room: 3, refused: refused.clone() }));
+    parts.journal = Some(Box::new(FailingJournal { left: 3, refused: refused.clone() }));
     let (notes, stop) = notes_of(Engine::new(parts, Config::default()));
     assert_eq!(stop, Some(StopReason::TargetEnded));
     let said = notes.iter().filter(|n| n.contains("no space left")).count();
@@ -76,7 +76,8 @@ fn a_full_disk_is_said_once_and_the_work_goes_on() {
 #[test]
 fn a_tracker_that_stops_is_replaced_by_those_left() {
     let world = world();
-    let first = StoppingTracker { inner: Box::new(PageTracker::new(world.clone())), windows: 1 };
+    let first =
+        StoppingTracker { inner: Box::new(PageTracker::new(world.clone())), sample_count: 1 };
     let trackers: Vec<Box<dyn Tracker>> =
         vec![Box::new(first), Box::new(WriteTracker::new(world.clone()))];
     let (notes, stop) =
@@ -89,7 +90,8 @@ fn a_tracker_that_stops_is_replaced_by_those_left() {
 #[test]
 fn nothing_left_to_see_with_is_exit_three() {
     let world = world();
-    let only = StoppingTracker { inner: Box::new(PageTracker::new(world.clone())), windows: 2 };
+    let only =
+        StoppingTracker { inner: Box::new(PageTracker::new(world.clone())), sample_count: 2 };
     let (notes, stop) =
         notes_of(Engine::new(parts(&world, "terrace", vec![Box::new(only)]), Config::default()));
     assert!(matches!(stop, Some(StopReason::Missing { policy: "terrace", .. })), "{stop:?}");
@@ -108,7 +110,7 @@ fn access_count_refuses_to_start_without_cells() {
 }
 
 #[test]
-fn access_count_follows_cells_where_they_are_told() {
+fn access_count_follows_cells_where_reported() {
     let count = |i: u64| CellCount {
         pid: PID,
         vpn: Vpn(START.0 + i),
@@ -142,7 +144,7 @@ fn access_count_follows_cells_where_they_are_told() {
 }
 
 #[test]
-fn failures_are_counted_by_reason_and_tried_again() {
+fn failures_are_counted_by_reason_and_retried() {
     let world = world();
     world.borrow_mut().busy_share = 0.5;
     for i in 1_000..1_020 {
@@ -181,14 +183,14 @@ fn pages_that_vanish_are_no_trouble() {
 fn hostile_replies_do_not_panic() {
     let world = world();
     let range = |a: u64, b: u64| VpnRange::new(Vpn(a), Vpn(b));
-    let observation = |pid: i32, r: VpnRange, hits, windows, ns: u64| RangeObservation {
+    let observation = |pid: i32, r: VpnRange, hits, sample_count, ns: u64| RangeObservation {
         pid: Pid(pid),
         range: r,
         hits,
-        windows,
-        window: Nanos(ns),
+        sample_count,
+        interval: Nanos(ns),
         writes_only: hits % 2 == 0,
-        every_page: windows % 2 == 0,
+        every_page: sample_count % 2 == 0,
     };
     let reply = Observation {
         observations: vec![

@@ -59,19 +59,19 @@ fn longest_wait(late: usize, rate: f64, share: f64, begins: impl Iterator<Item =
     waits.max().expect("some times")
 }
 
-/// A program that fills memory begins something new: that is seen by what it has, between glances
-/// too.
+/// A program that fills memory begins something new: that is seen by what it has, between quick
+/// scans too.
 #[test]
-fn what_is_filled_late_is_looked_at_at_once() {
+fn memory_filled_late_is_sampled_at_once() {
     let begins = (0..8).map(|at| Tick(6 * SECONDS).after(Nanos::millis(70 * at)));
     let longest = longest_wait(2_400, 4_000.0, 0.8, begins);
     assert!(longest <= Nanos::millis(400), "{longest}");
 }
 
-/// Few enough pages to move at the cost of a look are not looked at first: they take the places of
+/// Few enough pages to move at the cost of a sample are not sampled first: they take the places of
 /// the coldest as soon as they were filled.
 #[test]
-fn what_is_filled_late_is_taken_in_unseen_where_it_is_little() {
+fn a_little_memory_filled_late_is_placed_unseen() {
     let begins = (0..5).map(|at| Tick(3 * SECONDS).after(Nanos::millis(110 * at)));
     let longest = longest_wait(480, 40_000.0, 0.95, begins);
     assert!(longest <= Nanos::millis(15), "{longest}");
@@ -79,7 +79,7 @@ fn what_is_filled_late_is_taken_in_unseen_where_it_is_little() {
 
 /// Taking in what turns out cold costs its moves and those that undo it, and no more.
 #[test]
-fn what_was_taken_in_and_is_cold_goes_out_again() {
+fn cold_pages_placed_unseen_are_demoted_again() {
     const LATE: usize = 480;
     let begins = Tick(5 * SECONDS);
     let total = COLD + HOT;
@@ -100,13 +100,13 @@ fn what_was_taken_in_and_is_cold_goes_out_again() {
         }
         show(&engine.run_step());
     }
-    assert_eq!(journal.text().matches("\"take in\"").count(), 1);
+    assert_eq!(journal.text().matches("\"place unseen\"").count(), 1);
     let (share, moves) = (w.borrow().fast_share_now(), w.borrow().total_moves() - before.1);
     assert!(share >= before.0 - 0.005, "{share}, {} before", before.0);
     assert!(moves <= 5 * LATE as u64, "{moves} moves");
 }
 
-/// Looks at a window's end, as page tables are read; and how long it was let wait for that.
+/// Samples at an interval's end, as page tables are read; and how long it was let wait for that.
 struct Late {
     inner: PageTracker,
     world: Shared,
@@ -144,10 +144,10 @@ impl Tracker for Late {
     }
 }
 
-/// What was waited for while memory was filled is not waited for again: the looks after it begin at
-/// once.
+/// What was waited for while memory was filled is not waited for again: the samples after it begin
+/// at once.
 #[test]
-fn looks_begin_once_memory_is_filled() {
+fn samples_begin_once_memory_is_filled() {
     let w = world_on(dcpmm(Bytes::mib(24), Bytes::gib(1)), COLD + HOT, skew(4_000.0, 80.0), 5);
     w.borrow_mut().untouched = Some((3_000, Tick(0).after(Nanos::millis(40))));
     let waits = Rc::new(RefCell::new(Vec::new()));
@@ -159,14 +159,14 @@ fn looks_begin_once_memory_is_filled() {
         let report = engine.run_step();
         show(&report);
         waited_for |= report.decisions.iter().any(|d| d.name == "wait");
-        assert!(w.borrow().now() < Tick(SECONDS), "never looked at");
+        assert!(w.borrow().now() < Tick(SECONDS), "never sampled");
     }
     assert!(waited_for, "the target was never seen to fill its memory");
     assert_eq!(*waits.borrow(), [Nanos::ZERO]);
 }
 
-/// Where touches are spread evenly no look books what came while the target was waited for: the
-/// skim that found so does.
+/// Where touches are spread evenly no sample books what came while the target was waited for: the
+/// prescan that found so does.
 #[test]
 fn what_is_filled_while_it_is_waited_for_counts_as_managed() {
     let all = COLD + HOT;
@@ -181,6 +181,6 @@ fn what_is_filled_while_it_is_waited_for_counts_as_managed() {
         report.at >= Nanos::millis(500)
     });
     let text = journal.text();
-    assert!(waited && text.contains("\"even\"") && !text.contains("\"look\""), "{text}");
+    assert!(waited && text.contains("\"even\"") && !text.contains("\"sample\""), "{text}");
     assert_eq!(summary.managed_bytes, all as u64 * 4096);
 }

@@ -49,10 +49,10 @@ use terrace_types::{Bytes, Nanos};
 const GROUNDS: [u64; 8] =
     [512 << 30, 128 << 30, 32 << 30, 8 << 30, 2 << 30, 512 << 20, 128 << 20, 32 << 20];
 /// Where addresses are limited (`ulimit -v`), the ground has a fourth of them: the program needs
-/// the rest for what is not far, and for what finds no room here.
+/// the rest for what is not far, and for what finds no free space here.
 const GROUND_SHARE: u64 = 4;
 /// Far memory begins once a process holds so much, or half of what may be in memory.
-const PLAIN_MOST: u64 = 32 << 20;
+const MAX_PLAIN: u64 = 32 << 20;
 /// What an arena takes first, and the most that is left out before it for alignment.
 const SEGMENT: u64 = 4 << 20;
 
@@ -202,7 +202,7 @@ pub extern "C" fn terrace_far_begin() {
 
 /// The first segment of the heap comes on top: every process has one.
 fn plain_limit(run: &Run) -> u64 {
-    (run.dram.0 / 2).min(PLAIN_MOST) + SEGMENT
+    (run.dram.0 / 2).min(MAX_PLAIN) + SEGMENT
 }
 
 /// The heap grew to `end`.
@@ -340,7 +340,7 @@ fn counted(
     first: Bytes,
 ) -> terrace_far::OnCounts {
     let (looked, share) = (AtomicU64::new(0), AtomicU64::new(first.0));
-    let least = FarMap::least(first, FarOptions::default().unit_for(first));
+    let least = FarMap::least(first, FarOptions::default().chunk_for(first));
     Arc::new(move |counts: &FarCounts, _stored: Bytes| {
         row.tell(&table, counts);
         let now = terrace_sys::now().0;

@@ -21,9 +21,9 @@ const SYS_MSEAL: c_long = 462;
 /// `PIDFD_SELF_THREAD` and `PIDFD_SELF_THREAD_GROUP` (`include/uapi/linux/pidfd.h`).
 const PIDFD_SELF: [c_int; 2] = [-10_000, -10_001];
 /// Ranges that one `process_madvise(2)` takes (`UIO_MAXIOV`).
-const RANGES_MOST: usize = 1024;
+const MAX_RANGES: usize = 1024;
 
-/// Bytes of the segments attached on the ground, by address: `shmdt(2)` is not told.
+/// Bytes of the segments attached on the ground, by address: `shmdt(2)` is not reported.
 static ATTACHED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 fn attached() -> std::sync::MutexGuard<'static, BTreeMap<usize, usize>> {
@@ -228,7 +228,7 @@ unsafe fn advise_ranges(
     flags: usize,
 ) -> c_long {
     let arguments = [of as isize as usize, ranges as usize, count, advice as usize, flags, 0];
-    if !PIDFD_SELF.contains(&of) || count > RANGES_MOST || ranges.is_null() {
+    if !PIDFD_SELF.contains(&of) || count > MAX_RANGES || ranges.is_null() {
         // SAFETY: handed on.
         return unsafe { call(libc::SYS_process_madvise, arguments) as c_long };
     }

@@ -183,7 +183,8 @@ fn kib_of(pid: u32, key: &str) -> Option<u64> {
 
 #[test]
 fn sqlite_in_memory() {
-    let script = "sqlite3 :memory: \"pragma cache_size=-200000; create table t(a integer primary key, b text);
+    let script =
+        "sqlite3 :memory: \"pragma cache_size=-200000; create table t(a integer primary key, b text);
         with recursive n(i) as (select 1 union all select i+1 from n where i<120000)
         insert into t select i, printf('%d-%d-%s', i, i*i, hex(i)) from n; create index x on t(b);
         select count(*), sum(length(b)) from t; select * from t order by b desc limit 3; delete from t where a%3=0;
@@ -193,7 +194,8 @@ fn sqlite_in_memory() {
 
 #[test]
 fn sort_of_lines() {
-    let script = "seq 400000 | awk '{print ($1 * 7919) % 400009, $1}' | sort -S 64M --parallel=2 -k2,2n | sha256sum";
+    let script = "seq 400000 | awk '{print ($1 * 7919) % 400009, $1}' | sort -S 64M --parallel=2 \
+        -k2,2n | sha256sum";
     same("sort", &["sort", "awk"], 8, script);
 }
 
@@ -302,7 +304,7 @@ fn a_crowd_of_threads_does_not_wait_for_ever() {
 }
 
 #[test]
-fn a_limit_on_addresses_leaves_room_for_the_program() {
+fn a_limit_on_addresses_leaves_space_for_the_program() {
     if let Some(why) = refused() {
         return println!("skipped: {why}");
     }

@@ -7,23 +7,27 @@ use terrace_types::Bytes;
 /// Why there is no far memory, or it did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FarError {
-    /// The size of a unit is not one.
+    /// The size of a chunk is not one.
     #[error(
-        "a map of {bytes} with units of {unit}: units are powers of two from a page to 2 MiB, and a map is not empty"
+        "a map of {bytes} with chunks of {chunk}: chunks are powers of two from a page to 2 MiB, \
+            and a map is not empty"
     )]
     Shape {
         /// Of the map.
         bytes: Bytes,
-        /// Of a unit.
-        unit: Bytes,
+        /// Of a chunk.
+        chunk: Bytes,
     },
     /// Too little memory to work with.
-    #[error("{dram} of memory is too little for units of {unit}: give at least {least}, or make units smaller")]
+    #[error(
+        "{dram} of memory is too little for chunks of {chunk}: give at least {least}, or make \
+        chunks smaller"
+    )]
     TooLittle {
         /// What was given.
         dram: Bytes,
-        /// Of a unit.
-        unit: Bytes,
+        /// Of a chunk.
+        chunk: Bytes,
         /// What would do.
         least: Bytes,
     },
@@ -38,7 +42,10 @@ pub enum FarError {
         bytes: Bytes,
     },
     /// More would be pinned than may be.
-    #[error("pinning {asked} more would pin more than half of {budget}; unpin some, or give more memory")]
+    #[error(
+        "pinning {asked} more would pin more than half of {budget}; unpin some, or give more \
+        memory"
+    )]
     Pinned {
         /// What was asked.
         asked: Bytes,
@@ -51,9 +58,12 @@ pub enum FarError {
         /// What was asked.
         what: &'static str,
     },
-    /// A command was carried out in part: some units could not be written; their data is still in
+    /// A command was carried out in part: some chunks could not be written; their data is still in
     /// memory.
-    #[error("{what}: the store failed for some units, whose data stays in memory; see the statistics, and try again")]
+    #[error(
+        "{what}: the store failed for some chunks, whose data stays in memory; see the \
+        statistics, and try again"
+    )]
     Partly {
         /// Which command.
         what: &'static str,

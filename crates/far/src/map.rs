@@ -24,10 +24,10 @@ use terrace_types::Bytes;
 #[derive(Clone)]
 pub struct FarOptions {
     /// What goes out and comes in as one: a power of two from the page to 2 MiB. Zero, as it is
-    /// unless set: chosen by the memory ([`FarOptions::unit_for`]).
-    pub unit: Bytes,
-    /// The most that is fetched ahead of one walk, within a 16th of the memory; zero: nothing. 16
-    /// MiB.
+    /// unless set: chosen by the memory ([`FarOptions::chunk_for`]).
+    pub chunk: Bytes,
+    /// The most that is fetched ahead of one access stream, within a 16th of the memory; zero:
+    /// nothing. 16 MiB.
     pub window: Bytes,
     /// Keep a checksum of all that is written, and hold what is read against it. On.
     pub checksum: bool,
@@ -62,7 +62,7 @@ pub fn stalls() -> Option<StallClock> {
 impl Default for FarOptions {
     fn default() -> Self {
         Self {
-            unit: Bytes::ZERO,
+            chunk: Bytes::ZERO,
             window: Bytes::mib(16),
             checksum: true,
             tries: 3,
@@ -76,22 +76,22 @@ impl Default for FarOptions {
 }
 
 impl FarOptions {
-    /// The unit of a map with `dram` of memory: as set, or the largest from 64 to 256 KiB that
-    /// leaves 32 buffers of a unit within a 32nd of the memory. Pages are fetched singly within any
-    /// of them; larger ones have grains of several pages.
+    /// The chunk of a map with `dram` of memory: as set, or the largest from 64 to 256 KiB that
+    /// leaves 32 buffers of a chunk within a 32nd of the memory. Pages are fetched singly within
+    /// any of them; larger ones have pages of several pages.
     #[must_use]
-    pub const fn unit_for(&self, dram: Bytes) -> Bytes {
-        if self.unit.0 > 0 {
-            return self.unit;
+    pub const fn chunk_for(&self, dram: Bytes) -> Bytes {
+        if self.chunk.0 > 0 {
+            return self.chunk;
         }
-        PagerSettings::unit_for(dram)
+        PagerSettings::chunk_for(dram)
     }
 }
 
 impl std::fmt::Debug for FarOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Options")
-            .field("unit", &self.unit)
+            .field("chunk", &self.chunk)
             .field("window", &self.window)
             .finish_non_exhaustive()
     }
@@ -104,8 +104,8 @@ pub struct Statistics {
     pub counts: FarCounts,
     /// Memory in which the store keeps data, beside the map's own.
     pub store_memory: Bytes,
-    /// Memory for accounts: records of units, checksums, where the store has what. It is beside the
-    /// map's too.
+    /// Memory for accounts: records of chunks, checksums, where the store has what. It is beside
+    /// the map's too.
     pub metadata: Bytes,
     /// What the kernel offers.
     pub features: UffdFeatures,
@@ -129,7 +129,7 @@ pub struct FarMap {
     thread: Option<JoinHandle<()>>,
     geometry: Geometry,
     dram: Mutex<Bytes>,
-    slots: Bytes,
+    frames: Bytes,
     remarks: Vec<String>,
     /// The store keeps what is written to it.
     keeps: bool,
@@ -169,7 +169,7 @@ impl FarMap {
     ) -> Result<Self, FarError> {
         let made =
             assemble(bytes, dram, store, options, WakeDescriptor::new()?, |uffd, geometry| {
-                FarArea::map(uffd, geometry.bytes() as usize, geometry.unit_bytes())
+                FarArea::map(uffd, geometry.bytes() as usize, geometry.chunk_bytes())
             });
         let (mut map, service) = made?;
         let ahead = options.ahead;
@@ -214,10 +214,10 @@ impl FarMap {
         self.file_bytes
     }
 
-    /// The least memory that a map made with `dram` and units of `unit` can later be given.
+    /// The least memory that a map made with `dram` and chunks of `chunk` can later be given.
     #[must_use]
-    pub const fn least(dram: Bytes, unit: Bytes) -> Bytes {
-        PagerSettings::least(dram, unit)
+    pub const fn least(dram: Bytes, chunk: Bytes) -> Bytes {
+        PagerSettings::least(dram, chunk)
     }
 
     /// Brings everything into memory, beyond what it may use, and evicts nothing until
@@ -235,7 +235,7 @@ impl FarMap {
 
     /// Ends [`FarMap::gather`].
     pub fn let_go(&self) {
-        self.send(Command::Budget(self.dram() - self.slots));
+        self.send(Command::Budget(self.dram() - self.frames));
     }
 
     /// Bytes, rounded up to whole pages.
@@ -275,8 +275,8 @@ impl FarMap {
         }
     }
 
-    /// Fetches a range of bytes, as far as there is room without evicting anything; returns once it
-    /// is on its way.
+    /// Fetches a range of bytes, as far as there is space without evicting anything; returns once
+    /// it is on its way.
     ///
     /// # Errors
     /// A range beyond the map.
@@ -301,7 +301,7 @@ impl FarMap {
         }
     }
 
-    /// Brings a range into memory and keeps it there, or no longer. Units that it touches are
+    /// Brings a range into memory and keeps it there, or no longer. Chunks that it touches are
     /// pinned whole.
     ///
     /// # Errors
@@ -327,13 +327,13 @@ impl FarMap {
     /// # Errors
     /// [`FarError::TooLittle`].
     pub fn set_dram(&self, dram: Bytes) -> Result<(), FarError> {
-        let unit = Bytes(self.geometry.unit_bytes() as u64);
-        let least = self.slots + Bytes(16 * unit.0);
+        let chunk = Bytes(self.geometry.chunk_bytes() as u64);
+        let least = self.frames + Bytes(16 * chunk.0);
         if dram < least {
-            return Err(FarError::TooLittle { dram, unit, least });
+            return Err(FarError::TooLittle { dram, chunk, least });
         }
         *self.dram.lock().unwrap_or_else(PoisonError::into_inner) = dram;
-        self.send(Command::Budget(dram - self.slots));
+        self.send(Command::Budget(dram - self.frames));
         Ok(())
     }
 
@@ -409,26 +409,27 @@ pub(crate) fn assemble(
     bell: WakeDescriptor,
     area: impl FnOnce(Uffd, Geometry) -> Result<FarArea, SysError>,
 ) -> Result<(FarMap, Service), FarError> {
-    let unit = options.unit_for(dram);
+    let chunk = options.chunk_for(dram);
     let page_shift = terrace_sys::page_size().0.trailing_zeros();
-    let geometry = Geometry::new(bytes, unit, page_shift).ok_or(FarError::Shape { bytes, unit })?;
+    let geometry =
+        Geometry::new(bytes, chunk, page_shift).ok_or(FarError::Shape { bytes, chunk })?;
     let settings = PagerSettings {
         window: options.window,
         tries: options.tries,
         stored: store.holds(),
-        ..PagerSettings::new(dram, unit)
+        ..PagerSettings::new(dram, chunk)
     };
-    let least = FarMap::least(dram, unit);
+    let least = FarMap::least(dram, chunk);
     if dram < least {
-        return Err(FarError::TooLittle { dram, unit, least });
+        return Err(FarError::TooLittle { dram, chunk, least });
     }
     let uffd = Uffd::open()?;
     let keeps = store.holds() > Bytes::ZERO;
     let mut remarks: Vec<String> = store.remark().into_iter().collect();
     remarks.extend(slower(uffd.features()));
     let area = area(uffd, geometry)?;
-    let free = area.slots(settings.slots + settings.standby, geometry.unit_bytes())?;
-    let slot_bytes = dram - settings.budget;
+    let free = area.slots(settings.frames + settings.standby, geometry.chunk_bytes())?;
+    let frame_bytes = dram - settings.budget;
     let pager = Pager::new(geometry, settings);
     let counts = Mutex::new(ServiceReport { counts: pager.counts(), ..ServiceReport::default() });
     let shared = Arc::new(Shared { area, bell, counts });
@@ -444,9 +445,9 @@ pub(crate) fn assemble(
         on_counts: options.on_counts.clone(),
         stalls: options.stalls.clone(),
         set: settings.budget,
-        slot_bytes,
+        frame_bytes,
         // What a file had before was never summed up.
-        sums: (options.checksum && !keeps).then(|| vec![0; geometry.grains() as usize]),
+        sums: (options.checksum && !keeps).then(|| vec![0; geometry.pages() as usize]),
         state: State::of(options.beside),
     };
     let map = FarMap {
@@ -455,7 +456,7 @@ pub(crate) fn assemble(
         thread: None,
         geometry,
         dram: Mutex::new(dram),
-        slots: slot_bytes,
+        frames: frame_bytes,
         remarks,
         keeps,
         file_bytes: None,
@@ -473,7 +474,7 @@ fn slower(features: UffdFeatures) -> Vec<String> {
         (!features.poison, "no UFFDIO_POISON (Linux 6.6): lost pages raise SIGBUS by a signal"),
         (
             !features.thread_id,
-            "events do not name threads: walks of several threads are taken for one",
+            "events do not name threads: access streams of several threads are taken for one",
         ),
         (
             !features.kernel_faults,

@@ -9,12 +9,12 @@ use terrace_types::{CpuId, Tick, Tid};
 #[derive(Debug, Default)]
 pub(crate) struct PagerAffinity {
     near: WakeAffinity,
-    nearby: Option<LocalWaker>,
+    local_waker: Option<LocalWaker>,
     /// What the thread may have; none before the first fault, or where it cannot be told.
     own: Option<ThreadCpus>,
     /// The CPU that it is kept on.
     home: Option<CpuId>,
-    /// It waits, for this grain.
+    /// It waits, for this page.
     waits: Option<(Tid, u64)>,
     /// Threads woken on the pager's CPU.
     pub woken_here: u64,
@@ -27,30 +27,30 @@ impl PagerAffinity {
         Self { refused: !may, ..Self::default() }
     }
 
-    /// Takes in faults just told, and the grain of one that is alone.
-    pub fn observe(&mut self, faults: &[Fault], grain: impl FnOnce(u64) -> u64, now: Tick) {
+    /// Takes in faults just told, and the page of one that is alone.
+    pub fn observe(&mut self, faults: &[Fault], page: impl FnOnce(u64) -> u64, now: Tick) {
         let one = match faults {
             [] => return,
             [one] if one.tid != Tid(0) => Some(one),
             _ => None,
         };
         let here = !self.refused && self.near.observe(one.map(|f| f.tid), now);
-        self.waits = one.filter(|_| here).map(|f| (f.tid, grain(f.address)));
+        self.waits = one.filter(|_| here).map(|f| (f.tid, page(f.address)));
         match (here, self.home) {
-            (true, None) => self.settle(),
+            (true, None) => self.choose_cpus(),
             (false, Some(_)) => self.leave(),
             _ => {}
         }
     }
 
-    fn settle(&mut self) {
-        self.nearby = self.nearby.take().or_else(|| LocalWaker::new().ok());
+    fn choose_cpus(&mut self) {
+        self.local_waker = self.local_waker.take().or_else(|| LocalWaker::new().ok());
         let own = ThreadCpus::read(Tid(0)).ok().filter(|own| own.count() > 1);
         let home = current_cpu().filter(|cpu| own.as_ref().is_some_and(|own| own.has(*cpu)));
         let kept =
             own.as_ref().zip(home).is_some_and(|(own, home)| own.only(home).set(Tid(0)).is_ok());
         (self.own, self.home, self.refused) =
-            (own, home.filter(|_| kept), !kept || self.nearby.is_none());
+            (own, home.filter(|_| kept), !kept || self.local_waker.is_none());
     }
 
     fn leave(&mut self) {
@@ -66,14 +66,14 @@ impl PagerAffinity {
         self.waits.is_some() && self.home.is_some()
     }
 
-    /// Does what makes grains present, and wakes who waits for them.
-    pub fn waking<T>(&mut self, grains: impl FnOnce(u64) -> bool, work: impl FnOnce() -> T) -> T {
-        let waits = self.waits.filter(|w| grains(w.1)).map(|w| w.0).zip(self.home);
-        let (Some((tid, home)), Some(nearby)) = (waits, &mut self.nearby) else {
+    /// Does what makes pages present, and wakes the threads that wait for them.
+    pub fn waking<T>(&mut self, pages: impl FnOnce(u64) -> bool, work: impl FnOnce() -> T) -> T {
+        let waits = self.waits.filter(|w| pages(w.1)).map(|w| w.0).zip(self.home);
+        let (Some((tid, home)), Some(local_waker)) = (waits, &mut self.local_waker) else {
             return work();
         };
         self.waits = None;
-        let (result, here) = nearby.wake(tid, home, work);
+        let (result, here) = local_waker.wake(tid, home, work);
         if here {
             self.woken_here += 1;
         } else {

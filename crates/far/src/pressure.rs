@@ -64,19 +64,19 @@ mod tests {
 
     /// What is left of 800 bytes after each of these seconds, stalled for so many milliseconds.
     fn left(seconds: &[u64]) -> Vec<u64> {
-        let (mut relief, mut total) = (PressureResponse::default(), Nanos::ZERO);
-        relief.stalled(Tick(0), total);
+        let (mut pressure, mut total) = (PressureResponse::default(), Nanos::ZERO);
+        pressure.stalled(Tick(0), total);
         let mut all = Vec::new();
         for (n, ms) in seconds.iter().enumerate() {
             total += Nanos::millis(*ms);
-            relief.stalled(Tick((n as u64 + 1) * 1_000_000_000), total);
-            all.push(relief.left(Bytes(800)).get());
+            pressure.stalled(Tick((n as u64 + 1) * 1_000_000_000), total);
+            all.push(pressure.left(Bytes(800)).get());
         }
         all
     }
 
     #[test]
-    fn memory_is_given_back_while_others_wait_and_taken_again_when_it_is_calm() {
+    fn memory_is_returned_under_pressure_and_regained_after_it() {
         assert_eq!(left(&[0, 500, 500, 50, 50]), [800, 700, 600, 600, 600]);
         assert_eq!(left(&[900; 9]).last(), Some(&200), "a fourth is kept");
         let calm: Vec<u64> = std::iter::once(900).chain([0; 20]).collect();
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn it_is_read_once_a_second_and_the_first_reading_says_nothing() {
-        let mut relief = PressureResponse::default();
-        assert!(relief.due(Tick(5)));
-        assert!(!relief.stalled(Tick(5), Nanos::secs(1000)));
-        assert!(!relief.due(Tick(6)) && relief.due(Tick(1_000_000_006)));
-        assert_eq!(relief.left(Bytes(803)), Bytes(803));
+        let mut pressure = PressureResponse::default();
+        assert!(pressure.due(Tick(5)));
+        assert!(!pressure.stalled(Tick(5), Nanos::secs(1000)));
+        assert!(!pressure.due(Tick(6)) && pressure.due(Tick(1_000_000_006)));
+        assert_eq!(pressure.left(Bytes(803)), Bytes(803));
     }
 }

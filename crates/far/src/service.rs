@@ -1,7 +1,7 @@
 //! The fault loop: one thread that reads many events at once, asks the [`Pager`] what to do, and
 //! does it.
 
-use crate::geometry::{PageMask, UnitNo};
+use crate::geometry::{ChunkNo, PageMask};
 use crate::pager::{
     Advice, DiscardedContents, PageFault, Pager, PagerAction, ReadOutcome, WriteOutcome,
 };
@@ -23,7 +23,7 @@ const WRITES_AT_ONCE: usize = 2;
 /// A store that cannot tell when it is done is asked so often.
 const ASK_AGAIN: Nanos = Nanos::micros(50);
 /// Of so many wakes for pages that are there, one is looked at.
-const LOOKED_AT: u32 = 64;
+const WAKE_SAMPLE_INTERVAL: u32 = 64;
 /// Who is told of the counts is asked so often for a budget, though nothing happens.
 const TELL_AGAIN: Nanos = Nanos::millis(200);
 
@@ -44,7 +44,11 @@ impl std::fmt::Display for LostBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (address, thread, why) = (self.address, self.thread, &self.why);
         let bytes = self.range.end - self.range.start;
-        write!(f, "far memory: {bytes} bytes at {address:#x} cannot be read back ({why}); thread {thread} gets SIGBUS")
+        write!(
+            f,
+            "far memory: {bytes} bytes at {address:#x} cannot be read back ({why}); thread \
+            {thread} gets SIGBUS"
+        )
     }
 }
 
@@ -91,7 +95,7 @@ pub(crate) struct ServiceReport {
 }
 
 #[derive(Debug)]
-enum HeldFault {
+enum FrameState {
     Mine(ChunkFrame),
     /// Pages were moved into it that were protected against writing, and still are: not to be
     /// written to.
@@ -105,18 +109,18 @@ pub(crate) struct Service {
     pub shared: Arc<Shared>,
     pub pager: Pager,
     pub store: Box<dyn BackingStore>,
-    /// Free slots that keep their memory, and those that have none.
+    /// Free frames that keep their memory, and those that have none.
     pub free: Vec<ChunkFrame>,
     pub bare: Vec<ChunkFrame>,
     pub commands: Receiver<Command>,
     pub on_lost: OnLost,
     pub on_counts: Option<OnCounts>,
     pub stalls: Option<StallClock>,
-    /// What the map may have without its slots, were there memory enough for all.
+    /// What the map may have without its frames, were there memory enough for all.
     pub set: Bytes,
-    /// Memory that slots take of the map's.
-    pub slot_bytes: Bytes,
-    /// A checksum a grain, when asked for.
+    /// Memory that frames take of the map's.
+    pub frame_bytes: Bytes,
+    /// A checksum a page, when asked for.
     pub sums: Option<Vec<u32>>,
     pub state: State,
 }
@@ -124,25 +128,25 @@ pub(crate) struct Service {
 /// What changes while it runs.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    held: HashMap<UnitNo, HeldFault>,
-    /// Grains of the jobs under way.
-    under_way: HashMap<UnitNo, PageMask>,
+    frame_states: HashMap<ChunkNo, FrameState>,
+    /// Pages of the jobs under way.
+    under_way: HashMap<ChunkNo, PageMask>,
     reads: Vec<StoreJob>,
     /// Jobs were begun of which some may have ended already, without a word on the store's
     /// descriptor.
     begun: bool,
     writes: Vec<StoreJob>,
     dropped: Vec<Range<usize>>,
-    /// Units whose slot was [`HeldFault::Protected`] before a store got it.
-    protected: HashSet<UnitNo>,
+    /// Chunks whose frame was [`FrameState::Protected`] before a store got it.
+    protected: HashSet<ChunkNo>,
     answers: HashMap<u64, Arc<OneShotReply>>,
     number: u64,
-    why: HashMap<UnitNo, String>,
+    why: HashMap<ChunkNo, String>,
     /// Everything is in memory, whatever the budget.
     gathered: bool,
-    company: PagerAffinity,
-    relief: PressureResponse,
-    /// Whether who waits for what is installed is woken later, and what that is.
+    pager_affinity: PagerAffinity,
+    pressure: PressureResponse,
+    /// Whether the threads that wait for what is installed is woken later, and what that is.
     together: bool,
     to_wake: Vec<Range<usize>>,
     /// Threads woken for what was there already.
@@ -153,7 +157,7 @@ pub(crate) struct State {
 impl State {
     /// At the start. `beside`: threads may go on beside the pager.
     pub fn of(beside: bool) -> Self {
-        Self { company: PagerAffinity::new(beside), ..Self::default() }
+        Self { pager_affinity: PagerAffinity::new(beside), ..Self::default() }
     }
 }
 
@@ -171,11 +175,15 @@ impl Service {
             let base = self.shared.area.address();
             if !faults.is_empty() {
                 let g = self.pager.geometry();
-                self.state.company.observe(&faults, |at| g.grain_of(at.wrapping_sub(base)), now());
+                self.state.pager_affinity.observe(
+                    &faults,
+                    |at| g.page_of(at.wrapping_sub(base)),
+                    now(),
+                );
             }
             for f in faults.drain(..) {
-                let grain = self.pager.geometry().grain_of(f.address.wrapping_sub(base));
-                let touch = PageFault { tid: f.tid, grain, write: f.write, protected: f.protected };
+                let page = self.pager.geometry().page_of(f.address.wrapping_sub(base));
+                let touch = PageFault { tid: f.tid, page, write: f.write, protected: f.protected };
                 self.pager.touch(touch, now());
                 self.act()?;
             }
@@ -236,9 +244,9 @@ impl Service {
         Ok(())
     }
 
-    /// Takes in jobs that have ended. Of several, who waits is woken when all are there: it costs
-    /// to wake a CPU, and the first thread that goes on there would be done before the next is
-    /// woken.
+    /// Takes in jobs that have ended. Of several, the threads that wait is woken when all are
+    /// there: it costs to wake a CPU, and the first thread that goes on there would be done before
+    /// the next is woken.
     fn take_in(&mut self, done: &mut Vec<CompletedJob>) -> Result<(), SysError> {
         self.state.together = done.len() > 1;
         let result = self.take_in_all(done);
@@ -251,29 +259,29 @@ impl Service {
 
     fn take_in_all(&mut self, done: &mut Vec<CompletedJob>) -> Result<(), SysError> {
         for d in done.drain(..) {
-            let unit = d.job.tag as UnitNo;
-            let Some(mask) = self.state.under_way.remove(&unit) else {
+            let chunk = d.job.tag as ChunkNo;
+            let Some(mask) = self.state.under_way.remove(&chunk) else {
                 continue;
             };
             match d.job.buffer {
-                StoreBuffer::Fill(slot) => {
-                    let result = d.result.and_then(|()| self.verify(unit, mask, &slot));
-                    self.state.held.insert(unit, HeldFault::Mine(slot));
+                StoreBuffer::Fill(frame) => {
+                    let result = d.result.and_then(|()| self.verify(chunk, mask, &frame));
+                    self.state.frame_states.insert(chunk, FrameState::Mine(frame));
                     let outcome = match &result {
                         Ok(()) => ReadOutcome::Done,
                         Err(StoreError::Altered { .. }) => ReadOutcome::Altered,
                         Err(_) => ReadOutcome::Failed,
                     };
                     if let Err(error) = result {
-                        self.state.why.insert(unit, error.to_string());
+                        self.state.why.insert(chunk, error.to_string());
                     }
-                    self.pager.read_done(unit, outcome, now());
+                    self.pager.read_done(chunk, outcome, now());
                 }
-                StoreBuffer::Send(slot) => {
-                    drop(slot);
+                StoreBuffer::Send(frame) => {
+                    drop(frame);
                     let outcome =
                         if d.result.is_ok() { WriteOutcome::Done } else { WriteOutcome::Failed };
-                    self.pager.write_done(unit, outcome, now());
+                    self.pager.write_done(chunk, outcome, now());
                 }
             }
             self.act()?;
@@ -284,12 +292,13 @@ impl Service {
     fn publish(&mut self) -> Result<(), SysError> {
         let sums = Bytes(self.sums.as_ref().map_or(0, |s| s.len() * 4) as u64);
         let metadata = self.pager.metadata() + self.store.metadata() + sums;
-        let counts = FarCounts { woken_here: self.state.company.woken_here, ..self.pager.counts() };
+        let counts =
+            FarCounts { woken_here: self.state.pager_affinity.woken_here, ..self.pager.counts() };
         let report = ServiceReport { counts, store_memory: self.store.memory(), metadata };
         *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner) = report;
         let asked = self.on_counts.as_ref().and_then(|on| on(&report.counts, report.store_memory));
         if let Some(dram) = asked {
-            self.set = dram - self.slot_bytes;
+            self.set = dram - self.frame_bytes;
         }
         if (asked.is_some() | self.relieve()) && !self.state.gathered {
             self.pager.set_budget(self.left(), now());
@@ -302,16 +311,16 @@ impl Service {
     /// less now.
     fn relieve(&mut self) -> bool {
         let now = now();
-        let due = self.state.relief.due(now);
+        let due = self.state.pressure.due(now);
         let total = self.stalls.as_ref().filter(|_| due).and_then(|stalls| stalls());
-        total.is_some_and(|total| self.state.relief.stalled(now, total))
+        total.is_some_and(|total| self.state.pressure.stalled(now, total))
     }
 
     /// What is left of the map's memory when it gave back what it should, but for as much as it
     /// cannot do without.
     fn left(&self) -> Bytes {
-        let least = Bytes(16 * self.pager.geometry().unit_bytes() as u64);
-        self.state.relief.left(self.set).max(least.min(self.set))
+        let least = Bytes(16 * self.pager.geometry().chunk_bytes() as u64);
+        self.state.pressure.left(self.set).max(least.min(self.set))
     }
 
     fn obey(&mut self) -> Result<(), SysError> {
@@ -368,8 +377,8 @@ impl Service {
                 self.store.begin(&mut self.state.reads);
                 self.state.begun = true;
             }
-            if let PagerAction::Drop { unit, mask } = action {
-                self.state.dropped.extend(self.pager.geometry().parts(unit, mask));
+            if let PagerAction::Drop { chunk, mask } = action {
+                self.state.dropped.extend(self.pager.geometry().parts(chunk, mask));
                 continue;
             }
             // Only those that change what is mapped must come after the drops before them.
@@ -392,35 +401,35 @@ impl Service {
         }
     }
 
-    /// Does what lets threads go on that wait for these grains.
+    /// Does what lets threads go on that wait for these pages.
     fn let_go_on(
         &mut self,
         action: PagerAction,
-        unit: UnitNo,
+        chunk: ChunkNo,
         mask: PageMask,
     ) -> Result<(), SysError> {
         let g = self.pager.geometry();
-        let mut company = std::mem::take(&mut self.state.company);
+        let mut pager_affinity = std::mem::take(&mut self.state.pager_affinity);
         // Who is to go on here is woken within `waking`.
-        let together = self.state.together && !company.is_awaited();
+        let together = self.state.together && !pager_affinity.is_awaited();
         let mut later = together.then(|| std::mem::take(&mut self.state.to_wake));
-        let waits_here = |grain| {
-            let (its_unit, bit) = g.split(grain);
-            its_unit == unit && mask & bit != 0
+        let waits_here = |page| {
+            let (its_chunk, bit) = g.split(page);
+            its_chunk == chunk && mask & bit != 0
         };
-        let result = company.waking(waits_here, || match action {
+        let result = pager_affinity.waking(waits_here, || match action {
             PagerAction::Install { protect, .. } => {
-                self.install(unit, mask, protect, later.as_mut())
+                self.install(chunk, mask, protect, later.as_mut())
             }
             PagerAction::Zeros { protect, .. } => g
-                .parts(unit, mask)
+                .parts(chunk, mask)
                 .try_for_each(|part| patiently(|| self.shared.area.install_zeros(&part, protect))),
             PagerAction::Unprotect { .. } => {
-                g.parts(unit, mask).try_for_each(|part| self.shared.area.protect(&part, false))
+                g.parts(chunk, mask).try_for_each(|part| self.shared.area.protect(&part, false))
             }
-            _ => g.parts(unit, mask).try_for_each(|part| self.shared.area.wake(&part)),
+            _ => g.parts(chunk, mask).try_for_each(|part| self.shared.area.wake(&part)),
         });
-        self.state.company = company;
+        self.state.pager_affinity = pager_affinity;
         if let Some(later) = later {
             self.state.to_wake = later;
         }
@@ -430,33 +439,33 @@ impl Service {
     fn perform(&mut self, action: PagerAction) -> Result<(), SysError> {
         let g = self.pager.geometry();
         match action {
-            PagerAction::Read { unit, mask } => self.begin_read(unit, mask),
-            PagerAction::Write { unit, mask } => self.begin_write(unit, mask),
-            PagerAction::Install { unit, mask, .. }
-            | PagerAction::Zeros { unit, mask, .. }
-            | PagerAction::Unprotect { unit, mask } => self.let_go_on(action, unit, mask)?,
-            PagerAction::Wake { unit, mask, tid } => {
-                self.look_after(unit, mask, tid);
-                self.let_go_on(action, unit, mask)?;
+            PagerAction::Read { chunk, mask } => self.begin_read(chunk, mask),
+            PagerAction::Write { chunk, mask } => self.begin_write(chunk, mask),
+            PagerAction::Install { chunk, mask, .. }
+            | PagerAction::Zeros { chunk, mask, .. }
+            | PagerAction::Unprotect { chunk, mask } => self.let_go_on(action, chunk, mask)?,
+            PagerAction::Wake { chunk, mask, tid } => {
+                self.look_after(chunk, mask, tid);
+                self.let_go_on(action, chunk, mask)?;
             }
-            PagerAction::Release { unit } => self.release(unit),
-            PagerAction::Extract { unit, mask, dirty } => self.extract(unit, mask, dirty),
-            PagerAction::CopyOut { unit, mask } => self.copy_out(unit, mask)?,
-            PagerAction::Poison { unit, mask, tid, first } => {
-                self.poison(unit, mask, tid, first)?
+            PagerAction::Release { chunk } => self.release(chunk),
+            PagerAction::Extract { chunk, mask, dirty } => self.extract(chunk, mask, dirty),
+            PagerAction::CopyOut { chunk, mask } => self.copy_out(chunk, mask)?,
+            PagerAction::Poison { chunk, mask, tid, first } => {
+                self.poison(chunk, mask, tid, first)?
             }
-            PagerAction::Forget { unit, mask } => {
-                for part in g.parts(unit, mask) {
+            PagerAction::Forget { chunk, mask } => {
+                for part in g.parts(chunk, mask) {
                     self.store.forget(part.start as u64, part.len());
                 }
             }
-            PagerAction::Cure { unit, mask } => {
-                for part in g.parts(unit, mask) {
+            PagerAction::Cure { chunk, mask } => {
+                for part in g.parts(chunk, mask) {
                     self.shared.area.cure(&part);
                 }
             }
-            PagerAction::Detach { unit, mask } => {
-                g.parts(unit, mask).for_each(|part| self.shared.area.detach(&part));
+            PagerAction::Detach { chunk, mask } => {
+                g.parts(chunk, mask).for_each(|part| self.shared.area.detach(&part));
             }
             PagerAction::Answer { command, ok } => {
                 if let Some(reply) = self.state.answers.remove(&command) {
@@ -470,48 +479,48 @@ impl Service {
 
     /// Who is woken for a page that is not there comes back at once, for ever. Some of those that
     /// are woken are looked at: who comes back is, soon.
-    fn look_after(&mut self, unit: UnitNo, mask: PageMask, tid: Tid) {
+    fn look_after(&mut self, chunk: ChunkNo, mask: PageMask, tid: Tid) {
         self.state.wakes = self.state.wakes.wrapping_add(1);
-        if self.state.wakes % LOOKED_AT != 0 {
+        if self.state.wakes % WAKE_SAMPLE_INTERVAL != 0 {
             return;
         }
-        let mut parts = self.pager.geometry().parts(unit, mask);
+        let mut parts = self.pager.geometry().parts(chunk, mask);
         // Where the kernel does not tell, nothing is known against it.
         let gone = parts.any(|part| self.shared.area.is_there(&part).is_ok_and(|there| !there));
-        if gone && self.pager.vanished(unit, mask, tid) {
-            self.state.why.insert(unit, "it was unmapped by somebody else".to_owned());
+        if gone && self.pager.vanished(chunk, mask, tid) {
+            self.state.why.insert(chunk, "it was unmapped by somebody else".to_owned());
         }
     }
 
-    fn take_slot(&mut self, unit: UnitNo) -> Option<ChunkFrame> {
-        match self.state.held.remove(&unit) {
-            Some(HeldFault::Mine(slot)) => Some(slot),
-            Some(HeldFault::Protected(mut slot)) => {
-                slot.empty();
-                Some(slot)
+    fn take_frame(&mut self, chunk: ChunkNo) -> Option<ChunkFrame> {
+        match self.state.frame_states.remove(&chunk) {
+            Some(FrameState::Mine(frame)) => Some(frame),
+            Some(FrameState::Protected(mut frame)) => {
+                frame.empty();
+                Some(frame)
             }
             _ => self.free.pop().or_else(|| self.bare.pop()),
         }
     }
 
-    fn pieces(&self, unit: UnitNo, mask: PageMask) -> Vec<JobPiece> {
+    fn pieces(&self, chunk: ChunkNo, mask: PageMask) -> Vec<JobPiece> {
         let g = self.pager.geometry();
-        let base = u64::from(unit) * g.unit_bytes() as u64;
+        let base = u64::from(chunk) * g.chunk_bytes() as u64;
         let piece = |p: Range<usize>| JobPiece {
             at: p.start as u64,
             start: p.start - base as usize,
             len: p.len(),
         };
-        g.parts(unit, mask).map(piece).collect()
+        g.parts(chunk, mask).map(piece).collect()
     }
 
-    fn begin_read(&mut self, unit: UnitNo, mask: PageMask) {
-        let Some(slot) = self.take_slot(unit) else {
+    fn begin_read(&mut self, chunk: ChunkNo, mask: PageMask) {
+        let Some(frame) = self.take_frame(chunk) else {
             return;
         };
-        let mut pieces = self.pieces(unit, mask);
+        let mut pieces = self.pieces(chunk, mask);
         let gap = self.store.gap();
-        // What lies between is read into the slot as well, and not looked at.
+        // What lies between is read into the frame as well, and not looked at.
         pieces.dedup_by(|next, before| {
             let end = before.start + before.len;
             let near = next.start - end <= gap;
@@ -520,84 +529,84 @@ impl Service {
             }
             near
         });
-        self.state.held.insert(unit, HeldFault::Away);
-        self.state.under_way.insert(unit, mask);
+        self.state.frame_states.insert(chunk, FrameState::Away);
+        self.state.under_way.insert(chunk, mask);
         self.state.reads.push(StoreJob {
-            tag: u64::from(unit),
-            buffer: StoreBuffer::Fill(slot),
+            tag: u64::from(chunk),
+            buffer: StoreBuffer::Fill(frame),
             pieces,
         });
     }
 
-    fn begin_write(&mut self, unit: UnitNo, mask: PageMask) {
-        let (slot, protected) = match self.state.held.remove(&unit) {
-            Some(HeldFault::Mine(slot)) => (slot, false),
-            Some(HeldFault::Protected(slot)) => (slot, true),
+    fn begin_write(&mut self, chunk: ChunkNo, mask: PageMask) {
+        let (frame, protected) = match self.state.frame_states.remove(&chunk) {
+            Some(FrameState::Mine(frame)) => (frame, false),
+            Some(FrameState::Protected(frame)) => (frame, true),
             _ => return,
         };
-        // One that was on trial is at work from here on: another slot's memory goes for it.
-        while self.free.len() + self.pager.at_work() > self.pager.slots() {
+        // One that was on trial is at work from here on: another frame's memory goes for it.
+        while self.free.len() + self.pager.at_work() > self.pager.frames() {
             let Some(mut spare) = self.free.pop() else {
                 break;
             };
             spare.empty();
             self.bare.push(spare);
         }
-        let pieces = self.pieces(unit, mask);
-        self.sum_up(unit, mask, &slot);
-        let slot = Arc::new(slot);
+        let pieces = self.pieces(chunk, mask);
+        self.sum_up(chunk, mask, &frame);
+        let frame = Arc::new(frame);
         if protected {
-            self.state.protected.insert(unit);
+            self.state.protected.insert(chunk);
         }
-        self.state.held.insert(unit, HeldFault::Shared(Arc::clone(&slot)));
-        self.state.under_way.insert(unit, mask);
+        self.state.frame_states.insert(chunk, FrameState::Shared(Arc::clone(&frame)));
+        self.state.under_way.insert(chunk, mask);
         self.state.writes.push(StoreJob {
-            tag: u64::from(unit),
-            buffer: StoreBuffer::Send(slot),
+            tag: u64::from(chunk),
+            buffer: StoreBuffer::Send(frame),
             pieces,
         });
     }
 
-    fn release(&mut self, unit: UnitNo) {
-        let (slot, protected) = match self.state.held.remove(&unit) {
-            Some(HeldFault::Mine(slot)) => (Some(slot), false),
-            Some(HeldFault::Protected(slot)) => (Some(slot), true),
-            Some(HeldFault::Shared(slot)) => {
-                (Arc::try_unwrap(slot).ok(), self.state.protected.remove(&unit))
+    fn release(&mut self, chunk: ChunkNo) {
+        let (frame, protected) = match self.state.frame_states.remove(&chunk) {
+            Some(FrameState::Mine(frame)) => (Some(frame), false),
+            Some(FrameState::Protected(frame)) => (Some(frame), true),
+            Some(FrameState::Shared(frame)) => {
+                (Arc::try_unwrap(frame).ok(), self.state.protected.remove(&chunk))
             }
-            Some(HeldFault::Away) | None => (None, false),
+            Some(FrameState::Away) | None => (None, false),
         };
-        let Some(mut slot) = slot else {
+        let Some(mut frame) = frame else {
             return;
         };
         // Together, those at work and those that keep their memory are what the map set aside for
-        // slots.
-        if !protected && self.free.len() + self.pager.at_work() < self.pager.slots() {
-            self.free.push(slot);
+        // frames.
+        if !protected && self.free.len() + self.pager.at_work() < self.pager.frames() {
+            self.free.push(frame);
         } else {
-            slot.empty();
-            self.bare.push(slot);
+            frame.empty();
+            self.bare.push(frame);
         }
     }
 
-    /// Who waits is woken, or is to be woken `later`.
+    /// The threads that wait is woken, or is to be woken `later`.
     fn install(
         &self,
-        unit: UnitNo,
+        chunk: ChunkNo,
         mask: PageMask,
         protect: bool,
         mut later: Option<&mut Vec<Range<usize>>>,
     ) -> Result<(), SysError> {
-        let slot: &ChunkFrame = match self.state.held.get(&unit) {
-            Some(HeldFault::Mine(slot) | HeldFault::Protected(slot)) => slot,
-            Some(HeldFault::Shared(slot)) => slot,
-            Some(HeldFault::Away) | None => return Ok(()),
+        let frame: &ChunkFrame = match self.state.frame_states.get(&chunk) {
+            Some(FrameState::Mine(frame) | FrameState::Protected(frame)) => frame,
+            Some(FrameState::Shared(frame)) => frame,
+            Some(FrameState::Away) | None => return Ok(()),
         };
         let g = self.pager.geometry();
-        let base = unit as usize * g.unit_bytes();
-        for part in g.parts(unit, mask) {
+        let base = chunk as usize * g.chunk_bytes();
+        for part in g.parts(chunk, mask) {
             patiently(|| {
-                self.shared.area.install(&part, slot, part.start - base, protect, later.is_none())
+                self.shared.area.install(&part, frame, part.start - base, protect, later.is_none())
             })?;
             if let Some(later) = &mut later {
                 later.push(part);
@@ -606,75 +615,75 @@ impl Service {
         Ok(())
     }
 
-    fn extract(&mut self, unit: UnitNo, mask: PageMask, dirty: PageMask) {
-        // Emptied, for pages are moved there; and of a unit on trial only what its slot holds is
+    fn extract(&mut self, chunk: ChunkNo, mask: PageMask, dirty: PageMask) {
+        // Emptied, for pages are moved there; and of a chunk on trial only what its frame holds is
         // counted.
-        let kept = self.free.pop().map(|mut slot| {
-            slot.empty();
-            slot
+        let kept = self.free.pop().map(|mut frame| {
+            frame.empty();
+            frame
         });
-        let Some(mut slot) = kept.or_else(|| self.bare.pop()) else {
-            self.pager.extracted(unit, 0, 0, now());
+        let Some(mut frame) = kept.or_else(|| self.bare.pop()) else {
+            self.pager.extracted(chunk, 0, 0, now());
             return;
         };
         let g = self.pager.geometry();
-        let base = unit as usize * g.unit_bytes();
+        let base = chunk as usize * g.chunk_bytes();
         let mut got = 0;
         let parts = g
-            .parts(unit, mask & dirty)
+            .parts(chunk, mask & dirty)
             .map(|p| (p, false))
-            .chain(g.parts(unit, mask & !dirty).map(|p| (p, true)));
+            .chain(g.parts(chunk, mask & !dirty).map(|p| (p, true)));
         for (part, protected) in parts {
             let to = part.start - base;
-            let out = self.shared.area.extract(&part, &mut slot, to, protected);
+            let out = self.shared.area.extract(&part, &mut frame, to, protected);
             let whole = if out.bytes == part.len() {
                 out.bytes
             } else {
-                out.bytes / g.grain_bytes() * g.grain_bytes()
+                out.bytes / g.page_bytes() * g.page_bytes()
             };
             if whole < out.bytes {
-                // A grain of several pages of which some stay: all of it stays.
+                // A page of several pages of which some stay: all of it stays.
                 let back = part.start + whole..part.start + out.bytes;
                 let _mapped_already =
-                    self.shared.area.install(&back, &slot, to + whole, protected, true);
+                    self.shared.area.install(&back, &frame, to + whole, protected, true);
             }
             for (_, m) in g.cover(part.start as u64..(part.start + whole) as u64, true) {
                 got |= m;
             }
         }
-        let zeros = self.zeros(unit, got & dirty, &slot);
+        let zeros = self.zeros(chunk, got & dirty, &frame);
         // What was clean was mapped against writing, and moves as it is.
-        let held =
-            if mask & !dirty == 0 { HeldFault::Mine(slot) } else { HeldFault::Protected(slot) };
-        self.state.held.insert(unit, held);
-        self.pager.extracted(unit, got, zeros, now());
+        let state =
+            if mask & !dirty == 0 { FrameState::Mine(frame) } else { FrameState::Protected(frame) };
+        self.state.frame_states.insert(chunk, state);
+        self.pager.extracted(chunk, got, zeros, now());
     }
 
-    fn copy_out(&mut self, unit: UnitNo, mask: PageMask) -> Result<(), SysError> {
-        let Some(mut slot) = self.take_slot(unit) else {
-            self.pager.extracted(unit, 0, 0, now());
+    fn copy_out(&mut self, chunk: ChunkNo, mask: PageMask) -> Result<(), SysError> {
+        let Some(mut frame) = self.take_frame(chunk) else {
+            self.pager.extracted(chunk, 0, 0, now());
             return Ok(());
         };
         let g = self.pager.geometry();
-        let base = unit as usize * g.unit_bytes();
-        for part in g.parts(unit, mask) {
-            self.shared.area.copy_out(&part, &mut slot, part.start - base)?;
+        let base = chunk as usize * g.chunk_bytes();
+        for part in g.parts(chunk, mask) {
+            self.shared.area.copy_out(&part, &mut frame, part.start - base)?;
         }
-        let zeros = self.zeros(unit, mask, &slot);
-        self.state.held.insert(unit, HeldFault::Mine(slot));
-        self.pager.extracted(unit, mask, zeros, now());
+        let zeros = self.zeros(chunk, mask, &frame);
+        self.state.frame_states.insert(chunk, FrameState::Mine(frame));
+        self.pager.extracted(chunk, mask, zeros, now());
         Ok(())
     }
 
     fn poison(
         &mut self,
-        unit: UnitNo,
+        chunk: ChunkNo,
         mask: PageMask,
         tid: Tid,
         first: bool,
     ) -> Result<(), SysError> {
-        let why = self.state.why.remove(&unit);
-        for part in self.pager.geometry().parts(unit, mask) {
+        let why = self.state.why.remove(&chunk);
+        for part in self.pager.geometry().parts(chunk, mask) {
             if first {
                 let range = part.start as u64..part.end as u64;
                 let address = self.shared.area.address() + range.start;

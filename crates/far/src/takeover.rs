@@ -58,7 +58,7 @@ fn take_over(takeover: Takeover, options: &FarOptions) -> Result<(FarMap, Servic
     let used = (takeover.used)();
     let (map, mut service) =
         assemble(bytes, takeover.dram, store, options, bell, |uffd, geometry| {
-            FarArea::take_over(uffd, ground, &used.managed, geometry.unit_bytes())
+            FarArea::take_over(uffd, ground, &used.managed, geometry.chunk_bytes())
         })?;
     for part in used.others {
         service.pager.exclude(part.start as u64..part.end as u64);

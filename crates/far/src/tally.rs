@@ -87,7 +87,7 @@ pub struct ProcessTally {
     before: [u64; 9],
 }
 
-/// Takes a row for this process. `None`: all are taken, and nothing is told.
+/// Takes a row for this process. `None`: all are taken, and nothing is reported.
 pub fn claim(table: &SharedTable) -> Option<ProcessTally> {
     let me = u64::from(std::process::id());
     let rows = || 0..SharedTable::ROWS;

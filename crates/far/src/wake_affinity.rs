@@ -43,8 +43,8 @@ pub(crate) struct WakeAffinity {
 }
 
 impl WakeAffinity {
-    /// Takes in that faults were told: one, of this thread, or several. Whether a thread that waits
-    /// alone is to go on here.
+    /// Takes in that faults were reported: one, of this thread, or several. Whether a thread that
+    /// waits alone is to go on here.
     pub fn observe(&mut self, one: Option<Tid>, now: Tick) -> bool {
         let before = self.last.take();
         match (one, before) {

@@ -1,5 +1,6 @@
 //! Files that are there as far memory, over the real kernel.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may stop at the first surprise, in its helpers too
+// a test may stop at the first surprise, in its helpers too
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,6 @@
 //! Far memory over the real kernel: every way in and out, and what must never happen.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may stop at the first surprise, in its helpers too
+// a test may stop at the first surprise, in its helpers too
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::Path;
 use std::process::Command;
@@ -79,10 +80,10 @@ fn four_times_the_memory_through_each_store() {
 }
 
 #[test]
-fn each_size_of_unit() {
+fn every_chunk_size() {
     for (shift, dram) in [(12, 1), (14, 2), (18, 9), (21, 72)] {
-        let options = FarOptions { unit: Bytes(1 << shift), ..FarOptions::default() };
-        // A map that ends within a unit, and within a grain of several pages.
+        let options = FarOptions { chunk: Bytes(1 << shift), ..FarOptions::default() };
+        // A map that ends within a chunk, and within a page of several pages.
         let bytes = Bytes((80 << 20) + 4096);
         let Some(map) = map(bytes, Bytes::mib(dram), Box::new(Mem::new()), &options) else {
             return;
@@ -94,7 +95,7 @@ fn each_size_of_unit() {
         }
         words[words.len() - 1].store(77, Relaxed);
         for n in (0..words.len()).step_by(step) {
-            assert_eq!(words[n].load(Relaxed), n as u64 + 1, "units of 2^{shift}");
+            assert_eq!(words[n].load(Relaxed), n as u64 + 1, "chunks of 2^{shift}");
         }
         assert_eq!(words[words.len() - 1].load(Relaxed), 77);
     }
@@ -150,7 +151,7 @@ fn shapes_that_cannot_be_are_refused_with_what_to_do() {
     let small =
         FarMap::new(Bytes::mib(64), Bytes(4096), Box::new(Mem::new())).unwrap_err().to_string();
     assert!(small.contains("give at least 2 MiB"), "{small}");
-    let odd = FarOptions { unit: Bytes(5000), ..FarOptions::default() };
+    let odd = FarOptions { chunk: Bytes(5000), ..FarOptions::default() };
     assert!(matches!(
         FarMap::with(Bytes(1), Bytes::mib(9), Box::new(Mem::new()), &odd),
         Err(FarError::Shape { .. })
@@ -162,7 +163,7 @@ fn shapes_that_cannot_be_are_refused_with_what_to_do() {
     let huge = FileStore::create(&[std::env::temp_dir().as_path()], Bytes(1 << 50))
         .unwrap_err()
         .to_string();
-    assert!(huge.contains("free some room"), "{huge}");
+    assert!(huge.contains("free some space"), "{huge}");
 }
 
 #[test]
@@ -306,7 +307,7 @@ fn unmapped_by_somebody_else() {
 }
 
 #[test]
-fn unmapped_bytes_are_fetched_again_or_a_signal_and_one_line() {
+fn unmapped_bytes_are_fetched_again_or_raise_sigbus() {
     let case = "unmapped_bytes_are_fetched_again_or_a_signal_and_one_line";
     if std::env::var("TERRACE_FAR_CASE").as_deref() == Ok(case) {
         return unmapped_by_somebody_else();
@@ -383,8 +384,8 @@ fn may_run_on(cpus: usize) -> bool {
 }
 
 #[test]
-fn who_waits_alone_goes_on_beside_the_pager_and_may_run_where_it_might_before() {
-    let options = FarOptions { unit: Bytes(64 << 10), beside: true, ..FarOptions::default() };
+fn a_lone_waiter_keeps_its_affinity_beside_the_pager() {
+    let options = FarOptions { chunk: Bytes(64 << 10), beside: true, ..FarOptions::default() };
     let Some(map) =
         map(Bytes::mib(16), Bytes::mib(4), Box::new(Compressed::new(Bytes::mib(16))), &options)
     else {

@@ -4,7 +4,8 @@
 //!
 //! Some seconds as a test; `TERRACE_FAR_SECONDS=600` (what `make soak` does) goes on. A failure
 //! prints its seed, and `TERRACE_FAR_SEED=N` begins with it.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may stop at the first surprise, in its helpers too
+// a test may stop at the first surprise, in its helpers too
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -139,8 +140,8 @@ fn store(chance: &mut Chance, bytes: Bytes) -> Box<dyn BackingStore> {
 fn round(seed: u64, length: Duration) -> Option<u64> {
     let mut chance = Chance(Seed(seed));
     let bytes = Bytes((chance.below(3) + 1) * (6 << 20) + chance.below(16) * 4096);
-    let unit = Bytes(4096 << chance.below(8));
-    let least = 33 * unit.0;
+    let chunk = Bytes(4096 << chance.below(8));
+    let least = 33 * chunk.0;
     let dram = Bytes(least + chance.below(bytes.0 / 2));
     let faults = Arc::new(Faults::default());
     let mut inner = store(&mut chance, bytes);
@@ -151,14 +152,14 @@ fn round(seed: u64, length: Duration) -> Option<u64> {
     }
     let window = if chance.below(4) == 0 { Bytes::ZERO } else { Bytes::mib(1) };
     let options = FarOptions {
-        unit,
+        chunk,
         window,
         checksum: chance.below(2) == 0,
         tries: 12,
         ..FarOptions::default()
     };
     let filled = if chance.below(2) == 0 { Filled::Numbers } else { Filled::Not };
-    println!("seed {seed}: {bytes} in {dram}, units of {unit}, {name}, filled: {filled:?}");
+    println!("seed {seed}: {bytes} in {dram}, chunks of {chunk}, {name}, filled: {filled:?}");
     let map = match FarMap::with(bytes, dram, inner, &options) {
         Ok(map) => map,
         Err(FarError::Kernel(error)) => {
@@ -178,7 +179,7 @@ fn round(seed: u64, length: Duration) -> Option<u64> {
             .map(|me| scope.spawn(move || work(words, me, Seed(seed ^ me as u64), filled, stop)))
             .collect();
         let (over, map_seen) = (&over, &map);
-        // Somebody who waits for ever would be as wrong as a byte that differs.
+        // Somebody the threads that wait for ever would be as wrong as a byte that differs.
         scope.spawn(move || {
             for _ in 0..600 {
                 std::thread::sleep(Duration::from_millis(100));

@@ -112,7 +112,8 @@ fn time(folder: &str, out: &str, seconds: u64) -> Result<(), Box<dyn Error>> {
         .flat_map(|at| BENCHMARKS.iter().filter_map(move |b| Some((b, *b.sizes.get(at)?))))
         .collect();
     let mut csv = fs::File::create(PathBuf::from(out).join("timings.csv"))?;
-    writeln!(csv, "device,kernel,size,block_x,block_y,variant,median_ns,low_ns,high_ns,runs,repeats,registers,static_shared_bytes,local_bytes,constant_bytes,dynamic_shared_bytes,resident_blocks")?;
+    writeln!(csv,
+        "device,kernel,size,block_x,block_y,variant,median_ns,low_ns,high_ns,runs,repeats,registers,static_shared_bytes,local_bytes,constant_bytes,dynamic_shared_bytes,resident_blocks")?;
     let next = AtomicUsize::new(0);
     let jobs = &jobs;
     let next = &next;

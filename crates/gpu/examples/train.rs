@@ -89,7 +89,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (benchmark, s) in leave_one_input_out(&recorded_managed_arrays()?, SEED) {
         let percent = |launches: usize| 100.0 * launches as f64 / s.launches as f64;
         println!(
-            "unified memory, {benchmark}, leave one input out: {:.1}% of {} launches, majority {:.1}%",
+            "unified memory, {benchmark}, leave one input out: {:.1}% of {} launches, majority \
+                {:.1}%",
             percent(s.right),
             s.launches,
             percent(s.majority)

@@ -185,7 +185,8 @@ pub fn advise(
         let choice = model.choose(&row, &legal);
         let own = access.arrays[at];
         let seen = format!(
-            "{:.0}% of accesses at one address of a warp, {:.1} sectors an access, {:.0}% by loaded indices",
+            "{:.0}% of accesses at one address of a warp, {:.1} sectors an access, {:.0}% by \
+                loaded indices",
             100.0 * own.uniform,
             own.sectors,
             100.0 * own.indirect

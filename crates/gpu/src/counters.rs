@@ -1,5 +1,5 @@
-//! Counters of Nsight Compute: which are asked for, what its raw page in CSV says, and the file of a
-//! recorded run.
+//! Counters of Nsight Compute: which are asked for, what its raw page in CSV says, and the file of
+//! a recorded run.
 //!
 //! The sixteen of Stoltzfus et al. (table 3) have new names (CUDA profiling guide, table of nvprof
 //! metrics); floating-point operations are three counters.
@@ -63,7 +63,10 @@ pub enum CountersError {
         bytes: usize,
     },
     /// The user may not read counters.
-    #[error("this user may not read the GPU's counters (ERR_NVGPUCTRPERM); run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0")]
+    #[error(
+        "this user may not read the GPU's counters (ERR_NVGPUCTRPERM); run as root, or load \
+        the driver with NVreg_RestrictProfilingToAdminUsers=0"
+    )]
     NoPermission,
     /// No table in it.
     #[error("the profiler wrote no counters: {words}")]

@@ -25,7 +25,10 @@ pub enum DataError {
         column: String,
     },
     /// A recorded run without launches of a kernel.
-    #[error("{file} has no launch of kernel {kernel}; record a run that launches it with `terrace gpu profile -o`")]
+    #[error(
+        "{file} has no launch of kernel {kernel}; record a run that launches it with `terrace \
+        gpu profile -o`"
+    )]
     NoLaunch {
         /// The file.
         file: String,

@@ -56,7 +56,10 @@ pub enum LearnedModelError {
         reason: String,
     },
     /// Another version.
-    #[error("the model has format {found} with features {features}; this Terrace reads format {FILE_VERSION} with features {FEATURE_VERSION}: train it again")]
+    #[error(
+        "the model has format {found} with features {features}; this Terrace reads format \
+        {FILE_VERSION} with features {FEATURE_VERSION}: train it again"
+    )]
     Version {
         /// Its format.
         found: u32,

@@ -103,7 +103,9 @@ fn bad_measurements_are_named_by_line() {
 fn the_profilers_refusal_is_understood() {
     let text = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n";
     assert_eq!(read_profiler_page(text), Err(CountersError::NoPermission));
-    let page = "==PROF== x\n\"ID\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"gpu__time_duration.sum\"\n\"\",\"\",\"\",\"\",\"ns\"\n\"0\",\"k\"\"1\",\"(1, 1, 1)\",\"(2, 1, 1)\",\"7,104\"\n";
+    let page = "==PROF== x\n\"ID\",\"Kernel Name\",\"Block Size\",\"Grid \
+        Size\",\"gpu__time_duration.sum\"\n\"\",\"\",\"\",\"\",\"ns\"\n\"0\",\"k\"\"1\",\"(1, 1, \
+        1)\",\"(2, 1, 1)\",\"7,104\"\n";
     let launches = read_profiler_page(page).unwrap();
     assert_eq!((launches.len(), launches[0].kernel.as_str()), (1, "k\"1"));
     assert_eq!(launches[0].values.last(), Some(&Some(7104.0)));

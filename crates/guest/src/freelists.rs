@@ -4,7 +4,7 @@
 //! CPUs (`nr_pcp_high`, Linux 6.12, `mm/page_alloc.c`); no other CPU can have them, and they do not
 //! count as free. What booting and calibrating leave there is 3.6 MiB of a fast node of 150, and
 //! whether a program gets them depends on which CPU it happens to run on: beside a tool it is
-//! another one than alone. With nothing on any list every job finds the same room.
+//! another one than alone. With nothing on any list every job finds the same space.
 
 use crate::kernel::{self, GuestMapping};
 use std::fs;

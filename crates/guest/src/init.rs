@@ -115,7 +115,7 @@ fn processor_ticks(stat: &str) -> Option<u64> {
     Some(all.saturating_sub(idle))
 }
 
-/// A root file system whose pages lie on one node while there is room, with this program in it.
+/// A root file system whose pages lie on one node while there is space, with this program in it.
 fn new_root(node: u32) -> io::Result<()> {
     kernel::mount("tmpfs", "/new", "tmpfs", 0, &format!("mode=755,size=90%,mpol=prefer:{node}"))?;
     for dir in ["proc", "sys", "dev", "tmp", "run/terrace", "etc", "root", "var/tmp", "work"] {

@@ -26,7 +26,8 @@ pub fn mark<const MARK: u32>() {
     // writes no register and no flag, and its address is never formed. Omitting `nomem` keeps it
     // ordered with memory accesses.
     unsafe {
-        std::arch::asm!(".byte 0x0f, 0x1f, 0x80", ".long {m}", m = const MARK, options(nostack, preserves_flags));
+        std::arch::asm!(".byte 0x0f, 0x1f, 0x80", ".long {m}", m = const MARK,
+            options(nostack, preserves_flags));
     }
 }
 
@@ -162,7 +163,7 @@ pub fn fresh_child() -> io::Result<()> {
 /// Both ends of a pipe, to read and to write; the first is readable once the second is closed.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
-    // SAFETY: `ends` has room for the two descriptors.
+    // SAFETY: `ends` has space for the two descriptors.
     check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }.into())?;
     // SAFETY: pipe2 returned two new descriptors that nobody else owns.
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
@@ -333,7 +334,7 @@ pub fn pin_to_cpus(cpus: impl Iterator<Item = usize>) -> io::Result<()> {
         if cpu >= libc::CPU_SETSIZE as usize {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        // SAFETY: `cpu` is below CPU_SETSIZE, which is how many `set` has room for.
+        // SAFETY: `cpu` is below CPU_SETSIZE, which is how many `set` has space for.
         unsafe { libc::CPU_SET(cpu, &mut set) };
     }
     // SAFETY: `set` is a live cpu_set_t of the size given.

@@ -50,7 +50,8 @@ fn serve() -> std::io::Result<()> {
 /// line.
 fn program(args: &[String]) -> Result<(), String> {
     const USAGE: &str =
-        "usage: terrace-guest KIND:NODE:MIB:COUNT:CPU[,CPU...]...  with KIND chase (ns), read or triad (bytes/s)";
+        "usage: terrace-guest KIND:NODE:MIB:COUNT:CPU[,CPU...]...  with KIND chase (ns), read or \
+            triad (bytes/s)";
     if args.is_empty() {
         return Err(USAGE.into());
     }

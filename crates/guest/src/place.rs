@@ -39,7 +39,7 @@ pub struct PlacementDecision {
 }
 
 /// Choose: the first pages of `ranking` that exist, as many as the fast node can hold, should be
-/// there. Of the others only so many leave as are needed for room (those that nobody ranked first,
+/// there. Of the others only so many leave as are needed for space (those that nobody ranked first,
 /// then the coldest).
 pub fn decide(
     ranking: &[u64],

@@ -128,9 +128,10 @@ mod tests {
 
     #[test]
     fn reserve_sums_the_nodes_zones_only() {
-        let text =
-            "Node 0, zone      DMA\n  pages free     1\n        high     10\n    cpu: 0\n              high:  99\n\
-                    Node 0, zone    DMA32\n        high     32\nNode 1, zone   Normal\n        high     7\n";
+        let text = "Node 0, zone      DMA\n  pages free     1\n        high     10\n    cpu: \
+                0\n              high:  99\n\
+                    Node 0, zone    DMA32\n        high     32\nNode 1, zone   Normal\n        \
+                    high     7\n";
         assert_eq!(parse_reserve(text, 0), 42);
         assert_eq!(parse_reserve(text, 1), 7);
         assert_eq!(parse_reserve("garbage", 1), 0);

@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hits: f64 = slots.values().map(|(sum, squares, _)| squares / sum).sum();
     let shared = slots.values().filter(|s| s.2 > 1).map(|s| s.2).sum::<u32>();
     println!(
-        "{} pages in {} slots, {shared} of them share one; hits {:.4}",
+        "{} pages in {} sets, {shared} of them share one; hits {:.4}",
         cold + hot,
         slots.len(),
         hits

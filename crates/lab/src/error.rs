@@ -71,7 +71,7 @@ pub enum LabError {
     JobTooLarge {
         /// Size of the job's archive, or of its first files that are too many.
         job_bytes: u64,
-        /// Room in the mailbox.
+        /// Space in the mailbox.
         room_bytes: u64,
     },
     /// More files than an archive may have.
@@ -118,7 +118,8 @@ pub enum LabError {
     },
     /// The emulated machine does not read what its machine file says.
     #[error(
-        "calibration of {machine}: {figure} of node {node} should be {wanted:.1}, is {got:.1} (off by {off_percent:.1}%, \
+        "calibration of {machine}: {figure} of node {node} should be {wanted:.1}, is {got:.1} \
+            (off by {off_percent:.1}%, \
          allowed {allowed_percent}%); no results are reported"
     )]
     Calibration {

@@ -10,7 +10,7 @@ use terrace_types::{Bytes, Nanos};
 
 /// Most memory of all nodes: the guest's kernel writes a description of each page when it boots,
 /// emulated.
-const MOST_MEMORY: Bytes = Bytes::gib(64);
+const MAX_MEMORY: Bytes = Bytes::gib(64);
 /// How long translations are kept where the file does not say. Files of real machines do not, and
 /// `terrace probe` does not measure it: their processors lose translations by themselves. QEMU
 /// keeps so many that accessed bits would be set once and then no more.
@@ -32,9 +32,10 @@ pub fn fit(machine: &Machine, vcpus: Option<u32>) -> Result<(Shape, Machine)> {
     let bad = |why: String| LabError::Machine { name: machine.name.clone(), why };
     let shape = Shape::from_machine(machine, vcpus)?;
     let total = Bytes(shape.total_bytes());
-    if total > MOST_MEMORY {
+    if total > MAX_MEMORY {
         let why = format!(
-            "its nodes have {total}, and the lab emulates {MOST_MEMORY} at most; lower `capacity` of its nodes in a copy of the file, the \
+            "its nodes have {total}, and the lab emulates {MAX_MEMORY} at most; lower `capacity` \
+                of its nodes in a copy of the file, the \
              figures stay"
         );
         return Err(bad(why));
@@ -44,7 +45,8 @@ pub fn fit(machine: &Machine, vcpus: Option<u32>) -> Result<(Shape, Machine)> {
         let Some(wanted) = calibrate::wants(&shape, node.id, last_cache(machine)) else { continue };
         if Bytes(node.bytes) - GUEST < wanted {
             let why = format!(
-                "node {} has {}, and to see past a last cache of {} takes {wanted} of it beside the {GUEST} of the guest; lower the cache's `size` \
+                "node {} has {}, and to see past a last cache of {} takes {wanted} of it beside \
+                    the {GUEST} of the guest; lower the cache's `size` \
                  or raise the node's `capacity` in a copy of the file",
                 node.id,
                 Bytes(node.bytes),

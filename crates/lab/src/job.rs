@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_told_as_a_shell_does() {
+    fn exit_statuses_are_reported_as_a_shell_does() {
         let ended = |outcome| {
             let reply = Reply { outcome, ..Reply::not_started(String::new()) };
             let (stdout, stderr) = (vec![], vec![]);

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_errors_and_events_are_told_apart() {
+    fn results_errors_and_events_are_distinguished() {
         assert_eq!(answer(&json!({"return": {}}), "x").unwrap(), Some(json!({})));
         assert_eq!(answer(&json!({"event": "STOP"}), "x").unwrap(), None);
         let e = answer(&json!({"error": {"class": "GenericError", "desc": "no such thing"}}), "x")
@@ -230,7 +230,8 @@ mod tests {
         let region = json!({"bar": 2, "address": 0xe000_0000u64, "type": "memory"});
         let devices = json!([{"bus": 0, "devices": [
             {"id": {"vendor": 0x8086, "device": 0x29c0}, "regions": []},
-            {"id": {"vendor": 0x1af4, "device": 0x1110}, "regions": [{"bar": 0, "address": 1}, region]}]}]);
+            {"id": {"vendor": 0x1af4, "device": 0x1110},
+                "regions": [{"bar": 0, "address": 1}, region]}]}]);
         assert_eq!(find_bar(&devices, 0x1af4, 0x1110, 2), Some(0xe000_0000));
         assert_eq!(find_bar(&devices, 0x1af4, 0x1111, 2), None);
         assert_eq!(find_bar(&json!({}), 0x1af4, 0x1110, 2), None);

@@ -1,6 +1,6 @@
 //! The best static placement by a profile: pages ranked by what the fast node would save. Pure.
 //!
-//! All pages have one size and the fast node has room for so many, so the best set is simply the
+//! All pages have one size and the fast node has space for so many, so the best set is simply the
 //! first of the ranking; how many fit is known in the guest alone, which therefore gets the
 //! ranking.
 

@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn reclaim_keeps_room_for_what_balancing_promotes() {
+    fn reclaim_keeps_space_for_promotions() {
         let p = plan("kernel:reclaim+period_ms=20", &shape()).unwrap();
         assert_eq!((value(&p, NUMA_BALANCING), value(&p, DEMOTION)), (Some("2"), Some("1")));
         let wanted =

@@ -165,7 +165,8 @@ mod tests {
 
     #[test]
     fn loader_output() {
-        let text = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\t/lib64/ld-linux-x86-64.so.2 (0x7f)\n";
+        let text = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibc.so.6 => \
+            /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\t/lib64/ld-linux-x86-64.so.2 (0x7f)\n";
         let got = listed_libraries(text).unwrap();
         assert_eq!(got, ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]);
         assert_eq!(listed_libraries("\tlibfoo.so => not found\n"), Err("libfoo.so".to_string()));

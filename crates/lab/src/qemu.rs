@@ -63,7 +63,8 @@ pub fn memory_file(dir: &Path, node: u32) -> PathBuf {
 #[must_use]
 pub fn kernel_command_line(shape: &Shape) -> String {
     format!(
-        "console=ttyS0 quiet panic=-1 nokaslr mitigations=off norandmaps tsc=reliable tsc_early_khz=1000000 \
+        "console=ttyS0 quiet panic=-1 nokaslr mitigations=off norandmaps tsc=reliable \
+            tsc_early_khz=1000000 \
          lpj=4000000 rdinit=/init terrace.slow={}",
         shape.slow
     )

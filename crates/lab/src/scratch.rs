@@ -43,7 +43,7 @@ impl ScratchFolder {
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
         if !self.keep {
-            // It may have been renamed, and what cannot be removed only takes room.
+            // It may have been renamed, and what cannot be removed only takes space.
             let _ = fs::remove_dir_all(&self.path);
         }
     }

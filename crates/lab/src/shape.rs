@@ -100,7 +100,9 @@ impl Shape {
             .collect();
         let distances = distances(machine, &links);
         let (fast, slow) = ends(&nodes, &links).ok_or_else(|| {
-            bad("it has memory on one node, and the lab needs two; add a [[node]] and a [[link]] to it to a copy of the file".into())
+            bad("it has memory on one node, and the lab needs two; add a [[node]] and a [[link]] \
+                to it to a copy of the file"
+                .into())
         })?;
         Ok(Shape { name: machine.name.clone(), vcpus, nodes, links, distances, fast, slow })
     }
@@ -123,7 +125,8 @@ fn check_ids(machine: &Machine) -> std::result::Result<(), String> {
     for (want, node) in (0u32..).zip(&machine.nodes) {
         if u32::from(node.id.0) != want {
             return Err(format!(
-                "its nodes must be numbered 0, 1, 2, ...; found node {} at place {want}; renumber them in a copy of the file",
+                "its nodes must be numbered 0, 1, 2, ...; found node {} at place {want}; renumber \
+                    them in a copy of the file",
                 node.id.0
             ));
         }
@@ -187,12 +190,18 @@ fn links(machine: &Machine, initiators: &[u32]) -> std::result::Result<Vec<LinkS
                 .iter()
                 .find(|l| u32::from(l.initiator.0) == initiator && u32::from(l.target.0) == target)
                 .ok_or_else(|| {
-                    format!("no figures from node {initiator} to node {target}; measure them with terrace probe, or add a [[link]]")
+                    format!(
+                        "no figures from node {initiator} to node {target}; measure them with \
+                        terrace probe, or add a [[link]]"
+                    )
                 })?;
             let ns = |f: Option<Figure<Nanos>>| f.map(|f| f.value.get());
             let rate = |f: Option<Figure<BytesPerSec>>| f.map(|f| f.value.get());
             let missing = |what: &str| {
-                format!("{what} from node {initiator} to node {target} is not known; measure it with terrace probe")
+                format!(
+                    "{what} from node {initiator} to node {target} is not known; measure it \
+                    with terrace probe"
+                )
             };
             let read_latency_ns = ns(link.read_latency).ok_or_else(|| missing("read latency"))?;
             let read_bandwidth =

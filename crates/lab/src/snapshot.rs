@@ -18,7 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Bytes of the shared memory; the file is sparse, so unused room costs nothing.
+/// Bytes of the shared memory; the file is sparse, so unused space costs nothing.
 pub const MAILBOX_BYTES: u64 = 256 << 20;
 /// PCI vendor and device of the shared memory.
 const IVSHMEM: (u64, u64) = (0x1af4, 0x1110);
@@ -187,7 +187,7 @@ fn forget_old(cache: &Path, newest: &Path) {
         .collect();
     same.sort();
     for (_, old) in same.iter().rev().skip(KEPT - 1) {
-        // Best effort: one that cannot be removed only takes room.
+        // Best effort: one that cannot be removed only takes space.
         let _ = fs::remove_dir_all(old);
     }
 }

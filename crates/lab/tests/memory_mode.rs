@@ -77,7 +77,7 @@ fn expected(frames: &[u64]) -> f64 {
 }
 
 #[test]
-fn pages_that_share_no_slot_are_all_served_by_the_fast_node() {
+fn pages_that_share_no_set_are_all_served_by_the_fast_node() {
     // One after the other, as the guest's kernel gave them to a program that touches in order.
     let frames: Vec<u64> = (FAST_PAGES..FAST_PAGES + COLD + HOT).collect();
     assert!((expected(&frames) - 1.0).abs() < 1e-9);
@@ -86,7 +86,7 @@ fn pages_that_share_no_slot_are_all_served_by_the_fast_node() {
 }
 
 #[test]
-fn pages_that_share_slots_push_each_other_out() {
+fn pages_that_share_sets_evict_each_other() {
     for seed in [2, 3] {
         let mut random = Random(seed);
         let mut free: Vec<u64> = (FAST_PAGES..FAST_PAGES + SLOW_PAGES).collect();

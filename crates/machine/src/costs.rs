@@ -14,9 +14,9 @@ use std::fmt::Write as _;
 pub struct Picos(pub u64);
 
 /// The longest cost that is believed: one second.
-const MOST_PICOS: f64 = 1e12;
+const MAX_PICOS: f64 = 1e12;
 /// The most instructions that are believed for one page.
-const MOST_INSTRUCTIONS: u64 = 1 << 20;
+const MAX_INSTRUCTIONS: u64 = 1 << 20;
 
 /// Which usual figures hold where a machine file gives none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -99,7 +99,7 @@ macro_rules! kernel_costs {
                 }
                 $(
                     let key = concat!(stringify!($name), "_ns");
-                    if let Some(ps) = section.picos(key, MOST_PICOS)? {
+                    if let Some(ps) = section.picos(key, MAX_PICOS)? {
                         costs.$name = Picos(ps);
                     }
                 )*
@@ -236,7 +236,7 @@ macro_rules! daemon_costs {
                 CostProfile::read(section)?;
                 let mut costs = Self::default();
                 $(
-                    if let Some(n) = section.integer($key, 0..=MOST_INSTRUCTIONS)? {
+                    if let Some(n) = section.integer($key, 0..=MAX_INSTRUCTIONS)? {
                         costs.$name = n as u32;
                     }
                 )*

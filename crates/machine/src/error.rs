@@ -78,7 +78,8 @@ pub enum MachineError {
     },
     /// A far store is there in a form that cannot be replaced.
     #[error(
-        "machine file {file}: far store `{store}` cannot be put in; remove the one that is there, or give another file"
+        "machine file {file}: far store `{store}` cannot be put in; remove the one that is there, \
+            or give another file"
     )]
     InTheWay {
         /// The file.
@@ -159,7 +160,10 @@ pub enum MachineConflict {
     #[error("no node has memory; give at least one node a capacity above 0")]
     NoMemory,
     /// A link from or to nowhere.
-    #[error("a link goes from node {initiator} to node {target}, but node {missing} is not described; add it or drop the link")]
+    #[error(
+        "a link goes from node {initiator} to node {target}, but node {missing} is not \
+        described; add it or drop the link"
+    )]
     LinkToNowhere {
         /// From.
         initiator: NodeId,
@@ -200,7 +204,10 @@ pub enum MachineConflict {
     #[error("cache level {0} is described twice; keep one")]
     DuplicateCache(u8),
     /// Size, line and ways do not multiply.
-    #[error("cache level {0}: its size is not a whole number of sets (line times ways); correct one of the three")]
+    #[error(
+        "cache level {0}: its size is not a whole number of sets (line times ways); correct \
+        one of the three"
+    )]
     CacheGeometry(u8),
 }
 

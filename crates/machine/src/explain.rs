@@ -108,7 +108,8 @@ fn tiers(machine: &Machine, ranking: &TierRanking, findings: &mut Vec<Finding>) 
     }
     if ranking.tiers.len() < 2 {
         let text = format!(
-            "One tier only (nodes {order}): there is nothing to choose between, so programs run unmanaged. The lab has \
+            "One tier only (nodes {order}): there is nothing to choose between, so programs run \
+                unmanaged. The lab has \
              machines with more."
         );
         let command =
@@ -127,8 +128,10 @@ fn tiers(machine: &Machine, ranking: &TierRanking, findings: &mut Vec<Finding>) 
         let other: Vec<String> = latency.tiers.iter().map(|t| list(&t.nodes)).collect();
         let other = other.join(" > ");
         if other != order && known(ranking) && known(&latency) {
-            let text =
-                format!("By latency the order is another: nodes {other}. Which one is right depends on the program.");
+            let text = format!(
+                "By latency the order is another: nodes {other}. Which one is right \
+                    depends on the program."
+            );
             let command = Some("terrace tiers --by latency");
             push(findings, Topic::OrdersDiffer, Severity::Note, text, command);
         }
@@ -157,7 +160,8 @@ fn figures(machine: &Machine, ranking: &TierRanking, findings: &mut Vec<Finding>
     });
     if !hmat {
         let mut text =
-            "No bandwidth or latency is known of any node (the firmware states no HMAT): tiers rest on the distance \
+            "No bandwidth or latency is known of any node (the firmware states no HMAT): tiers \
+                rest on the distance \
                     table, which is an order at best."
                 .to_owned();
         if !ranking.unordered.is_empty() {
@@ -169,7 +173,8 @@ fn figures(machine: &Machine, ranking: &TierRanking, findings: &mut Vec<Finding>
         push(findings, Topic::NoFigures, Severity::Obstacle, text, Some(PROBE));
     } else if !guessed.is_empty() {
         let text = format!(
-            "Neither bandwidth nor latency of nodes {} is known as node {} sees them: they are ranked after the others.",
+            "Neither bandwidth nor latency of nodes {} is known as node {} sees them: they are \
+                ranked after the others.",
             list(&guessed),
             ranking.initiator
         );
@@ -189,7 +194,8 @@ fn kernel(machine: &Machine, surroundings: &Surroundings, findings: &mut Vec<Fin
         tiers.iter().map(|t| format!("memory_tier{} ({})", t.number, list(&t.nodes))).collect();
     if tiers.len() < 2 {
         let text = format!(
-            "The kernel has all nodes in one tier, {}: it will not demote by itself, and its own NUMA balancing promotes \
+            "The kernel has all nodes in one tier, {}: it will not demote by itself, and its own \
+                NUMA balancing promotes \
              nothing. Terrace does not need the kernel's tiers.",
             shown.join(", ")
         );
@@ -223,8 +229,10 @@ fn odd_node(node: &Node, findings: &mut Vec<Finding>) {
     }
     let id = node.id;
     if node.cpus.is_empty() {
-        let text =
-            format!("Node {id} has neither CPUs nor memory: a device that accesses memory, or memory that is offline.");
+        let text = format!(
+            "Node {id} has neither CPUs nor memory: a device that accesses memory, or \
+                memory that is offline."
+        );
         push(findings, Topic::EmptyNode, Severity::Note, text, Some("lsmem -o +NODE"));
     } else {
         let text = format!("Node {id} has CPUs and no memory of its own.");

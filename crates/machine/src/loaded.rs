@@ -10,11 +10,11 @@ use terrace_types::{BytesPerSec, Nanos, NodeId};
 /// Keys of a machine file's `[[loaded]]`.
 pub(crate) const LOADED_KEYS: [&str; 4] = ["node", "read_percent", "gb_per_s", "added_ns"];
 /// Most curves of a machine, and points of a curve, that are read.
-pub(crate) const MOST_CURVES: usize = 4096;
-const MOST_POINTS: usize = 256;
+pub(crate) const MAX_CURVES: usize = 4096;
+const MAX_POINTS: usize = 256;
 /// The highest figures that are believed: a petabyte a second, and a millisecond.
-const MOST_GB_PER_S: f64 = 1e6;
-const MOST_ADDED_NS: f64 = 1e6;
+const MAX_GB_PER_S: f64 = 1e6;
+const MAX_ADDED_NS: f64 = 1e6;
 
 /// One curve of a node: added latency by bandwidth, at one share of reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,8 +44,8 @@ impl LoadLatencyCurve {
             .integer("node", 0..=255)?
             .ok_or_else(|| section.missing("node", "`node = 1`"))?;
         let read_percent = section.integer("read_percent", 0..=100)?.unwrap_or(100) as u8;
-        let rates = section.numbers("gb_per_s", MOST_POINTS, MOST_GB_PER_S)?;
-        let added = section.numbers("added_ns", MOST_POINTS, MOST_ADDED_NS)?;
+        let rates = section.numbers("gb_per_s", MAX_POINTS, MAX_GB_PER_S)?;
+        let added = section.numbers("added_ns", MAX_POINTS, MAX_ADDED_NS)?;
         if rates.is_empty() || rates.len() != added.len() {
             return Err(section.missing("added_ns", "as many numbers as in `gb_per_s`"));
         }

@@ -74,11 +74,11 @@ pub enum MemoryKind {
     Pmem,
     /// Memory of a GPU.
     Gpu,
-    /// A DAX device in use as memory, nature not told.
+    /// A DAX device in use as memory, nature not reported.
     Dax,
     /// Memory of another machine.
     Remote,
-    /// Not told.
+    /// Not reported.
     #[default]
     Unknown,
 }
@@ -129,7 +129,7 @@ pub struct Node {
     /// Memory in all; zero for CPU-only nodes.
     pub capacity: Bytes,
     /// Of that, what no program gets: the kernel, its reserves and what firmware keeps. Zero where
-    /// not told: then no watermarks are known, and the simulator has no lists of free pages for
+    /// not reported: then no watermarks are known, and the simulator has no lists of free pages for
     /// each CPU on this node (ADR 0252).
     pub reserved: Bytes,
     /// Of `reserved`, what is in use by others than the program, so that whoever asks how full the

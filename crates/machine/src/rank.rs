@@ -290,7 +290,8 @@ fn same(a: &Tier, b: &Tier, notes: &mut Vec<String>) -> bool {
     }
     if near {
         notes.push(format!(
-            "Measured figures of nodes {} and {} differ by at most {MEASURED_TOLERANCE_PERCENT}%: taken as one tier.",
+            "Measured figures of nodes {} and {} differ by at most {MEASURED_TOLERANCE_PERCENT}%: \
+                taken as one tier.",
             list(&a.nodes),
             list(&b.nodes),
         ));

@@ -66,8 +66,10 @@ fn orders_that_differ_are_named() {
 
 #[test]
 fn a_machine_known_by_distance_is_a_guess() {
-    let text = "[[node]]\nid = 0\ncpus = [0]\ncapacity = \"1 GiB\"\n[[node]]\nid = 1\ncapacity = \"1 GiB\"\n\
-                [[link]]\ninitiator = 0\ntarget = 0\ndistance = 10\n[[link]]\ninitiator = 0\ntarget = 1\ndistance = 20\n";
+    let text = "[[node]]\nid = 0\ncpus = [0]\ncapacity = \"1 GiB\"\n[[node]]\nid = 1\ncapacity = \
+        \"1 GiB\"\n\
+                [[link]]\ninitiator = 0\ntarget = 0\ndistance = 10\n[[link]]\ninitiator = \
+                0\ntarget = 1\ndistance = 20\n";
     let machine = Machine::from_toml(text, "two").expect("machine");
     let findings = explain(&machine);
     assert_eq!(findings[0].topic, Topic::NoFigures);

@@ -34,7 +34,9 @@ fn units_and_forms() {
         "page_size = \"64 KiB\"\n[core]\ntlb_flush_us = 1.5\n[migration]\ncall_ns = 7\n\
          [[node]]\nid = 3\ncpus = \"8-9,1\"\ncapacity = \"16 GB\"\n\
          [[link]]\ninitiator = 3\ntarget = 3\nlatency_ns = 84.4\nread_bandwidth = \"2.5 GB/s\"\n\
-         write_bandwidth = { value = \"1 GiB/s\", evidence = \"measured\", spread = \"3 MB/s\" }\nevidence = \"hmat\"\n",
+         write_bandwidth = \
+         { value = \"1 GiB/s\", evidence = \"measured\", spread = \"3 MB/s\" }\nevidence = \
+         \"hmat\"\n",
     );
     assert_eq!(machine.page_size, Bytes(65_536));
     assert_eq!(machine.core.tlb_flush, Nanos(1_500));
@@ -55,29 +57,76 @@ fn mistakes_name_line_key_and_cure() {
     for (rest, parts) in [
         ("[[node]]\nid = 1\n", vec!["line 5", "`node.capacity` is missing", "16 GiB"]),
         ("[[node]]\ncapacity = \"1 B\"\n", vec!["line 5", "`node.id` is missing"]),
-        ("[[node]]\nid = 1\ncapacity = 5\n", vec!["line 7", "`node.capacity` is 5", "unit in quotes"]),
+        (
+            "[[node]]\nid = 1\ncapacity = \
+            5\n",
+            vec![
+                "line 7",
+                "`node.capacity` is 5",
+                "unit in \
+            quotes",
+            ],
+        ),
         ("[[node]]\nid = 1\ncapacity = \"-5 GiB\"\n", vec!["line 7", "\"-5 GiB\""]),
         ("[[node]]\nid = 1\ncapacity = \"5 Gib\"\n", vec!["line 7", "\"5 Gib\""]),
-        ("[[node]]\nid = 1\ncapactiy = \"5 GiB\"\n", vec!["line 7", "unknown key `node.capactiy`", "capacity"]),
+        (
+            "[[node]]\nid = 1\ncapactiy = \"5 \
+            GiB\"\n",
+            vec!["line 7", "unknown key `node.capactiy`", "capacity"],
+        ),
         ("[[nodes]]\nid = 1\n", vec!["line 5", "unknown key `nodes`", "node, link"]),
-        ("[[node]]\nid = 256\ncapacity = \"1 B\"\n", vec!["line 6", "`node.id` is 256", "0 to 255"]),
+        (
+            "[[node]]\nid = 256\ncapacity = \"1 \
+            B\"\n",
+            vec!["line 6", "`node.id` is 256", "0 to 255"],
+        ),
         ("[[node]]\nid = -1\ncapacity = \"1 B\"\n", vec!["line 6", "-1"]),
-        ("[[node]]\nid = 1\ncapacity = \"1 B\"\nkind = \"ddr\"\n", vec!["line 8", "\"ddr\"", "dram, hbm"]),
-        ("[[node]]\nid = 1\ncapacity = \"1 B\"\ncpus = [9999999999]\n", vec!["line 8", "9999999999"]),
+        (
+            "[[node]]\nid = 1\ncapacity = \"1 B\"\nkind = \
+            \"ddr\"\n",
+            vec!["line 8", "\"ddr\"", "dram, hbm"],
+        ),
+        (
+            "[[node]]\nid = 1\ncapacity = \"1 B\"\ncpus = \
+            [9999999999]\n",
+            vec!["line 8", "9999999999"],
+        ),
         ("[[node]]\nid = 1\ncapacity = \"1 B\"\ncpus = \"0-99999\"\n", vec!["line 8", "8191"]),
-        ("[[link]]\ninitiator = 0\ntarget = 0\nlatency_ns = nan\n", vec!["line 8", "`link.latency_ns` is nan"]),
+        (
+            "[[link]]\ninitiator = 0\ntarget = 0\nlatency_ns = \
+            nan\n",
+            vec!["line 8", "`link.latency_ns` is nan"],
+        ),
         ("[[link]]\ninitiator = 0\ntarget = 0\nlatency_ns = -3\n", vec!["line 8", "-3"]),
-        ("[[link]]\ninitiator = 0\ntarget = 0\nlatency_ns = \"80 ns\"\n", vec!["line 8", "80 ns", "a number"]),
-        ("[[link]]\ninitiator = 0\ntarget = 0\nbandwidth = \"80 Gb/s\"\n", vec!["line 8", "20 GB/s"]),
+        (
+            "[[link]]\ninitiator = 0\ntarget = 0\nlatency_ns = \"80 \
+            ns\"\n",
+            vec!["line 8", "80 ns", "a number"],
+        ),
+        (
+            "[[link]]\ninitiator = 0\ntarget = 0\nbandwidth = \"80 \
+            Gb/s\"\n",
+            vec!["line 8", "20 GB/s"],
+        ),
         (
             "[[link]]\ninitiator = 0\ntarget = 0\nbandwidth = { evidence = \"hmat\" }\n",
             vec!["line 8", "`bandwidth.value` is missing"],
         ),
         (
-            "[[link]]\ninitiator = 0\ntarget = 0\nbandwidth = { value = \"1 B/s\", evidence = \"guess\" }\n",
+            "[[link]]\ninitiator = 0\ntarget = 0\nbandwidth = \
+                { value = \"1 B/s\", evidence = \"guess\" }\n",
             vec!["line 8", "guess", "hmat, measured"],
         ),
-        ("[[link]]\ninitiator = 0\ntarget = 0\nlatency_ns = 1\nread_latency_ns = 2\n", vec!["line 8", "both given"]),
+        (
+            "[[link]]\ninitiator = 0\ntarget = 0\nlatency_ns = 1\nread_latency_ns = \
+            2\n",
+            vec![
+                "line \
+            8",
+                "both \
+            given",
+            ],
+        ),
         ("[core]\ntlb_flush_us = 1\ntlb_flush_ns = 2\n", vec!["line 7", "both given"]),
         ("[core]\noutstanding_misses = 0\n", vec!["line 6", "1 to 65536"]),
         ("[[cache]]\nlevel = 1\nsize = \"32 KiB\"\n", vec!["line 5", "`cache.ways` is missing"]),

@@ -19,7 +19,8 @@ fn error(text: &str) -> String {
 /// A topology around `inner`, with one node so that the rest is sound.
 fn around(inner: &str) -> String {
     format!(
-        "<topology version=\"3.0\"><object type=\"Machine\" gp_index=\"1\"><object type=\"NUMANode\" os_index=\"0\" \
+        "<topology version=\"3.0\"><object type=\"Machine\" gp_index=\"1\"><object \
+            type=\"NUMANode\" os_index=\"0\" \
          cpuset=\"0x1\" gp_index=\"2\" local_memory=\"4096\"/>{inner}</object></topology>"
     )
 }
@@ -179,7 +180,8 @@ fn a_table_of_distances_that_is_no_square_is_ignored() {
 fn version_1_is_read() {
     let numa = |os: u32, cpus: &str, inner: &str| {
         format!(
-            "<object type=\"NUMANode\" os_index=\"{os}\" cpuset=\"{cpus}\" local_memory=\"8589934592\">\
+            "<object type=\"NUMANode\" os_index=\"{os}\" cpuset=\"{cpus}\" \
+                local_memory=\"8589934592\">\
              <object type=\"Socket\" os_index=\"{os}\" cpuset=\"{cpus}\">{inner}</object></object>"
         )
     };
@@ -194,7 +196,8 @@ fn version_1_is_read() {
     let latencies: String = latencies.map(|value| format!("<latency value=\"{value}\"/>")).concat();
     let text = format!(
         "<topology><object type=\"Machine\" os_index=\"0\" cpuset=\"0xf\">{}{}\
-         <distances nbobjs=\"2\" relative_depth=\"1\" latency_base=\"10.000000\">{latencies}</distances>\
+         <distances nbobjs=\"2\" relative_depth=\"1\" \
+         latency_base=\"10.000000\">{latencies}</distances>\
          </object></topology>",
         numa(0, "0x3", &inner),
         numa(2, "0xc", "")
@@ -212,7 +215,7 @@ fn version_1_is_read() {
         machine.caches.iter().map(|c| (c.level, c.size)).collect::<Vec<_>>(),
         [(1, Bytes(32_768))]
     );
-    // A table of as many objects of another kind cannot be told apart; one of another size can.
+    // A table of as many objects of another kind cannot be distinguished; one of another size can.
     let text = text.replace("nbobjs=\"2\"", "nbobjs=\"4\"");
     assert!(read(&text).machine.links.iter().all(|l| l.distance.is_none()));
 }
@@ -235,7 +238,8 @@ fn facts_that_do_not_fit_are_left_out_with_a_note() {
     let text = around("<object type=\"NUMANode\" os_index=\"1\"/>");
     assert!(notes(&text).contains("memory of nodes 1 is not stated"), "{}", notes(&text));
     let pages = "<object type=\"NUMANode\" os_index=\"1\">\
-                 <page_type size=\"4096\" count=\"2\"/><page_type size=\"2097152\" count=\"1\"/></object>";
+                 <page_type size=\"4096\" count=\"2\"/><page_type size=\"2097152\" \
+                 count=\"1\"/></object>";
     assert_eq!(read(&around(pages)).machine.nodes[1].capacity, Bytes(2_105_344));
     // CPUs whose nodes hwloc left out, and a node that lists none.
     let text = around("").replace("type=\"Machine\"", "type=\"Machine\" cpuset=\"0xff\"");
@@ -249,9 +253,11 @@ fn a_knights_landing_is_known_by_its_package() {
     let infos = [("CPUVendor", "GenuineIntel"), ("CPUFamilyNumber", "6"), ("CPUModelNumber", "87")];
     let infos = infos.map(|(name, value)| format!("<info name=\"{name}\" value=\"{value}\"/>"));
     let table = "<distances2 type=\"NUMANode\" nbobjs=\"2\" kind=\"5\" indexing=\"os\">\
-                 <indexes length=\"4\">0 1 </indexes><u64values length=\"12\">10 31 31 10 </u64values></distances2>";
+                 <indexes length=\"4\">0 1 </indexes><u64values length=\"12\">10 31 31 10 \
+                 </u64values></distances2>";
     let inner = format!(
-        "<object type=\"NUMANode\" os_index=\"1\" cpuset=\"0x0\" gp_index=\"3\" local_memory=\"4096\"/>\
+        "<object type=\"NUMANode\" os_index=\"1\" cpuset=\"0x0\" gp_index=\"3\" \
+            local_memory=\"4096\"/>\
          <object type=\"Package\" os_index=\"0\" cpuset=\"0x1\" gp_index=\"4\">{}</object>{table}",
         infos.concat()
     );

@@ -71,7 +71,9 @@ prop_compose! {
         (read, write, rest) in (option::of(0u32..), option::of(0u32..), option::of(0u32..)),
     ) -> Node {
         let cpus = cpus.into_iter().map(CpuId).collect();
-        Node { id: NodeId(0), kind, cpus, capacity: Bytes(capacity), reserved: Bytes(capacity / 3), in_use: Bytes(capacity / 7), block: Bytes(1 << block), package, energy: Energy { read_pj_per_byte: read, write_pj_per_byte: write, static_mw: rest } }
+        Node { id: NodeId(0), kind, cpus, capacity: Bytes(capacity), reserved: Bytes(capacity / 3),
+            in_use: Bytes(capacity / 7), block: Bytes(1 << block), package,
+            energy: Energy { read_pj_per_byte: read, write_pj_per_byte: write, static_mw: rest } }
     }
 }
 
@@ -84,13 +86,15 @@ prop_compose! {
         distance in option::of(prop_oneof![Just(10u32), Just(20), 1..=1_000_000u32]),
     ) -> Link {
         let (initiator, target) = (NodeId(0), NodeId(0));
-        Link { initiator, target, read_latency, write_latency, read_bandwidth, write_bandwidth, distance }
+        Link { initiator, target, read_latency, write_latency, read_bandwidth, write_bandwidth,
+            distance }
     }
 }
 
 prop_compose! {
     fn far_store()(
-        times in [0u64..=1_000_000_000, 0..=1_000_000_000, 0..=1_000_000_000, 0..=1_000_000_000, 0..=1_000_000_000],
+        times in [0u64..=1_000_000_000, 0..=1_000_000_000, 0..=1_000_000_000, 0..=1_000_000_000,
+            0..=1_000_000_000],
         rates in [1u64..=1_000_000_000_000_000, 1..=1_000_000_000_000_000],
         on_cpu: bool,
     ) -> FarStore {
@@ -144,7 +148,8 @@ prop_compose! {
             .into_iter()
             .filter_map(|((from, to), link)| {
                 let (from, to) = (nodes.get(from)?, nodes.get(to)?);
-                (to.capacity > Bytes(0)).then_some(Link { initiator: from.id, target: to.id, ..link })
+                (to.capacity > Bytes(0))
+                    .then_some(Link { initiator: from.id, target: to.id, ..link })
             })
             .collect();
         let caches = caches
@@ -155,14 +160,21 @@ prop_compose! {
         Machine {
             name,
             page_size: Bytes(1 << page),
-            core: CoreModel { ns_per_instruction: ns, outstanding_misses, tlb_flush: Nanos(times[0]) },
-            tlb: TlbSpec { entries: tlb.1 << tlb.0, ways: tlb.1, l2_hit: Nanos(tlb.2), walk: Nanos(tlb.2 * 9), ..TlbSpec::UNLIMITED },
+            core: CoreModel { ns_per_instruction: ns, outstanding_misses,
+                tlb_flush: Nanos(times[0]) },
+            tlb: TlbSpec { entries: tlb.1 << tlb.0, ways: tlb.1, l2_hit: Nanos(tlb.2),
+                walk: Nanos(tlb.2 * 9), ..TlbSpec::UNLIMITED },
             caches,
             nodes,
             links,
-            migration: MigrationCost { call: Nanos(times[1]), page: Nanos(times[2]), serial_percent: (times[1] % 101) as u8 },
-            kernel: KernelCosts { query_page: Picos(times[1] % 1_000_000_000_001), ..KernelCosts::profile(if times[2] % 2 == 0 { CostProfile::Lab } else { CostProfile::Host }) },
-            loaded: vec![LoadLatencyCurve { node: last, read_percent: (times[0] % 101) as u8, points: vec![LoadedPoint { bandwidth: BytesPerSec(times[1] % 1_000_000_000_000), added: Nanos(times[2] % 1_000_000) }] }],
+            migration: MigrationCost { call: Nanos(times[1]), page: Nanos(times[2]),
+                serial_percent: (times[1] % 101) as u8 },
+            kernel: KernelCosts { query_page: Picos(times[1] % 1_000_000_000_001),
+                ..KernelCosts::profile(if times[2] % 2 == 0 { CostProfile::Lab } else {
+                    CostProfile::Host }) },
+            loaded: vec![LoadLatencyCurve { node: last, read_percent: (times[0] % 101) as u8,
+                points: vec![LoadedPoint { bandwidth: BytesPerSec(times[1] % 1_000_000_000_000),
+                    added: Nanos(times[2] % 1_000_000) }] }],
             daemon: DaemonCosts { own_pages: (times[2] % 1000) as u32, ..DaemonCosts::default() },
             far,
             notes,
@@ -197,10 +209,12 @@ proptest! {
         prop_assert_eq!(ranked, memory);
         for pair in ranking.tiers.windows(2) {
             prop_assert!(pair[0].basis <= pair[1].basis);
-            if let (RankAttribute::Latency, Some(a), Some(b)) = (by, pair[0].read_latency, pair[1].read_latency) {
+            if let (RankAttribute::Latency, Some(a), Some(b)) =
+                (by, pair[0].read_latency, pair[1].read_latency) {
                 prop_assert!(a.value <= b.value);
             }
-            if let (RankAttribute::Bandwidth, Some(a), Some(b)) = (by, pair[0].read_bandwidth, pair[1].read_bandwidth) {
+            if let (RankAttribute::Bandwidth, Some(a), Some(b)) =
+                (by, pair[0].read_bandwidth, pair[1].read_bandwidth) {
                 prop_assert!(a.value >= b.value);
             }
             if by == RankAttribute::Capacity {
@@ -209,7 +223,8 @@ proptest! {
         }
         let total: Bytes = ranking.tiers.iter().map(|t| t.capacity).sum();
         prop_assert_eq!(total, machine.nodes.iter().map(|n| n.capacity).sum());
-        prop_assert_eq!(serde_json::to_value(TiersReport::new(&machine, &ranking, "x")).is_ok(), true);
+        prop_assert_eq!(serde_json::to_value(TiersReport::new(&machine, &ranking, "x")).is_ok(),
+            true);
         for line in render_text(&machine, &ranking, "x").lines() {
             prop_assert!(line.chars().count() <= 80, "{}", line);
         }

@@ -90,7 +90,8 @@ fn what_is_missing_ranks_after_what_is_known_and_is_said() {
         ranking.notes,
         [
             "Nodes 1-2: no bandwidth is known from node 0, ranked after the others, by latency.",
-            "Nodes 3-5: neither bandwidth nor latency is known from node 0, ranked after the others, by distance.",
+            "Nodes 3-5: neither bandwidth nor latency is known from node 0, ranked after the \
+                others, by distance.",
             "Node 6: nothing is known from node 0, ranked after the others, in no order.",
             "Nodes 3-5: order unknown. Only a distance is known, and fast memory without CPUs has \
              large ones too: they may be the fastest. Measure with `terrace probe -o \
@@ -139,7 +140,8 @@ fn measured_figures_that_differ_by_noise_make_one_tier() {
     let machine = machine(&[(0, "0", 1), (1, "", 1), (2, "", 1)], &links);
     assert_eq!(order(&machine, RankAttribute::Latency, None), [vec![0, 1], vec![2]]);
     let stated = links.replace("measured", "config");
-    let nodes = "[[node]]\nid = 0\ncpus = [0]\ncapacity = \"1 MiB\"\n[[node]]\nid = 1\ncapacity = \"1 MiB\"\n[[node]]\nid = 2\ncapacity = \"1 MiB\"\n";
+    let nodes = "[[node]]\nid = 0\ncpus = [0]\ncapacity = \"1 MiB\"\n[[node]]\nid = 1\ncapacity = \
+        \"1 MiB\"\n[[node]]\nid = 2\ncapacity = \"1 MiB\"\n";
     let stated = Machine::from_toml(&(nodes.to_owned() + &stated), "hand").expect("machine");
     assert_eq!(order(&stated, RankAttribute::Latency, None), [[0], [1], [2]]);
 }

@@ -231,7 +231,10 @@ fn all(arguments: &[String]) -> Result<(), String> {
         .for_each(|(i, x)| *x = [(i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15); 8]);
     // What was just written lies dirty in the cache and would be written back during the first run.
     black_box(stencil(data, 1));
-    println!("| I | row | mode | workers:migrators | buffers | expected ms | ms | stalls | stalled ms | sum | with buffers ms |");
+    println!(
+        "| I | row | mode | workers:migrators | buffers | expected ms | ms | stalls | \
+        stalled ms | sum | with buffers ms |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for passes in text("passes")?.split(',') {
         let passes = number(passes)? as u32;
@@ -248,7 +251,8 @@ fn print(passes: u32, row: &str, (before, report, sum): &(f64, StagingReport, u6
         / 1e6;
     let mode = if report.mode == StagingMode::Staged { "staged" } else { "in place" };
     println!(
-        "| {passes} | {row} | {mode} | {}:{} | {} | {before:.3} | {took:.3} | {} | {:.3} | {sum:x} | {:.3} |",
+        "| {passes} | {row} | {mode} | {}:{} | {} | {before:.3} | {took:.3} | {} | {:.3} | \
+            {sum:x} | {:.3} |",
         report.threads - report.migrators,
         report.migrators,
         report.slots,

@@ -211,7 +211,8 @@ impl Setup {
         }
         let ms = |report: &StagingReport| report.took.get() as f64 / 1e6;
         println!(
-            "| {name} | {passes} | {:.2} | {expected} | {} | {}:{} | {:.2} | {:.2} | {:.2} | {first:x} |",
+            "| {name} | {passes} | {:.2} | {expected} | {} | {}:{} | {:.2} | {:.2} | {:.2} | \
+                {first:x} |",
             1.0 / compute,
             if auto.mode == StagingMode::Staged { "staged" } else { "in place" },
             auto.threads - auto.migrators,
@@ -277,7 +278,10 @@ fn all(arguments: &[String]) -> Result<(), String> {
     let data = unsafe {
         std::slice::from_raw_parts_mut(memory.as_ptr().cast::<f32>(), bytes.get() as usize / 4)
     };
-    println!("| kernel | passes | GB/s a thread computes | model | mode | workers:migrators | in place ms | auto ms | ratio | digest |");
+    println!(
+        "| kernel | passes | GB/s a thread computes | model | mode | workers:migrators | in \
+        place ms | auto ms | ratio | digest |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     for case in text("cases")?.split(',') {
         let (name, passes) = case.split_once(':').ok_or("a case is KERNEL:PASSES")?;

@@ -19,7 +19,7 @@ impl Combining {
     }
 
     /// A store to `line`. Whether that begins a line: of those begun, the first is sent when there
-    /// is no room. A line that is come back to is sent twice, as it is then.
+    /// is no free space. A line that is come back to is sent twice, as it is then.
     #[inline]
     pub(crate) fn begins(&mut self, line: u64) -> bool {
         if self.lines.contains(&line) {

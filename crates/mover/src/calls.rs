@@ -36,7 +36,7 @@ pub trait MoveCalls {
         None
     }
 
-    /// Before pages go down to make room: a good moment to go on on another CPU. Not between them
+    /// Before pages go down to free space: a good moment to go on on another CPU. Not between them
     /// and those that go up: freed pages stay on lists of the CPU that freed them for a while
     /// (kernel: `free_unref_page` in `mm/page_alloc.c`).
     fn turn(&mut self) {}

@@ -295,8 +295,8 @@ impl<C: MoveCalls> MovePages<C> {
         }
     }
 
-    /// Rounds of one batch down and as many pages up; what finds no room goes back down no more
-    /// pages than came up, so both tiers keep their occupancy.
+    /// Rounds of one batch down and as many pages up; what finds no free space goes back down no
+    /// more pages than came up, so both tiers keep their occupancy.
     fn exchange(&mut self, run: &mut Run<'_>, down: &[usize], up: &[usize]) {
         let (mut d, mut u) = (0, 0);
         while d < down.len() && u < up.len() {
@@ -309,7 +309,7 @@ impl<C: MoveCalls> MovePages<C> {
             let batch = &down[d..d + taken];
             self.calls.turn();
             self.batch_to(run, batch, pid, to);
-            // Room was made: a node found full before may be tried again.
+            // Space was made: a node found full before may be tried again.
             let freed = run.moved_pages(batch);
             if freed > 0 {
                 for &unit in batch {
@@ -364,7 +364,7 @@ impl<C: MoveCalls> MovePages<C> {
 }
 
 impl Run<'_> {
-    /// Whether it goes down to make room.
+    /// Whether it goes down to free space.
     fn is_down(&self, unit: usize) -> bool {
         self.moves[self.account.units[unit].of as usize].reason == MoveReason::Cold
     }

@@ -8,7 +8,7 @@ const FAST: NodeId = NodeId(0);
 const SLOW: NodeId = NodeId(1);
 const ONE: Pid = Pid(7);
 
-/// Pages by process; room by node; what each call costs.
+/// Pages by process; space by node; what each call costs.
 #[derive(Default)]
 struct Fake {
     pages: BTreeMap<(Pid, Vpn), NodeId>,
@@ -208,7 +208,7 @@ fn a_full_node_is_left_alone_for_a_while() {
 
 #[test]
 fn exchange_keeps_occupancy_when_promotion_finds_no_room_or_no_pages() {
-    // The fast node is full: each promotion needs the room of a demotion.
+    // The fast node is full: each promotion needs the space of a demotion.
     let mut kernel = fake(0..2000, 10_000..12_000);
     kernel.room.insert(FAST, 0);
     kernel.odd = (0..50).map(|p| (Vpn(p), 16)).collect();

@@ -19,19 +19,19 @@ fn problem(objects: u64, tiers: usize, seed: u64, distinct: bool) -> PlacementPr
     let others: Vec<usize> = (1..tiers).collect();
     let objects: Vec<Object> = (0..objects)
         .map(|_| {
-            let grains = if draw(4) == 0 { 512 + draw(4096) } else { 1 + draw(512) };
-            all += grains;
+            let granules = if draw(4) == 0 { 512 + draw(4096) } else { 1 + draw(512) };
+            all += granules;
             let steps = if distinct { 100_000 } else { 4 };
             Object {
                 priority: 1.0 + draw(4) as f64,
                 reads: 1.0 + draw(steps) as f64 / 100.0,
                 writes: draw(steps) as f64 / 100.0,
-                size: Bytes(grains * PAGE),
+                size: Bytes(granules * PAGE),
                 wanted: vec![0],
                 fallback: others.clone(),
                 split: TierSplit::Free,
                 strict: false,
-                whole: grains < 512,
+                whole: granules < 512,
             }
         })
         .collect();
@@ -43,7 +43,7 @@ fn problem(objects: u64, tiers: usize, seed: u64, distinct: bool) -> PlacementPr
             SolverTier { capacity, read_gain: gain, write_gain: gain * 0.8 }
         })
         .collect();
-    PlacementProblem { grain: Bytes(PAGE), tiers, objects }
+    PlacementProblem { granule: Bytes(PAGE), tiers, objects }
 }
 
 fn main() {
@@ -63,7 +63,8 @@ fn main() {
         millis.sort_by(f64::total_cmp);
         let kind = if distinct { "all different" } else { "few kinds" };
         println!(
-            "{objects} objects, {tiers} tiers, {kind}: median {:.2} ms (best {:.2}), at least {:.5} of the bound",
+            "{objects} objects, {tiers} tiers, {kind}: median {:.2} ms (best {:.2}), at least \
+                {:.5} of the bound",
             millis[4], millis[0], worst
         );
     }

@@ -9,9 +9,9 @@ use terrace_types::{
     Snapshot, Tick, TrackerVisibility, Vpn,
 };
 
-/// Mean of accesses seen of each page, and how long was looked.
+/// Mean of accesses seen of each page, and how long was sampled.
 const SEEN: f64 = 11.0;
-const LOOKED: Nanos = Nanos::millis(11);
+const SAMPLED_FOR: Nanos = Nanos::millis(11);
 
 const FAST: Bytes = Bytes::mib(64);
 const SLOW: Bytes = Bytes::gib(1);
@@ -35,15 +35,16 @@ fn poisson(mean: f64, state: &mut u64) -> u64 {
 fn alike(read: usize, written: usize, fast: usize, seed: u64) -> Snapshot {
     let mut state = seed;
     let mut page = |at: usize| {
-        let rate =
-            Heat::from_rate(poisson(SEEN, &mut state) * 1000 / LOOKED.get().div_ceil(1_000_000));
+        let rate = Heat::from_rate(
+            poisson(SEEN, &mut state) * 1000 / SAMPLED_FOR.get().div_ceil(1_000_000),
+        );
         let (reads, writes) = if at < read { (rate, Heat::COLD) } else { (Heat::COLD, rate) };
         let flags = PageFlags::PRESENT.with(PageFlags::KNOWN);
         PageStat { reads, writes, node: u8::from(at >= fast), flags }
     };
     let all = read + written;
     Snapshot {
-        window: LOOKED,
+        interval: SAMPLED_FOR,
         page_size: Bytes(4096),
         tiers: vec![tier(&[0], fast as u64, 0), tier(&[1], 2 * all as u64, all as u64)],
         areas: vec![Area { pid: Pid(1), start: Vpn(0), pages: (0..all).map(&mut page).collect() }],
@@ -61,7 +62,7 @@ fn alike(read: usize, written: usize, fast: usize, seed: u64) -> Snapshot {
 /// The layout of `rwsplit` on `lab-dcpmm`: all that is read and half of what is written fill the
 /// better tier. That a page is written is no chance, however often it was seen to be touched.
 #[test]
-fn pages_that_are_read_make_room_and_not_pages_that_are_written() {
+fn read_pages_are_demoted_before_written_pages() {
     for seed in 1..4 {
         let (read, fast) = (10_500, 15_000);
         let snap = alike(read, 10_500, fast, seed);

@@ -133,8 +133,8 @@ fn run(text: &str, name: &str) -> String {
     for row in settings.iter().filter(|r| r[0].starts_with("param ")) {
         placement.set(&row[0]["param ".len()..], row[1]).unwrap();
     }
-    let mut snapshot = snapshot(text, setting("bits"), setting("looked at ms"));
-    snapshot.sees.pages = setting("looks") == Some("page by page");
+    let mut snapshot = snapshot(text, setting("bits"), setting("sampled ms"));
+    snapshot.sees.pages = setting("samples") == Some("page by page");
     let steps = setting("steps").map_or(1, number);
     let mut out = String::new();
     for step in 0..steps {
@@ -147,7 +147,7 @@ fn run(text: &str, name: &str) -> String {
     out
 }
 
-fn snapshot(text: &str, bits: Option<&str>, window: Option<&str>) -> Snapshot {
+fn snapshot(text: &str, bits: Option<&str>, interval: Option<&str>) -> Snapshot {
     let tiers = table(text, "tier").into_iter().map(|row| {
         let nodes: Vec<u16> = row[1].split(' ').map(|n| number(n) as u16).collect();
         let mut state = tier(&nodes, number(row[2]), number(row[3]));
@@ -189,7 +189,7 @@ fn snapshot(text: &str, bits: Option<&str>, window: Option<&str>) -> Snapshot {
         })
         .collect();
     Snapshot {
-        window: Nanos::millis(window.map_or(500, number)),
+        interval: Nanos::millis(interval.map_or(500, number)),
         page_size: Bytes(4096),
         tiers: tiers.collect(),
         areas,
@@ -259,13 +259,13 @@ fn show(plan: &Plan, out: &mut String) {
                 writeln!(out, "  clear bits of {}{:#x}+{}", of(*pid), range.start.0, range.len())
             }
             Request::Wait(span) => writeln!(out, "  wait {span}"),
-            Request::LookCloser { range, .. } => {
-                writeln!(out, "  look closer at {:#x}+{}", range.start.0, range.len())
+            Request::SampleByPage { range, .. } => {
+                writeln!(out, "  sample by page at {:#x}+{}", range.start.0, range.len())
             }
             Request::Relax => writeln!(out, "  relax"),
             Request::IgnoreCooling => writeln!(out, "  ignore cooling"),
-            Request::Doze => writeln!(out, "  doze"),
-            Request::Settle => writeln!(out, "  settle"),
+            Request::Idle => writeln!(out, "  idle"),
+            Request::WarmUp => writeln!(out, "  warm up"),
         };
     }
     if plan.decisions.is_empty() && plan.moves.is_empty() && plan.requests.is_empty() {

@@ -41,8 +41,8 @@ impl HostPlan {
     /// seeds.
     ///
     /// # Errors
-    /// [`PoolError`]: a host without local memory or without a way to a pool, an input that does not
-    /// go with the machine, another number of inputs.
+    /// [`PoolError`]: a host without local memory or without a way to a pool, an input that does
+    /// not go with the machine, another number of inputs.
     pub fn of_system(
         system: &SystemDescription,
         file: &str,
@@ -77,7 +77,7 @@ impl HostPlan {
                 spec.seed = spec.seed.wrapping_add(index as u64);
             }
             let plan = input.map(|input| SimSetup::from_machine(&machine, input));
-            let missing = || Err(SimError::Wrong("no input".to_owned()));
+            let missing = || Err(SimError::Inconsistent("no input".to_owned()));
             let plan = plan
                 .unwrap_or_else(missing)
                 .map_err(|why| PoolError::Host { host: name.clone(), why })?;

@@ -293,7 +293,7 @@ fn run_window(
     report.ended = world.ended() || world.memory.refused > 0 || world.lacks_memory();
     let behind = world.engine().lockstep().start() < world.now().0 * PS;
     if !report.ended && behind {
-        *state = Err(SimError::Wrong("the program came to a halt".to_owned()));
+        *state = Err(SimError::Inconsistent("the program came to a halt".to_owned()));
         report.ended = true;
     } else if !world.ended() {
         let demand = |pool| world.engine().bus_demand(host.local_nodes + pool);

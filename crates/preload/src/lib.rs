@@ -16,10 +16,10 @@
 //!
 //! Allocation that comes while this library is starting, or from a signal handler that interrupted
 //! the allocator, is served from a [`reserve`] of which only the last block is given back. What
-//! finds no room in arenas (`ulimit -v`) comes from glibc.
+//! finds no free space in arenas (`ulimit -v`) comes from glibc.
 //!
 //! Nothing here calls what may wait for a lock of the C library: whoever allocates may hold it
-//! (`setlocale`, whose lock `strerror` takes). So errors are told by their numbers.
+//! (`setlocale`, whose lock `strerror` takes). So errors are reported by their numbers.
 
 pub mod far;
 mod reserve;
@@ -83,8 +83,8 @@ fn allocate(size: usize, align: usize, zero: bool) -> Option<NonNull<u8>> {
     block
 }
 
-/// A block of glibc's, for what finds no room in arenas. Threads that must not wait for far memory
-/// may have it: glibc's own heap never lies there.
+/// A block of glibc's, for what finds no free space in arenas. Threads that must not wait for far
+/// memory may have it: glibc's own heap never lies there.
 #[cold]
 fn ordinary(size: usize, align: usize, zero: bool) -> Option<NonNull<u8>> {
     // SAFETY: any size is allowed; the alignment is a power of two.

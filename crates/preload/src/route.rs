@@ -44,7 +44,8 @@ thread_local! {
     static NAME: Cell<([u8; 16], u32)> = const { Cell::new(([0; 16], 0)) };
 }
 
-/// The arena for an allocation, and the one for the case that it has no room. `None`: not now.
+/// The arena for an allocation, and the one for the case that it has no free space. `None`: not
+/// now.
 #[inline(always)]
 pub(crate) fn choose(size: usize) -> Option<(Arena, Arena)> {
     let routes = ROUTES.load(Acquire);
@@ -162,7 +163,7 @@ fn report_at_exit() {
                     "{} {name} peak_bytes {} held_bytes {} blocks {}",
                     std::process::id(),
                     s.peak.get(),
-                    s.held.get(),
+                    s.reserved.get(),
                     s.blocks
                 );
             }

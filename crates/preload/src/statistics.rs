@@ -1,5 +1,5 @@
 //! What `mallinfo(3)` and its kin tell: of all arenas together, and of glibc's own heap, which has
-//! what was allocated before this library was there and what found no room in arenas.
+//! what was allocated before this library was there and what found no free space in arenas.
 
 use crate::reserve::Line;
 use libc::{c_char, c_int, c_void, size_t};
@@ -84,7 +84,7 @@ fn heaps() -> Vec<Heap> {
             name: arena.name().unwrap_or_default(),
             in_use: stats.allocated.get(),
             blocks: stats.blocks,
-            held: stats.held.get().max(stats.allocated.get()),
+            held: stats.reserved.get().max(stats.allocated.get()),
             peak: stats.peak.get(),
             addresses: stats.addresses.get(),
         })

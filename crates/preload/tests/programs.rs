@@ -17,7 +17,8 @@ fn bash() {
 
 #[test]
 fn git() {
-    let script = "export HOME=$PWD GIT_AUTHOR_DATE='2020-01-01T00:00:00Z' GIT_COMMITTER_DATE='2020-01-01T00:00:00Z'
+    let script =
+        "export HOME=$PWD GIT_AUTHOR_DATE='2020-01-01T00:00:00Z' GIT_COMMITTER_DATE='2020-01-01T00:00:00Z'
         git -c init.defaultBranch=m init -q r && cd r && git config user.email a@b && git config user.name n
         for i in 1 2 3 4 5 6; do seq $i $((i * 700)) >f$i; git add . && git commit -qm c$i; done
         git gc -q && git fsck --full && git log --stat && git diff HEAD~3 | sha256sum && git archive HEAD | sha256sum";
@@ -26,7 +27,8 @@ fn git() {
 
 #[test]
 fn sqlite3() {
-    let script = "sqlite3 d.db 'create table t(a integer primary key, b text); with recursive n(i) as (select 1 union
+    let script =
+        "sqlite3 d.db 'create table t(a integer primary key, b text); with recursive n(i) as (select 1 union
         all select i+1 from n where i<20000) insert into t select i, printf(\"%d-%d\", i, i*i) from n; create index x on
         t(b); select count(*), sum(length(b)) from t; select * from t order by b desc limit 5; delete from t where a%3=0;
         vacuum; pragma integrity_check; select group_concat(b) from (select b from t limit 300);'";
@@ -123,7 +125,7 @@ fn rules_send_allocations_to_their_arenas() {
 }
 
 #[test]
-fn a_plan_that_is_wrong_is_told_and_does_no_harm() {
+fn a_wrong_plan_is_reported_and_ignored() {
     let folder = folder("wrong");
     let plan = folder.join("plan");
     for (text, why) in [
@@ -171,9 +173,9 @@ fn a_plan_that_is_not_there_keeps_no_program_from_running() {
     }
 }
 
-/// Where addresses are limited, what finds no room in arenas comes from glibc.
+/// Where addresses are limited, what finds no free space in arenas comes from glibc.
 #[test]
-fn a_limit_on_addresses_leaves_room_for_the_program() {
+fn a_limit_on_addresses_leaves_space_for_the_program() {
     if !has("python3") {
         return println!("skipped: python3 is not installed");
     }
@@ -194,7 +196,7 @@ fn a_limit_on_addresses_leaves_room_for_the_program() {
 
 /// What the allocator says of itself: 50 MiB and 1,000 blocks of 1,000 bytes.
 #[test]
-fn figures_of_the_allocator_are_told() {
+fn statistics_of_the_allocator_are_reported() {
     let folder = folder("figures");
     if !compile(&folder, "figures.c", "figures", &["-O0", "-fno-builtin"]) {
         return;
@@ -220,8 +222,8 @@ fn what_is_freed_twice_ends_with_a_word() {
     if !has("gcc") {
         return println!("skipped: gcc is not installed");
     }
-    let program =
-        "#include <stdlib.h>\nint main(int n,char**v){char*p=malloc(n>1?500000:50);free(p+(n>2?8:0));free(p);}";
+    let program = "#include <stdlib.h>\nint main(int \
+            n,char**v){char*p=malloc(n>1?500000:50);free(p+(n>2?8:0));free(p);}";
     std::fs::write(folder.join("twice.c"), program).unwrap();
     let built = run(&folder, "gcc -w -O0 twice.c -o twice", &[]);
     assert!(built.status.success());

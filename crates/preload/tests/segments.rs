@@ -33,15 +33,18 @@ fn node() -> String {
 /// What both processes say when the segment's policy is `policy`.
 fn expected(policy: &str) -> String {
     format!(
-        "first {policy}\nsecond reads: written by the first, x\nsecond {policy}\nfirst reads: written by the second\n"
+        "first {policy}\nsecond reads: written by the first, x\nsecond {policy}\nfirst reads: \
+            written by the second\n"
     )
 }
 
 #[test]
 fn a_segment_comes_from_its_node_for_processes_with_the_library_and_without() {
     let node = node();
-    let rules =
-        format!("arena near only {node}\narena far prefer {node}\nshm /terrace-only-* near\nshm terrace-* far\n");
+    let rules = format!(
+        "arena near only {node}\narena far prefer {node}\nshm /terrace-only-* near\nshm \
+            terrace-* far\n"
+    );
     let Some((folder, plan)) = prepared("segments", &rules) else { return };
     let (plain, _) = two(&folder, "other", Path::new("/dev/null"), "env -u LD_PRELOAD");
     if plain != expected("default") {
@@ -73,7 +76,10 @@ fn few_addresses_do_no_harm() {
         return;
     };
     let name = format!("/terrace-few-{}", std::process::id());
-    let script = format!("ulimit -v 4000000; exec ./segments create {name} 'env -u LD_PRELOAD ./segments open {name}'");
+    let script = format!(
+        "ulimit -v 4000000; exec ./segments create {name} 'env -u LD_PRELOAD \
+        ./segments open {name}'"
+    );
     let ran = run(&folder, &script, &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", &plan)]);
     assert!(ran.status.success(), "{ran:?}");
     assert!(String::from_utf8_lossy(&ran.stdout).contains("first reads: written by the second"));

@@ -66,12 +66,12 @@ pub unsafe fn follow(start: NonNull<u8>, loads: usize) -> NonNull<u8> {
 }
 
 /// Most chains that [`follow_many`] follows at once.
-pub const MOST_CHAINS: usize = 32;
+pub const MAX_CHAINS: usize = 32;
 
 /// Follows `starts.len()` chains at once, `loads` loads each: independent misses in flight.
 ///
 /// # Safety
-/// As [`follow`], for each start; at most [`MOST_CHAINS`].
+/// As [`follow`], for each start; at most [`MAX_CHAINS`].
 pub unsafe fn follow_many(starts: &mut [NonNull<u8>], loads: usize) {
     macro_rules! of {
         ($($n:literal)*) => {

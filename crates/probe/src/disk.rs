@@ -160,7 +160,7 @@ pub fn disk_plan(depth: Depth) -> Vec<DiskTask> {
 /// task with its number.
 ///
 /// # Errors
-/// The folder is not to be written to, has no room, or the kernel offers no `io_uring`.
+/// The folder is not to be written to, has no free space, or the kernel offers no `io_uring`.
 pub fn measure_disk(
     folder: &Path,
     depth: Depth,

@@ -60,7 +60,8 @@ pub fn figures(machine: &Machine, measured: &Measurements) -> ProbeFigures {
     migration(&mut machine, &measured.records);
     if measured.records.iter().any(|r| r.outcome.read_first) {
         machine.notes.push(
-            "No stores here go past the caches: write bandwidth is what is left of a plain write when the read of each \
+            "No stores here go past the caches: write bandwidth is what is left of a plain write \
+                when the read of each \
              line before it is taken off."
                 .to_owned(),
         );
@@ -105,7 +106,8 @@ fn fill(
             format!("of {}", measured.caches)
         };
         hidden.push(format!(
-            "Node {target} from node {initiator}: {what} of its memory cannot be told from those of the caches ({reported}) by regions of up to \
+            "Node {target} from node {initiator}: {what} of its memory cannot be told from those \
+                of the caches ({reported}) by regions of up to \
              {most} and are left as they were."
         ));
     }
@@ -293,7 +295,8 @@ fn caches(machine: &mut Machine, found: &[CurveLevel]) {
             .take(8)
             .collect();
         machine.notes.push(
-            "Caches are told by nobody: their sizes are the knees of the latency curve, their ways a typical 8."
+            "Caches are told by nobody: their sizes are the knees of the latency curve, their \
+                ways a typical 8."
                 .to_owned(),
         );
         return;
@@ -385,9 +388,10 @@ fn migration(machine: &mut Machine, records: &[TaskRecord]) {
     }
     if let Some(percent) = serial_percent(records) {
         machine.migration.serial_percent = percent;
-        machine
-            .notes
-            .push(format!("Threads that move pages beside each other share {percent}% of a page's cost, measured."));
+        machine.notes.push(format!(
+            "Threads that move pages beside each other share {percent}% of a page's \
+                cost, measured."
+        ));
     }
 }
 

@@ -77,14 +77,14 @@ pub struct ProbePlan {
     pub steps: Vec<ProbeStep>,
     /// What is left out, and why.
     pub notes: Vec<String>,
-    /// Last-level caches of a node's CPUs together; zero where they are not told.
+    /// Last-level caches of a node's CPUs together; zero where they are not reported.
     pub caches: Bytes,
 }
 
 /// A measurement of memory needs so much at least.
 const LEAST_ROOM: Bytes = Bytes::mib(8);
 /// And takes at most.
-const MOST_ROOM: Bytes = Bytes::gib(2);
+const MAX_ROOM: Bytes = Bytes::gib(2);
 /// Expected of a quick run; the rest of its minute is for the unexpected.
 const QUICK: Nanos = Nanos::secs(40);
 
@@ -123,14 +123,14 @@ pub fn counts(all: u32, depth: Depth) -> Vec<u32> {
 fn arrays(situation: &Situation, node: NodeId, depth: Depth) -> Bytes {
     let times = if depth == Depth::Brief { 4 } else { 12 };
     let least = if depth == Depth::Brief { 24 << 20 } else { 64 << 20 };
-    let wanted = Bytes((situation.last_cache.get() * times).clamp(least, MOST_ROOM.get()));
+    let wanted = Bytes((situation.last_cache.get() * times).clamp(least, MAX_ROOM.get()));
     wanted.min(situation.room(node))
 }
 
 /// Region whose latency is that of memory: few of its lines are in a cache by chance.
 fn beyond(situation: &Situation, node: NodeId, depth: Depth) -> Bytes {
     let times = if depth == Depth::Full { 32 } else { 16 };
-    let wanted = Bytes((situation.last_cache.get() * times).clamp(64 << 20, MOST_ROOM.get()));
+    let wanted = Bytes((situation.last_cache.get() * times).clamp(64 << 20, MAX_ROOM.get()));
     wanted.min(situation.room(node))
 }
 
@@ -148,7 +148,8 @@ pub fn plan(situation: &Situation, depth: Depth) -> ProbePlan {
     }
     if targets.len() == 1 {
         plan.notes.push(format!(
-            "One node with memory can be used (node {}): it is measured alone, and nothing can be moved.",
+            "One node with memory can be used (node {}): it is measured alone, and nothing can be \
+                moved.",
             targets[0]
         ));
     }
@@ -157,7 +158,8 @@ pub fn plan(situation: &Situation, depth: Depth) -> ProbePlan {
     if !alone.is_empty() && depth != Depth::Brief {
         let list: Vec<String> = alone.iter().map(ToString::to_string).collect();
         plan.notes.push(format!(
-            "One CPU can be used on node {}: no loaded latency, for one CPU cannot load memory and time it.",
+            "One CPU can be used on node {}: no loaded latency, for one CPU cannot load memory \
+                and time it.",
             list.join(", ")
         ));
     }
@@ -200,7 +202,8 @@ fn targets(situation: &Situation, depth: Depth, notes: &mut Vec<String>) -> Vec<
             let bound =
                 if why == "allowed" { format!(" ({})", situation.bound_by) } else { String::new() };
             notes.push(format!(
-                "Node {} is left out: {have} are {why}{bound}, and a measurement takes {} and leaves as much.",
+                "Node {} is left out: {have} are {why}{bound}, and a measurement takes {} and \
+                    leaves as much.",
                 node.id, LEAST_ROOM
             ));
         } else {
@@ -211,16 +214,22 @@ fn targets(situation: &Situation, depth: Depth, notes: &mut Vec<String>) -> Vec<
     targets
 }
 
-/// What is to be known of a node that has less room than its measurements would take.
+/// What is to be known of a node that has less space than its measurements would take.
 fn small(situation: &Situation, depth: Depth, node: NodeId) -> Option<String> {
     let cache = situation.last_cache.get();
     let largest = arrays(situation, node, depth).max(beyond(situation, node, depth));
     (cache > 0 && !plenty(largest, situation.last_cache)).then(|| {
         let limited = situation.free.get(&node).is_some_and(|free| situation.memory <= *free);
-        let small =
-            if limited { format!("has little to spare ({})", situation.bound_by) } else { "is small".to_owned() };
+        let small = if limited {
+            format!("has little to spare ({})", situation.bound_by)
+        } else {
+            "is \
+                small"
+                .to_owned()
+        };
         format!(
-            "Node {node} {small}: no region measured there is larger than {largest}, {:.1} times the caches; hits in \
+            "Node {node} {small}: no region measured there is larger than {largest}, {:.1} times \
+                the caches; hits in \
              them may make its figures better than its memory.",
             largest.get() as f64 / cache as f64
         )
@@ -420,7 +429,9 @@ fn fit(plan: &mut ProbePlan, depth: Depth) {
     if depth == Depth::Brief {
         plan.steps.retain(|s| s.rank == 0);
         plan.notes.push(
-            "Latency and bandwidth of each pair of nodes alone are measured: run without --brief for more.".to_owned(),
+            "Latency and bandwidth of each pair of nodes alone are measured: run without --brief \
+                for more."
+                .to_owned(),
         );
         return;
     }

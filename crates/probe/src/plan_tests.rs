@@ -176,7 +176,7 @@ fn a_small_machine_fits_a_quick_plan_whole() {
 
 #[test]
 fn a_brief_plan_has_what_a_machine_file_needs_and_a_small_node_is_in_it() {
-    // Room of 26 MiB on node 1 and of 3 on node 2, caches of 16.
+    // Space of 26 MiB on node 1 and of 3 on node 2, caches of 16.
     let mut situation = situation(&[(2, 1_000, 800), (0, 64, 52), (0, 32, 6)]);
     situation.last_cache = Bytes::mib(16);
     situation.machine.caches = preset("lab-cxl").unwrap().caches;

@@ -27,7 +27,7 @@ pub fn plenty(region: Bytes, caches: Bytes) -> bool {
 
 /// The regions that are measured besides where one of `region` needs witnesses: half an octave
 /// below it, and an eighth of the `last` cache, which then holds it whole, and does even where less
-/// of a cache is there than is told, as in virtual machines.
+/// of a cache is there than is reported, as in virtual machines.
 #[must_use]
 pub fn witnesses(region: Bytes, last: Bytes) -> [Bytes; 2] {
     let whole = |bytes: f64| {

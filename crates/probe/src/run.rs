@@ -29,7 +29,7 @@ pub struct Measurements {
     pub partial: Option<String>,
     /// From first to last.
     pub took: Nanos,
-    /// Last-level caches of a node's CPUs together; zero where they are not told.
+    /// Last-level caches of a node's CPUs together; zero where they are not reported.
     pub caches: Bytes,
 }
 
@@ -86,7 +86,8 @@ pub fn run(
     let noisy = result.records.iter().filter(|r| r.outcome.figure.noisy).count();
     if noisy > 0 {
         result.notes.push(format!(
-            "{noisy} of {} figures are noisy: other work ran, or runs differed by more than 5%; each is marked.",
+            "{noisy} of {} figures are noisy: other work ran, or runs differed by more than 5%; \
+                each is marked.",
             result.records.len()
         ));
     }

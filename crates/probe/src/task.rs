@@ -179,10 +179,20 @@ impl fmt::Display for Task {
                 write!(f, "misses in flight to node {target} from {initiator}: {chains}")
             }
             Self::Stream { initiator, target, kernel, threads, .. } => {
-                write!(f, "bandwidth of node {target} from {initiator}: {}, {threads} threads", kernel.name())
+                write!(
+                    f,
+                    "bandwidth of node {target} from {initiator}: {}, {threads} \
+                    threads",
+                    kernel.name()
+                )
             }
             Self::Loaded { initiator, target, kernel, delay, .. } => {
-                write!(f, "loaded latency of node {target} from {initiator}: {}, delay {delay}", kernel.name())
+                write!(
+                    f,
+                    "loaded latency of node {target} from {initiator}: {}, delay \
+                    {delay}",
+                    kernel.name()
+                )
             }
             Self::Interleave { initiator, parts, threads, .. } => {
                 let parts: Vec<String> =
@@ -191,7 +201,8 @@ impl fmt::Display for Task {
             }
             Self::Move { method, from, to, bytes, batch, pages, threads, caller } => write!(
                 f,
-                "{} of {bytes} from node {from} to {to} by {caller}: {batch} pages a call, {threads} threads{}",
+                "{} of {bytes} from node {from} to {to} by {caller}: {batch} pages a call, \
+                    {threads} threads{}",
                 method.name(),
                 huge(pages)
             ),
@@ -251,7 +262,10 @@ pub enum Trouble {
         there: u32,
     },
     /// The kernel gave base pages instead of huge ones.
-    #[error("huge pages were not to be had; see /sys/kernel/mm/transparent_hugepage/enabled and free memory")]
+    #[error(
+        "huge pages were not to be had; see /sys/kernel/mm/transparent_hugepage/enabled and \
+        free memory"
+    )]
     NoHugePages,
     /// Pages did not go where they were to.
     #[error("{left} of {all} pages did not move")]
@@ -262,7 +276,10 @@ pub enum Trouble {
         all: u64,
     },
     /// No thread that makes the load ran while the latency was measured.
-    #[error("the {threads} threads that make the load had no CPU time while the latency was measured; try with less beside it")]
+    #[error(
+        "the {threads} threads that make the load had no CPU time while the latency was \
+        measured; try with less beside it"
+    )]
     NoLoad {
         /// Threads that were to make it.
         threads: u32,

@@ -8,11 +8,11 @@ use crate::markup::{escape, put};
 
 /// Units of a drawing's width, whatever its width on the page.
 const WIDE: f64 = 1000.0;
-/// Room below for the horizontal axis' labels, and above; pixels.
+/// Space below for the horizontal axis' labels, and above; pixels.
 const BOTTOM: f64 = 30.0;
 const TOP: f64 = 10.0;
 /// Pixels that a drawing has at least on a page of 1,040 pixels or more, on one of 800 and on one
-/// of 390: less the room for labels and borders.
+/// of 390: less the space for labels and borders.
 const WIDTHS: [f64; 3] = [860.0, 560.0, 236.0];
 /// Pixels of a character of a label, by the widest of the fonts in the style, and between labels.
 const CHARACTER: f64 = 7.0;
@@ -183,7 +183,8 @@ impl Chart {
         let (x0, x1, y, base) = (self.x(from), self.x(to), self.y(value), self.y(0.0));
         put!(
             &mut self.svg,
-            "<rect class=\"area {}\" x=\"{x0:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{}</title></rect>\n",
+            "<rect class=\"area {}\" x=\"{x0:.1}\" y=\"{y:.1}\" width=\"{:.1}\" \
+                height=\"{:.1}\"><title>{}</title></rect>\n",
             escape(class),
             (x1 - x0).max(1.0),
             (base - y).max(1.0),
@@ -197,7 +198,8 @@ impl Chart {
         let inner = self.inner();
         format!(
             "<div class=\"chart\" role=\"img\" aria-label=\"{}\" style=\"height:{}px\">\
-             <div class=\"plot\">\n<svg viewBox=\"0 0 {WIDE} {inner}\" preserveAspectRatio=\"none\">\n\
+             <div class=\"plot\">\n<svg viewBox=\"0 0 {WIDE} {inner}\" \
+             preserveAspectRatio=\"none\">\n\
              {}<path class=\"axis\" d=\"M0,{inner}H{WIDE}\"/>\n</svg>\n{}</div></div>\n",
             escape(&self.name),
             self.height,
@@ -208,7 +210,7 @@ impl Chart {
 }
 
 /// Labels of a horizontal axis, each at its share of the width, in ascending order. Where not all
-/// have room, every second, third, ... is shown.
+/// have space, every second, third, ... is shown.
 #[must_use]
 pub fn tick_labels(labels: &[(f64, &str)]) -> String {
     let half = |name: &str| name.chars().count() as f64 * CHARACTER / 2.0;

@@ -233,7 +233,8 @@ impl Comparison {
         let mut body = String::new();
         put!(
             &mut body,
-            "<header><p class=\"over\">One workload, {} {}</p><h1>{} <span class=\"on\">on {}</span></h1>\n\
+            "<header><p class=\"over\">One workload, {} {}</p><h1>{} <span class=\"on\">on \
+                {}</span></h1>\n\
              <p class=\"lead\">{}</p></header>\n",
             self.runs.len(),
             if self.is_swept() { "runs" } else { "policies" },
@@ -247,7 +248,8 @@ impl Comparison {
             "<div class=\"legend\"><span><i class=\"key ours\"></i>user-space policy</span>\
              <span><i class=\"key kernel\"></i>the kernel by itself</span>\
              <span><i class=\"key base\"></i>first touch: moves nothing</span>\
-             <span><i class=\"key bound\"></i>bound: knows more than a policy can</span></div>\n</section>\n",
+             <span><i class=\"key bound\"></i>bound: knows more than a policy \
+             can</span></div>\n</section>\n",
         );
         body.push_str(&self.table());
         self.setting(&mut body);
@@ -279,8 +281,10 @@ impl Comparison {
             return;
         }
         body.push_str(
-            "<section><h2>Calibration</h2>\n<p class=\"small\">Measured inside the machine, against what its file \
-             says.</p>\n<div class=\"wide\"><table class=\"figures\">\n<tr><th>figure</th><th>memory of node</th>\
+            "<section><h2>Calibration</h2>\n<p class=\"small\">Measured inside the machine, \
+                against what its file \
+             says.</p>\n<div class=\"wide\"><table \
+             class=\"figures\">\n<tr><th>figure</th><th>memory of node</th>\
              <th>from CPUs of node</th><th>meant</th><th>measured</th><th>off by</th></tr>\n",
         );
         for reading in self.calibration.iter().take(64) {
@@ -329,7 +333,8 @@ impl Comparison {
         let name = run.label();
         let mut text = match base(run) {
             Some(base) if time * FASTER >= base => format!(
-                "No policy is faster than first touch ({}): the best, {name}, takes {:.2} times its time",
+                "No policy is faster than first touch ({}): the best, {name}, takes {:.2} times \
+                    its time",
                 seconds(base),
                 time / base
             ),
@@ -411,9 +416,12 @@ impl Comparison {
     }
 
     fn table(&self) -> String {
-        let mut html = "<section><h2>All figures</h2>\n<div class=\"wide\"><table class=\"figures\">\n\
-             <tr><th>policy</th><th>seconds</th><th>against<br>first touch</th><th>against<br>ideal move</th>\
-             <th>misses served<br>by the fast tier</th><th>pages<br>moved up</th><th>pages<br>moved down</th>\
+        let mut html = "<section><h2>All figures</h2>\n<div class=\"wide\"><table \
+            class=\"figures\">\n\
+             <tr><th>policy</th><th>seconds</th><th>against<br>first \
+             touch</th><th>against<br>ideal move</th>\
+             <th>misses served<br>by the fast tier</th><th>pages<br>moved \
+             up</th><th>pages<br>moved down</th>\
              <th>copied</th><th>overhead</th></tr>\n"
             .to_owned();
         for run in &self.runs {
@@ -425,7 +433,8 @@ impl Comparison {
             let cell = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
             put!(
                 &mut html,
-                "<tr><th class=\"{}\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+                "<tr><th \
+                    class=\"{}\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
                  <td>{}</td><td>{}</td><td>{}</td></tr>\n",
                 run.class(),
                 brief(&run.label(), 60),
@@ -449,7 +458,8 @@ impl Comparison {
         html.push_str("</table></div>\n");
         put!(
             &mut html,
-            "<p class=\"small\">Accesses: {}. The comparison itself took {}. “–” means not known.</p></section>\n",
+            "<p class=\"small\">Accesses: {}. The comparison itself took {}. “–” means not \
+                known.</p></section>\n",
             or_unknown(self.accesses.map(count)),
             or_unknown(self.wall_seconds.map(seconds))
         );

@@ -31,7 +31,10 @@ pub enum ReportError {
     #[error("not the JSON of shared pools ({0}); give what `terrace sim --system --json` printed")]
     SharedPools(String),
     /// It is the journal of a run with far memory, but damaged.
-    #[error("not the journal of a run with far memory ({0}); give what `terrace run --far --journal` wrote")]
+    #[error(
+        "not the journal of a run with far memory ({0}); give what `terrace run --far \
+        --journal` wrote"
+    )]
     Far(String),
     /// It is a recording, but cannot be read.
     #[error("{0}")]

@@ -7,7 +7,7 @@ use serde_json::{json, Value};
 
 /// Version of the journal.
 const VERSION: u32 = 1;
-/// Points of a curve at most; more cannot be told apart.
+/// Points of a curve at most; more cannot be distinguished.
 const MAX_POINTS: usize = 480;
 
 /// First line of the journal.
@@ -162,7 +162,8 @@ impl FarRun {
         }
         let waited = percent(s.misses as f64 / s.faults.max(1) as f64);
         format!(
-            "{} faults, of which {waited} waited for the store. At most {} of {} were in memory; {} were read and {} written.",
+            "{} faults, of which {waited} waited for the store. At most {} of {} were in memory; \
+                {} were read and {} written.",
             count(s.faults),
             bytes(self.peak_resident()),
             bytes(self.header.dram_bytes),
@@ -178,7 +179,8 @@ impl FarRun {
         let mut body = String::new();
         put!(
             &mut body,
-            "<header><p class=\"over\">Far memory · {} in memory, the rest in {} · {}</p><h1><code>{}</code></h1>\n<p class=\"lead\">{}</p></header>\n",
+            "<header><p class=\"over\">Far memory · {} in memory, the rest in {} · \
+                {}</p><h1><code>{}</code></h1>\n<p class=\"lead\">{}</p></header>\n",
             escape(&bytes(h.dram_bytes)),
             brief(&h.store, 60),
             escape(&seconds(s.at_ns as f64 / 1e9)),
@@ -252,7 +254,7 @@ impl FarRun {
         body.push_str("<section><h2>In memory</h2>\n");
         let dram = self.header.dram_bytes as f64;
         let (top, labels) = byte_marks(dram.max(self.peak_resident() as f64), |v| bytes(v as u64));
-        // Room for the name of the level.
+        // Space for the name of the level.
         let mut chart = Chart::new("In memory", 200.0, end, top * 1.15, &labels);
         let resident = points.iter().map(|s| s.resident_bytes as f64).collect();
         let at: Vec<f64> = points.iter().map(|s| s.at_ns as f64 / 1e9).collect();
@@ -348,8 +350,10 @@ impl FarRun {
     #[must_use]
     pub fn json(&self) -> Value {
         json!({
-            "command": self.header.command, "store": self.header.store, "dram_bytes": self.header.dram_bytes,
-            "most_resident_bytes": self.peak_resident(), "damaged_lines": self.damaged, "end": self.last(), "samples": self.samples,
+            "command": self.header.command, "store": self.header.store,
+            "dram_bytes": self.header.dram_bytes,
+            "most_resident_bytes": self.peak_resident(), "damaged_lines": self.damaged,
+            "end": self.last(), "samples": self.samples,
         })
     }
 }

@@ -78,11 +78,14 @@ pub fn data(snapshots: &[&SnapshotEntry], page_size: u64, end_ns: u64) -> Option
         "end_s": end_s,
         "time_labels": time_axis(end_s),
         "times_s": columns.iter().map(|s| round(s.at_ns as f64 / 1e9)).collect::<Vec<_>>(),
-        "rows": rows.iter().map(|r| json!([r.pid, format!("{:x}", address(r.start, page_size)), r.end - r.start])).collect::<Vec<_>>(),
+        "rows": rows.iter()
+            .map(|r| json!([r.pid, format!("{:x}", address(r.start, page_size)), r.end - r.start]))
+                .collect::<Vec<_>>(),
         "reads_per_s": table(|c| (c.reads / c.pages) as i64),
         "writes_per_s": table(|c| (c.writes / c.pages) as i64),
         "hottest_per_s": table(|c| c.hottest.min(1 << 53) as i64),
-        "fast_permille": table(|c| if c.present > 0.0 { (1000.0 * c.fast / c.present) as i64 } else { -1 }),
+        "fast_permille": table(|c| if c.present > 0.0 {
+            (1000.0 * c.fast / c.present) as i64 } else { -1 }),
     }))
 }
 
@@ -207,7 +210,8 @@ mod tests {
         #[test]
         fn any_recording_gives_a_bounded_table(
             shots in prop::collection::vec(
-                prop::collection::vec((any::<i32>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<Vec<u64>>()), 0..30),
+                prop::collection::vec((any::<i32>(), any::<u64>(), any::<u64>(), any::<u64>(),
+                    any::<Vec<u64>>()), 0..30),
                 0..30,
             ),
             page_size: u64,
@@ -215,8 +219,10 @@ mod tests {
             let shots: Vec<SnapshotEntry> = shots
                 .into_iter()
                 .map(|rows| {
-                    let row = |(pid, start, pages, reads, tiers): (i32, u64, u64, u64, Vec<u64>)| HeatRow {
-                        pid: Pid(pid), start: Vpn(start), pages, reads_per_s: reads, writes_per_s: reads,
+                    let row = |(pid, start, pages, reads, tiers): (i32, u64, u64, u64,
+                        Vec<u64>)| HeatRow {
+                        pid: Pid(pid), start: Vpn(start), pages, reads_per_s: reads,
+                        writes_per_s: reads,
                         hottest_per_s: reads, tier_pages: tiers,
                     };
                     shot(0, rows.into_iter().map(row).collect())

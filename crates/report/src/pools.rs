@@ -7,15 +7,15 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Runs, hosts and queues of a run that are shown at most.
-const MOST_RUNS: usize = 400;
-const MOST_HOSTS: usize = 64;
-const MOST_QUEUES: usize = 1000;
+const MAX_RUNS: usize = 400;
+const MAX_HOSTS: usize = 64;
+const MAX_QUEUES: usize = 1000;
 /// Rows of a table at most.
-const MOST_ROWS: usize = 1000;
+const MAX_ROWS: usize = 1000;
 /// Lines of the chart over time at most: the busiest queues.
-const MOST_LINES: usize = 6;
+const MAX_LINES: usize = 6;
 /// Points of a line at most.
-const MOST_POINTS: usize = 1000;
+const MAX_POINTS: usize = 1000;
 /// The picture, pixels: it fits a telephone.
 const WIDTH: f64 = 330.0;
 const ROW: f64 = 17.0;
@@ -63,7 +63,7 @@ impl SharedPools {
     }
 
     fn runs(&self) -> impl Iterator<Item = &Value> {
-        self.value["runs"].as_array().into_iter().flatten().take(MOST_RUNS)
+        self.value["runs"].as_array().into_iter().flatten().take(MAX_RUNS)
     }
 
     /// For a terminal.
@@ -127,9 +127,9 @@ fn queues(run: &Value) -> Vec<QueueFigures> {
         name: text(&queue["queue"]),
         bytes: number(&queue["bytes"]),
         bandwidth: queue["bandwidth_bytes_per_s"].as_f64().filter(|b| *b > 0.0),
-        over_time: list(&queue["bytes_over_time"]).take(MOST_POINTS).map(number).collect(),
+        over_time: list(&queue["bytes_over_time"]).take(MAX_POINTS).map(number).collect(),
     };
-    list(&run["queues"]).take(MOST_QUEUES).map(one).collect()
+    list(&run["queues"]).take(MAX_QUEUES).map(one).collect()
 }
 
 fn table<'a>(body: &mut String, runs: impl Iterator<Item = &'a Value>) {
@@ -140,9 +140,9 @@ fn table<'a>(body: &mut String, runs: impl Iterator<Item = &'a Value>) {
     );
     let mut rows = 0;
     for run in runs {
-        for host in list(&run["hosts"]).take(MOST_HOSTS) {
+        for host in list(&run["hosts"]).take(MAX_HOSTS) {
             rows += 1;
-            if rows > MOST_ROWS {
+            if rows > MAX_ROWS {
                 continue;
             }
             let pools: Vec<&Value> = list(&host["pools"]).collect();
@@ -171,8 +171,8 @@ fn table<'a>(body: &mut String, runs: impl Iterator<Item = &'a Value>) {
         }
     }
     body.push_str("</table></div>\n");
-    if rows > MOST_ROWS {
-        put!(body, "<p class=\"small\">The first {MOST_ROWS} of {rows}.</p>\n");
+    if rows > MAX_ROWS {
+        put!(body, "<p class=\"small\">The first {MAX_ROWS} of {rows}.</p>\n");
     }
     body.push_str("</section>\n");
 }
@@ -189,7 +189,7 @@ fn picture(body: &mut String, run: &Value, queues: &[QueueFigures]) {
         *links.entry(if a < b { (a, b) } else { (b, a) }).or_default() += bytes;
     }
     let hosts: Vec<String> =
-        list(&run["hosts"]).take(MOST_HOSTS).map(|h| text(&h["host"])).collect();
+        list(&run["hosts"]).take(MAX_HOSTS).map(|h| text(&h["host"])).collect();
     let places = place(&hosts, &links);
     let (Some(rows), true) = (places.values().map(|p| p.1).reduce(f64::max), links.len() > 1)
     else {
@@ -288,7 +288,7 @@ fn over_time(body: &mut String, run: &Value, queues: &[QueueFigures]) {
     let mut busiest: Vec<&QueueFigures> =
         queues.iter().filter(|q| ends(&q.name).is_some() && q.over_time.len() > 1).collect();
     busiest.sort_by(|a, b| b.bytes.total_cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
-    busiest.truncate(MOST_LINES);
+    busiest.truncate(MAX_LINES);
     let Some(points) = busiest.iter().map(|q| q.over_time.len()).max() else { return };
     if point <= 0.0 {
         return;
@@ -328,7 +328,7 @@ fn queue_table(body: &mut String, run: &Value, queues: &[QueueFigures]) {
          class=\"figures\">\n<tr><th>Queue</th><th>GB</th><th>mean GB/s</th><th>mean used</th>\
          <th>most used</th></tr>\n",
     );
-    for queue in sorted.iter().take(MOST_ROWS) {
+    for queue in sorted.iter().take(MAX_ROWS) {
         let part = |bytes: f64, seconds: f64| match queue.bandwidth {
             Some(bandwidth) if seconds > 0.0 => {
                 format!("{:.0}%", 100.0 * bytes / seconds / bandwidth)

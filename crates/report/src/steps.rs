@@ -124,7 +124,8 @@ pub fn table(steps: &[DecisionStep<'_>]) -> String {
         return "<p class=\"small\">No decision was recorded.</p>\n".to_owned();
     }
     let mut html = "<div class=\"wide tall\"><table class=\"steps\"><thead><tr><th>time</th>\
-         <th>decision</th><th>why</th><th>predicted</th><th>what became of it</th></tr></thead><tbody>\n"
+         <th>decision</th><th>why</th><th>predicted</th><th>what became of \
+         it</th></tr></thead><tbody>\n"
         .to_owned();
     for step in steps.iter().take(MAX_ROWS) {
         row(&mut html, step);

@@ -4,7 +4,7 @@ use crate::chart::{byte_marks, legend, marks, ticks, Chart, Series};
 use crate::markup::{bytes, count, escape, pages, percent, put};
 use terrace_engine::journal::{JournalHeader, OutcomeEntry, SnapshotEntry, TierSummary};
 
-/// Points of a curve at most; more cannot be told apart.
+/// Points of a curve at most; more cannot be distinguished.
 const MAX_POINTS: usize = 480;
 /// Tiers drawn at most.
 pub const MAX_TIERS: usize = 8;
@@ -72,13 +72,13 @@ impl<'a> Timeline<'a> {
             let mut chart = Chart::new(name, 170.0, self.last, top, &marks);
             chart.stack(&self.times, &[target, other]);
             if most(&capacity) > 0.0 {
-                let label = format!("room for user pages: {}", bytes(most(&capacity) as u64));
+                let label = format!("memory for user pages: {}", bytes(most(&capacity) as u64));
                 chart.level(most(&capacity), "", &label);
             }
             put!(&mut html, "<h3>{}</h3>\n{}", escape(name), chart.finish());
             html.push_str(&legend(&[
                 (format!("t{rank}"), "pages of the program".to_owned()),
-                ("other".to_owned(), "held by others".to_owned()),
+                ("other".to_owned(), "used by others".to_owned()),
             ]));
         }
         html

@@ -48,7 +48,8 @@ fn names_of_files_keep_their_end_and_verdicts_do_not_praise_what_is_slower() {
             && of("recording").contains("<th class=\"name\">…")
     );
     let close = of("close");
-    let said = "No policy is faster than first touch (0.61 s): the best, kernel:numa-balancing-with-tiering, takes 1.03 times its time";
+    let said = "No policy is faster than first touch (0.61 s): the best, \
+        kernel:numa-balancing-with-tiering, takes 1.03 times its time";
     assert!(close.contains(said) && !close.contains("Fastest"), "{close}");
     let sweep = of("sweep");
     assert!(
@@ -89,7 +90,8 @@ fn frames(pages: &[(&str, String)]) -> String {
         let inside = page.replace('&', "&amp;").replace('"', "&quot;");
         for width in WIDTHS {
             html += &format!(
-                "<iframe title=\"{name} at {width}\" style=\"border:0;width:{width}px;height:900px\" srcdoc=\"{inside}\"></iframe>"
+                "<iframe title=\"{name} at {width}\" \
+                    style=\"border:0;width:{width}px;height:900px\" srcdoc=\"{inside}\"></iframe>"
             );
         }
     }

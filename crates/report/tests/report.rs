@@ -18,7 +18,7 @@ fn a_run_is_told_in_full() {
         "Moved 11,000 pages to a better tier and 11,000 pages to a worse one.",
         "20% of accesses when first seen and 98% at the end",
         "fast tier (dram, node 0)",
-        "room for user pages: 134 MiB",
+        "memory for user pages: 134 MiB",
         "<b>exchange</b>",
         "saves 310.0 ms a second<br>costs 39.0 ms once",
         "31 not: busy",
@@ -57,12 +57,14 @@ fn a_comparison_is_told_in_full() {
     let document = document(common::comparison("skew,accesses=32M").as_bytes());
     let html = document.to_html();
     for expected in [
-        "Fastest policy: terrace with 2.31 s, 2.21 times as fast as first touch, and 1.05 times the time of the ideal move.",
+        "Fastest policy: terrace with 2.31 s, 2.21 times as fast as first touch, and 1.05 times \
+            the time of the ideal move.",
         "failed: the guest&#39;s kernel has no DAMON; boot another",
         "first touch</span>",
         "ideal move</span>",
         "class=\"spread\"",
-        "<th>read bandwidth</th><td>1</td><td>0</td><td>20.00 GB/s</td><td>19.10 GB/s</td><td>-4.5%</td>",
+        "<th>read bandwidth</th><td>1</td><td>0</td><td>20.00 GB/s</td><td>19.10 \
+            GB/s</td><td>-4.5%</td>",
         "scan_size_mb = 256",
         "2.310",
     ] {
@@ -124,7 +126,8 @@ fn what_is_no_recording_is_one_clear_line() {
     }
 }
 
-const NASTY: &str = "</script><script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>\"'&\u{1b}[31m";
+const NASTY: &str = "</script><script>alert(1)</script><img src=http://evil.example/x \
+    onerror=alert(2)>\"'&\u{1b}[31m";
 
 #[test]
 fn hostile_text_stays_text() {
@@ -169,7 +172,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn damage_anywhere_never_panics(at in 0usize..60_000, byte: u8, journal: bool) {
-        let mut bytes = if journal { common::journal("x", "y") } else { common::comparison("w") }.into_bytes();
+        let mut bytes =
+            if journal { common::journal("x", "y") } else { common::comparison("w") }.into_bytes();
         let at = at % bytes.len();
         bytes[at] = byte;
         if let Ok(document) = read(&bytes) {

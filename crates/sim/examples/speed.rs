@@ -273,7 +273,8 @@ fn several(open: &Arc<OpenRecording>, workers: usize) -> Outcome<()> {
         let speed = policies.len() as f64 * accesses / began.elapsed().as_secs_f64() / 1e6;
         let base = *first.get_or_insert(speed);
         println!(
-            "{} policies, {workers} at a time: {speed:.1} M accesses/s by the clock, {:.2} times one; {} blocks decoded",
+            "{} policies, {workers} at a time: {speed:.1} M accesses/s by the clock, {:.2} times \
+                one; {} blocks decoded",
             policies.len(),
             speed / base,
             decodes.blocks_decoded() - decoded
@@ -304,8 +305,14 @@ fn main() -> Outcome<()> {
         None => (24_000_000, 5),
     };
     let machine = "dram-dcpmm";
-    println!("M accesses a second of CPU time on {machine}; decoding is in all columns but `decoded` alone\n");
-    println!("| recording | accesses | reach memory | decoded | simulated | plain LRU | simulated / plain |");
+    println!(
+        "M accesses a second of CPU time on {machine}; decoding is in all columns but \
+        `decoded` alone\n"
+    );
+    println!(
+        "| recording | accesses | reach memory | decoded | simulated | plain LRU | simulated \
+        / plain |"
+    );
     println!("|---|---|---|---|---|---|---|");
     let mut speeds = Vec::new();
     let mut last: Option<Arc<OpenRecording>> = None;

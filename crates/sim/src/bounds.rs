@@ -42,7 +42,7 @@ pub struct OracleMoves {
 }
 
 /// Puts as many of the first pages of `ranking` on `fast` as it holds; others leave only as far as
-/// room is needed, those never ranked first, then from the end of the ranking.
+/// space is needed, those never ranked first, then from the end of the ranking.
 pub fn place(
     memory: &mut ProgramMemory,
     ranking: &[u64],
@@ -95,14 +95,14 @@ pub fn place(
 pub fn placed(
     pages: &[u64],
     ranking: &[u64],
-    room: u64,
+    capacity: u64,
     fast: usize,
     slow: usize,
 ) -> HashMap<u64, u8> {
     let mut nodes: HashMap<u64, u8> = pages.iter().map(|vpn| (*vpn, slow as u8)).collect();
-    nodes.extend(ranking.iter().take(room as usize).map(|vpn| (*vpn, fast as u8)));
-    // What room is left is filled in address order.
-    let left = (room as usize).saturating_sub(ranking.len());
+    nodes.extend(ranking.iter().take(capacity as usize).map(|vpn| (*vpn, fast as u8)));
+    // What space is left is filled in address order.
+    let left = (capacity as usize).saturating_sub(ranking.len());
     let rest: Vec<u64> = pages
         .iter()
         .copied()
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_needs_room_makes_room() {
+    fn oracles_demote_only_for_space_they_need() {
         let layout = AddressLayout::q35(&[1 << 20, 1 << 20]);
         let pools = vec![FramePool::new(0, 4, layout.clone()), FramePool::new(1, 100, layout)];
         let mut m = ProgramMemory::new(pools, FirstTouch::Nearest(vec![vec![0, 1]]));
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn static_placement_fills_the_fast_node() {
-        let nodes = |pages: &[u64], ranking: &[u64], room: u64| {
-            let nodes = placed(pages, ranking, room, 0, 1);
+        let nodes = |pages: &[u64], ranking: &[u64], capacity: u64| {
+            let nodes = placed(pages, ranking, capacity, 0, 1);
             pages.iter().map(|vpn| nodes[vpn]).collect::<Vec<u8>>()
         };
         assert_eq!(nodes(&[10, 11, 12, 13, 14], &[14, 12], 3), [0, 1, 0, 1, 0]);

@@ -23,7 +23,7 @@ const QUANTUM: Nanos = Nanos::micros(10);
 /// Where threads wait for pages: a small part of a fault, for they are woken when a quantum begins.
 const PAGED_QUANTUM: Nanos = Nanos::micros(2);
 const PAGE: u64 = 4096;
-const MOST_CORES: usize = 64;
+const MAX_CORES: usize = 64;
 
 /// How a machine is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,7 +42,7 @@ pub enum MachineMode {
 /// Where pages are put at their first touch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum FirstTouchPlacement {
-    /// On the nearest node with room: Linux's rule.
+    /// On the nearest node with space: Linux's rule.
     #[default]
     Nearest,
     /// As that, in huge pages where a whole one fits.
@@ -149,7 +149,7 @@ impl SimSetup {
         let ids: Vec<NodeId> = machine.nodes.iter().map(|n| n.id).collect();
         let cpus: usize = machine.nodes.iter().map(|n| n.cpus.len()).sum();
         // One more than the program has threads, for the manager; those beyond would only be idle.
-        let cores = cpus.min(input.threads() + 1).clamp(1, MOST_CORES) as u32;
+        let cores = cpus.min(input.threads() + 1).clamp(1, MAX_CORES) as u32;
         let plan = Self {
             machine: machine.clone(),
             input,
@@ -357,14 +357,14 @@ impl SimSetup {
     /// elsewhere it is not known what a watermark would be counted from, and programs have all.
     fn zones(&self) -> Vec<Option<ZoneLimits>> {
         let nodes = &self.machine.nodes;
-        let room = |node: usize| (self.usable(node) + nodes[node].in_use.get()) / PAGE;
+        let free_pages = |node: usize| (self.usable(node) + nodes[node].in_use.get()) / PAGE;
         let sizes: Vec<(u64, u64)> =
-            (0..nodes.len()).map(|n| (room(n), nodes[n].cpus.len() as u64)).collect();
+            (0..nodes.len()).map(|n| (free_pages(n), nodes[n].cpus.len() as u64)).collect();
         let kept =
             |node: usize| nodes[node].reserved.saturating_sub(nodes[node].in_use).get() / PAGE;
         let zones = ZoneLimits::of_nodes(&sizes).into_iter().enumerate();
         zones
-            .map(|(node, zone)| Some(zone).filter(|z| kept(node) >= z.high + z.most_at_once()))
+            .map(|(node, zone)| Some(zone).filter(|z| kept(node) >= z.high + z.max_at_once()))
             .collect()
     }
 

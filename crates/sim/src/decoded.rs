@@ -15,8 +15,8 @@ const AHEAD: u64 = 16;
 /// Whoever is further behind than this goes alone.
 const TOGETHER: u64 = 2 * AHEAD;
 /// Blocks that are held at most, and while only one is there.
-const HELD: usize = 2 * AHEAD as usize;
-const HELD_ALONE: usize = 4;
+const MAX_CACHED: usize = 2 * AHEAD as usize;
+const MAX_CACHED_ALONE: usize = 4;
 /// Columns whose memory is kept for others.
 const SPARE: usize = 4;
 
@@ -59,7 +59,7 @@ impl Columns {
         let wide = block.addresses().iter().fold(0, |all, address| all | address) >> 48 > 0;
         let (mut names, mut gibs) = (Gibs::default(), Gibs::default());
         if block.packed().len() < block.kinds().len() {
-            // The thread waited in between, or addresses are wider than a word has room for.
+            // The thread waited in between, or addresses are wider than a word has space for.
             words.clear();
             let accesses = block.addresses().iter().zip(block.kinds()).zip(block.gaps());
             words.extend(accesses.map(|((address, kind), gap)| {
@@ -152,7 +152,7 @@ impl Gibs {
     }
 }
 
-type Slot = Arc<OnceLock<Result<Arc<Columns>, String>>>;
+type CachedBlock = Arc<OnceLock<Result<Arc<Columns>, String>>>;
 
 /// What all who simulate a recording share.
 #[derive(Debug, Default)]
@@ -163,7 +163,7 @@ pub(crate) struct Sharing {
 
 #[derive(Debug, Default)]
 struct State {
-    held: VecDeque<(usize, Slot)>,
+    cached: VecDeque<(usize, CachedBlock)>,
     /// Blocks that each has taken; `None`: it has left.
     members: Vec<Option<u64>>,
     /// Memory of columns that were let go.
@@ -215,28 +215,33 @@ impl Member {
         let index = self.join();
         let mut state = self.sharing.state();
         let mine = state.members[index].unwrap_or(0);
-        let held_up = |state: &State| {
+        let blocked = |state: &State| {
             let beside = |taken: &u64| *taken + TOGETHER > mine;
             state.members.iter().flatten().filter(|t| beside(t)).any(|taken| taken + AHEAD < mine)
         };
-        while held_up(&state) {
+        while blocked(&state) {
             state = self.sharing.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.members[index] = Some(mine + 1);
         self.sharing.moved.notify_all();
-        let found = state.held.iter().find(|(at, _)| *at == position).map(|(_, slot)| slot.clone());
+        let found =
+            state.cached.iter().find(|(at, _)| *at == position).map(|(_, slot)| slot.clone());
         let slot = found.unwrap_or_else(|| {
-            let slot = Slot::default();
-            let most = if state.members.iter().flatten().count() > 1 { HELD } else { HELD_ALONE };
-            while state.held.len() >= most {
+            let slot = CachedBlock::default();
+            let most = if state.members.iter().flatten().count() > 1 {
+                MAX_CACHED
+            } else {
+                MAX_CACHED_ALONE
+            };
+            while state.cached.len() >= most {
                 let gone = state
-                    .held
+                    .cached
                     .pop_front()
                     .and_then(|(_, slot)| Arc::into_inner(slot)?.into_inner()?.ok());
                 let memory = gone.and_then(Arc::into_inner).filter(|_| state.spare.len() < SPARE);
                 state.spare.extend(memory);
             }
-            state.held.push_back((position, slot.clone()));
+            state.cached.push_back((position, slot.clone()));
             state.decoded += 1;
             slot
         });
@@ -265,7 +270,7 @@ impl Drop for Member {
         state.members[index] = None;
         if state.members.iter().all(Option::is_none) {
             state.members.clear();
-            state.held.clear();
+            state.cached.clear();
             state.spare.clear();
         }
         self.sharing.moved.notify_all();
@@ -299,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_waits_for_nobody_and_holds_nobody_up() {
+    fn a_late_reader_neither_waits_nor_blocks_others() {
         let sharing = Arc::new(Sharing::default());
         let mut first = sharing.member();
         let mut pass =

@@ -47,7 +47,8 @@ pub enum SimError {
     Needs(String),
     /// The program does not fit.
     #[error(
-        "machine {machine} has {have} for programs and {input} needs {need}; give a smaller size= or a larger machine"
+        "machine {machine} has {have} for programs and {input} needs {need}; give a smaller size= \
+            or a larger machine"
     )]
     TooSmall {
         /// Machine.
@@ -61,7 +62,8 @@ pub enum SimError {
     },
     /// The host has too little memory for the simulation.
     #[error(
-        "simulating {input} on {machine} takes {need} of this host's memory and {have} is there; {remedy}"
+        "simulating {input} on {machine} takes {need} of this host's memory and {have} is there; \
+            {remedy}"
     )]
     HostMemory {
         /// Machine.
@@ -88,7 +90,10 @@ pub enum SimError {
         known: String,
     },
     /// Too little memory for a pager.
-    #[error("machine {machine} has {have} of its best tier for programs, and a pager needs {need}; give it more")]
+    #[error(
+        "machine {machine} has {have} of its best tier for programs, and a pager needs \
+        {need}; give it more"
+    )]
     TooLittle {
         /// Machine.
         machine: String,
@@ -99,5 +104,5 @@ pub enum SimError {
     },
     /// The workload found its own results wrong.
     #[error("{0}")]
-    Wrong(String),
+    Inconsistent(String),
 }

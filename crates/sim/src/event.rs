@@ -190,7 +190,7 @@ impl Places {
 
 const STORE: u64 = 1 << 63;
 const ADDRESS_BITS: u32 = 48;
-const MOST_INSTRUCTIONS: u64 = (1 << 15) - 1;
+const MAX_INSTRUCTIONS: u64 = (1 << 15) - 1;
 
 impl WordAccess {
     /// Packs an access; instructions beyond 32767 and address bits beyond 48 are cut off.
@@ -198,7 +198,7 @@ impl WordAccess {
     #[must_use]
     pub const fn new(address: u64, store: bool, instructions: u64, value: u64) -> Self {
         let instructions =
-            if instructions > MOST_INSTRUCTIONS { MOST_INSTRUCTIONS } else { instructions };
+            if instructions > MAX_INSTRUCTIONS { MAX_INSTRUCTIONS } else { instructions };
         let word = address & ((1 << ADDRESS_BITS) - 1) | instructions << ADDRESS_BITS;
         Self { word: if store { word | STORE } else { word }, value }
     }
@@ -236,14 +236,14 @@ impl WordAccess {
     #[inline]
     #[must_use]
     pub const fn again(self) -> Self {
-        Self { word: self.word & !(MOST_INSTRUCTIONS << ADDRESS_BITS), value: self.value }
+        Self { word: self.word & !(MAX_INSTRUCTIONS << ADDRESS_BITS), value: self.value }
     }
 
     /// Instructions executed since the access before, this one's own included.
     #[inline]
     #[must_use]
     pub const fn instructions(self) -> u64 {
-        self.word >> ADDRESS_BITS & MOST_INSTRUCTIONS
+        self.word >> ADDRESS_BITS & MAX_INSTRUCTIONS
     }
 }
 

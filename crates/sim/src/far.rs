@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use terrace_machine::FarStore;
 use terrace_model::PS;
-use terrace_policy::far::geometry::{runs, Geometry, GrainNo, PageMask, UnitNo};
+use terrace_policy::far::geometry::{runs, ChunkNo, FarPageNo, Geometry, PageMask};
 use terrace_policy::far::pager::{
     PageFault, Pager, PagerAction, PagerSettings, ReadOutcome, WriteOutcome,
 };
@@ -35,16 +35,16 @@ const ADDRESSES: Bytes = Bytes(1 << 47);
 /// What happens next, in the order of time and then of number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum FarEvent {
-    Told {
+    Reported {
         thread: usize,
-        grain: GrainNo,
+        far_page: FarPageNo,
         write: bool,
     },
-    Read(UnitNo),
-    Written(UnitNo),
+    Read(ChunkNo),
+    Written(ChunkNo),
     /// The pager's CPU has time to store this.
     Store {
-        unit: UnitNo,
+        chunk: ChunkNo,
         mask: PageMask,
     },
 }
@@ -63,8 +63,8 @@ pub struct SimFarMemory {
     store_free: u64,
     /// The pager's CPU at work, picoseconds.
     worked: u64,
-    /// Threads that wait, by grain.
-    waiting: HashMap<GrainNo, Vec<usize>>,
+    /// Threads that wait, by page.
+    waiting: HashMap<FarPageNo, Vec<usize>>,
     /// Threads that go on, and when.
     woken: Vec<(usize, u64)>,
     /// Pages whose translations are to be dropped.
@@ -116,11 +116,11 @@ impl SimFarMemory {
     /// pager can do with.
     #[must_use]
     pub fn new(store: FarStore, dram: Bytes, nodes: Vec<usize>) -> Option<Self> {
-        let unit = PagerSettings::unit_for(dram);
+        let chunk = PagerSettings::chunk_for(dram);
         let geometry =
-            Geometry::new(ADDRESSES, unit, PAGE_SHIFT).filter(|_| dram >= Self::least())?;
+            Geometry::new(ADDRESSES, chunk, PAGE_SHIFT).filter(|_| dram >= Self::least())?;
         Some(Self {
-            pager: Pager::new(geometry, PagerSettings::new(dram, unit)),
+            pager: Pager::new(geometry, PagerSettings::new(dram, chunk)),
             store,
             nodes,
             events: BinaryHeap::new(),
@@ -137,7 +137,7 @@ impl SimFarMemory {
     /// The least memory that it can do with.
     #[must_use]
     pub const fn least() -> Bytes {
-        PagerSettings::least(Bytes::ZERO, PagerSettings::unit_for(Bytes::ZERO))
+        PagerSettings::least(Bytes::ZERO, PagerSettings::chunk_for(Bytes::ZERO))
     }
 
     /// What the pager did so far.
@@ -157,7 +157,7 @@ impl SimFarMemory {
     pub fn touch(&mut self, thread: usize, vpn: u64, write: bool, time: u64) {
         self.waiting.entry(vpn).or_default().push(thread);
         let reported = time + self.half_a_fault();
-        self.then(reported, FarEvent::Told { thread, grain: vpn, write });
+        self.then(reported, FarEvent::Reported { thread, far_page: vpn, write });
     }
 
     /// Threads woken since it was asked last, and when they go on, picoseconds.
@@ -184,19 +184,19 @@ impl SimFarMemory {
             self.pager_free = begin;
             let now = Tick(begin / PS);
             match next {
-                FarEvent::Told { thread, grain, write } => {
+                FarEvent::Reported { thread, far_page, write } => {
                     let protected =
-                        write && memory.page_of(grain).is_some_and(|page| page.frame != ABSENT);
+                        write && memory.page_of(far_page).is_some_and(|page| page.frame != ABSENT);
                     self.pager.touch(
-                        PageFault { tid: Tid(thread as i32 + 1), grain, write, protected },
+                        PageFault { tid: Tid(thread as i32 + 1), page: far_page, write, protected },
                         now,
                     );
                 }
-                FarEvent::Read(unit) => self.pager.read_done(unit, ReadOutcome::Done, now),
-                FarEvent::Written(unit) => self.pager.write_done(unit, WriteOutcome::Done, now),
-                FarEvent::Store { unit, mask } => {
-                    self.work(self.asks(unit, mask, true));
-                    self.pager.write_done(unit, WriteOutcome::Done, Tick(self.pager_free / PS));
+                FarEvent::Read(chunk) => self.pager.read_done(chunk, ReadOutcome::Done, now),
+                FarEvent::Written(chunk) => self.pager.write_done(chunk, WriteOutcome::Done, now),
+                FarEvent::Store { chunk, mask } => {
+                    self.work(self.asks(chunk, mask, true));
+                    self.pager.write_done(chunk, WriteOutcome::Done, Tick(self.pager_free / PS));
                 }
             }
             self.act(memory);
@@ -220,9 +220,9 @@ impl SimFarMemory {
         self.worked += span;
     }
 
-    /// What reading or writing grains keeps the store busy, picoseconds.
-    fn asks(&self, unit: UnitNo, mask: PageMask, write: bool) -> u64 {
-        let bytes: usize = self.pager.geometry().parts(unit, mask).map(|part| part.len()).sum();
+    /// What reading or writing pages keeps the store busy, picoseconds.
+    fn asks(&self, chunk: ChunkNo, mask: PageMask, write: bool) -> u64 {
+        let bytes: usize = self.pager.geometry().parts(chunk, mask).map(|part| part.len()).sum();
         let rate = if write { self.store.write_bandwidth } else { self.store.read_bandwidth };
         runs(mask).count() as u64 * self.store.operation.0 * PS + transfer(bytes as u64, rate)
     }
@@ -235,45 +235,45 @@ impl SimFarMemory {
 
     fn perform(&mut self, memory: &mut ProgramMemory, action: PagerAction) {
         match action {
-            PagerAction::Read { unit, mask } if self.store.on_cpu => {
-                self.work(self.asks(unit, mask, false));
-                self.then(self.pager_free, FarEvent::Read(unit));
+            PagerAction::Read { chunk, mask } if self.store.on_cpu => {
+                self.work(self.asks(chunk, mask, false));
+                self.then(self.pager_free, FarEvent::Read(chunk));
             }
-            PagerAction::Write { unit, mask } if self.store.on_cpu => {
-                self.then(self.pager_free, FarEvent::Store { unit, mask })
+            PagerAction::Write { chunk, mask } if self.store.on_cpu => {
+                self.then(self.pager_free, FarEvent::Store { chunk, mask })
             }
-            PagerAction::Read { unit, mask } => {
-                let done = self.request(self.asks(unit, mask, false), self.store.read_latency.0);
-                self.then(done, FarEvent::Read(unit));
+            PagerAction::Read { chunk, mask } => {
+                let done = self.request(self.asks(chunk, mask, false), self.store.read_latency.0);
+                self.then(done, FarEvent::Read(chunk));
             }
-            PagerAction::Write { unit, mask } => {
-                let done = self.request(self.asks(unit, mask, true), self.store.write_latency.0);
-                self.then(done, FarEvent::Written(unit));
+            PagerAction::Write { chunk, mask } => {
+                let done = self.request(self.asks(chunk, mask, true), self.store.write_latency.0);
+                self.then(done, FarEvent::Written(chunk));
             }
-            PagerAction::Install { unit, mask, protect }
-            | PagerAction::Zeros { unit, mask, protect } => {
-                for grain in self.grains(unit, mask) {
+            PagerAction::Install { chunk, mask, protect }
+            | PagerAction::Zeros { chunk, mask, protect } => {
+                for far_page in self.far_pages(chunk, mask) {
                     self.work(self.store.page.0 * PS);
-                    self.map(memory, grain, protect);
+                    self.map(memory, far_page, protect);
                 }
-                self.wake(unit, mask);
+                self.wake(chunk, mask);
             }
-            PagerAction::Unprotect { unit, mask } => {
-                for grain in self.grains(unit, mask) {
-                    if let Some(page) = memory.page_of_mut(grain) {
+            PagerAction::Unprotect { chunk, mask } => {
+                for far_page in self.far_pages(chunk, mask) {
+                    if let Some(page) = memory.page_of_mut(far_page) {
                         page.bits &= !PROTECTED;
                     }
                 }
-                self.wake(unit, mask);
+                self.wake(chunk, mask);
             }
-            PagerAction::Wake { unit, mask, .. } => self.wake(unit, mask),
-            PagerAction::Drop { unit, mask } => self.unmap(memory, unit, mask),
-            PagerAction::Extract { unit, mask, .. } => {
-                self.unmap(memory, unit, mask);
-                self.pager.extracted(unit, mask, 0, Tick(self.pager_free / PS));
+            PagerAction::Wake { chunk, mask, .. } => self.wake(chunk, mask),
+            PagerAction::Drop { chunk, mask } => self.unmap(memory, chunk, mask),
+            PagerAction::Extract { chunk, mask, .. } => {
+                self.unmap(memory, chunk, mask);
+                self.pager.extracted(chunk, mask, 0, Tick(self.pager_free / PS));
             }
-            // Of commands, which nobody gives here; of slots, whose memory is not simulated; and of
-            // stores that fail.
+            // Of commands, which nobody gives here; of frames, whose memory is not simulated; and
+            // of stores that fail.
             PagerAction::CopyOut { .. }
             | PagerAction::Release { .. }
             | PagerAction::Poison { .. }
@@ -290,14 +290,14 @@ impl SimFarMemory {
         self.store_free + latency * PS
     }
 
-    fn grains(&self, unit: UnitNo, mask: PageMask) -> impl Iterator<Item = GrainNo> {
+    fn far_pages(&self, chunk: ChunkNo, mask: PageMask) -> impl Iterator<Item = FarPageNo> {
         let geometry = self.pager.geometry();
         runs(mask)
             .flat_map(|(first, count)| first..first + count)
-            .map(move |bit| geometry.grain_at(unit, bit))
+            .map(move |bit| geometry.page_at(chunk, bit))
     }
 
-    fn map(&mut self, memory: &mut ProgramMemory, grain: GrainNo, protect: bool) {
+    fn map(&mut self, memory: &mut ProgramMemory, far_page: FarPageNo, protect: bool) {
         let frame = self
             .nodes
             .iter()
@@ -308,7 +308,7 @@ impl SimFarMemory {
             return;
         };
         let bits = if protect { PROTECTED } else { 0 };
-        match memory.page_for(grain) {
+        match memory.page_for(far_page) {
             Some(page) if page.frame == ABSENT => {
                 *page = BasePage { frame: frame as u32, node: node as u8, bits, part: 0 }
             }
@@ -317,23 +317,24 @@ impl SimFarMemory {
         }
     }
 
-    fn unmap(&mut self, memory: &mut ProgramMemory, unit: UnitNo, mask: PageMask) {
-        for grain in self.grains(unit, mask) {
+    fn unmap(&mut self, memory: &mut ProgramMemory, chunk: ChunkNo, mask: PageMask) {
+        for far_page in self.far_pages(chunk, mask) {
             self.work(self.store.page.0 * PS);
-            let Some(page) = memory.page_of_mut(grain).filter(|page| page.frame != ABSENT) else {
+            let Some(page) = memory.page_of_mut(far_page).filter(|page| page.frame != ABSENT)
+            else {
                 continue;
             };
             let (frame, node) = (u64::from(page.frame), page.node as usize);
             *page = BasePage { frame: ABSENT, node: 0, bits: 0, part: 0 };
             memory.pools[node].give_back(memory.cpu, frame, false);
-            self.stale.push(grain);
+            self.stale.push(far_page);
         }
     }
 
-    fn wake(&mut self, unit: UnitNo, mask: PageMask) {
+    fn wake(&mut self, chunk: ChunkNo, mask: PageMask) {
         let time = self.pager_free + self.half_a_fault();
-        for grain in self.grains(unit, mask) {
-            for thread in self.waiting.remove(&grain).unwrap_or_default() {
+        for far_page in self.far_pages(chunk, mask) {
+            for thread in self.waiting.remove(&far_page).unwrap_or_default() {
                 self.woken.push((thread, time));
             }
         }

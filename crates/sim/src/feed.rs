@@ -61,11 +61,11 @@ pub enum ThreadSupply {
     /// Accesses, in order.
     Accesses(Batch),
     /// The step is over; ask for another.
-    Again,
+    Continue,
     /// It waits until all threads have come to this point.
     Meet,
     /// Its heap has so many bytes from [`HEAP`] on; the step goes on.
-    Held(u64),
+    Allocated(u64),
     /// The step is over, at this time of the recording, in its ticks.
     Reached(u64),
     /// It waits until the other threads have come to this time of the recording.
@@ -143,7 +143,8 @@ impl WorkloadFeed {
         }
         match self.reply.as_ref().and_then(|r| r.recv().ok()) {
             Some(StepReply::Supply(supply)) => {
-                self.in_step = matches!(supply, ThreadSupply::Accesses(_) | ThreadSupply::Held(_));
+                self.in_step =
+                    matches!(supply, ThreadSupply::Accesses(_) | ThreadSupply::Allocated(_));
                 supply
             }
             Some(StepReply::NoMemory) => {
@@ -233,7 +234,7 @@ impl WorkloadRunner for Worker {
                 StepRequest::Step(index, now) => match threads.get_mut(index) {
                     None => ThreadSupply::Done,
                     Some(thread) => match algorithm.step(recorder, thread, now) {
-                        ThreadStep::More => ThreadSupply::Again,
+                        ThreadStep::More => ThreadSupply::Continue,
                         ThreadStep::Meet => ThreadSupply::Meet,
                         ThreadStep::Done => ThreadSupply::Done,
                     },
@@ -268,7 +269,7 @@ struct Recorder {
     /// Nobody listens (any more).
     silent: AtomicUsize,
     /// Bytes of the heap so far; `None`: nothing is told of it.
-    held: Option<AtomicU64>,
+    allocated: Option<AtomicU64>,
     reply: Mutex<SyncSender<StepReply>>,
 }
 
@@ -290,7 +291,7 @@ impl Recorder {
             paces: [pace.load, pace.store, pace.heap, pace.own, pace.fill].map(AtomicU64::new),
             rest: AtomicU64::new(0),
             silent: AtomicUsize::new(0),
-            held: heap.then(AtomicU64::default),
+            allocated: heap.then(AtomicU64::default),
             reply: Mutex::new(reply),
         })
     }
@@ -314,7 +315,7 @@ impl Recorder {
         self.batch[at][1].store(b, Ordering::Relaxed);
         self.filled.store(at + 1, Ordering::Relaxed);
         if at + 1 == BATCH {
-            let _told_at_the_end_of_the_step = self.flush();
+            let _reported_at_the_end_of_the_step = self.flush();
         }
     }
 
@@ -367,15 +368,15 @@ impl WordMemory for Recorder {
 
     /// What comes to the heap is written word by word.
     fn reserve_bytes(&self, bytes: u64) {
-        let Some(held) = &self.held else { return };
-        let before = held.swap(bytes, Ordering::Relaxed);
+        let Some(allocated) = &self.allocated else { return };
+        let before = allocated.swap(bytes, Ordering::Relaxed);
         if self.flush().is_break() {
             return;
         }
         let reported = self
             .reply
             .lock()
-            .is_ok_and(|r| r.send(StepReply::Supply(ThreadSupply::Held(bytes))).is_ok());
+            .is_ok_and(|r| r.send(StepReply::Supply(ThreadSupply::Allocated(bytes))).is_ok());
         if !reported {
             return self.stop();
         }
@@ -385,7 +386,7 @@ impl WordMemory for Recorder {
     }
 
     fn listens(&self) -> bool {
-        self.held.is_some()
+        self.allocated.is_some()
     }
 
     /// A load or store of each line.
@@ -410,7 +411,7 @@ mod tests {
         loop {
             match feed.prepare() {
                 ThreadSupply::Accesses(a) => all.extend(a.iter()),
-                ThreadSupply::Held(_) => {}
+                ThreadSupply::Allocated(_) => {}
                 other => break assert_eq!(other, ThreadSupply::Done),
             }
         }
@@ -430,41 +431,44 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_does_to_its_own_heap_is_told_where_somebody_listens() {
+    fn heap_accesses_are_reported_to_a_listener() {
         let spec = WorkloadSpec::parse("npb-cg,fast=1MiB,threads=1,accesses=1").unwrap();
         let reported = |mut feed: WorkloadFeed| {
-            let (mut held, mut heap) = (0, Vec::new());
+            let (mut allocated, mut heap) = (0, Vec::new());
             loop {
                 match feed.prepare() {
                     ThreadSupply::Accesses(a) => {
                         heap.extend(a.iter().filter(|e| e.address() < BASE))
                     }
-                    ThreadSupply::Held(bytes) => held = bytes,
-                    _ => return (held, heap),
+                    ThreadSupply::Allocated(bytes) => allocated = bytes,
+                    _ => return (allocated, heap),
                 }
             }
         };
-        let (held, heap) = reported(WorkloadFeed::new(&spec));
-        assert!(held > 100_000 && heap.iter().all(|e| e.address() < HEAP + held), "{held}");
+        let (allocated, heap) = reported(WorkloadFeed::new(&spec));
+        assert!(
+            allocated > 100_000 && heap.iter().all(|e| e.address() < HEAP + allocated),
+            "{allocated}"
+        );
         // Once word by word when it is filled.
-        let later = &heap[held.div_ceil(WORD) as usize..];
+        let later = &heap[allocated.div_ceil(WORD) as usize..];
         let pages: std::collections::HashSet<u64> =
             later.iter().map(|e| e.address() / 4096).collect();
-        assert_eq!(pages.len() as u64, held.div_ceil(4096), "all of it is gone over");
+        assert_eq!(pages.len() as u64, allocated.div_ceil(4096), "all of it is gone over");
         let written = later.iter().filter(|e| e.store()).count();
         assert!(
             written > later.len() / 4 && written < later.len() * 3 / 4,
             "{written} of {}",
             later.len()
         );
-        let (held, heap) = reported(WorkloadFeed::without_heap(&spec));
-        assert!(held == 0 && heap.is_empty());
+        let (allocated, heap) = reported(WorkloadFeed::without_heap(&spec));
+        assert!(allocated == 0 && heap.is_empty());
     }
 
     #[test]
     fn a_graphs_table_of_chances_is_read_for_every_edge_drawn() {
         let spec = WorkloadSpec::parse("graph-bfs,fast=256KiB,threads=1,accesses=1").unwrap();
-        let (mut feed, mut held, mut reads, mut stores) =
+        let (mut feed, mut allocated, mut reads, mut stores) =
             (WorkloadFeed::new(&spec), 0, 0_u64, 0_u64);
         loop {
             match feed.prepare() {
@@ -473,17 +477,17 @@ mod tests {
                         as u64;
                     stores += a.iter().filter(|e| e.address() >= BASE && e.store()).count() as u64;
                 }
-                ThreadSupply::Held(bytes) => held = bytes,
+                ThreadSupply::Allocated(bytes) => allocated = bytes,
                 _ => break,
             }
         }
-        assert_eq!(held, 65_536);
+        assert_eq!(allocated, 65_536);
         // Eleven levels are drawn by threes, twice. Of each edge both ends are counted, and placed
         // with two stores each; its zeros are two; of each vertex three words are written.
         let (edges, vertices) = (reads / (2 * 4), 2048);
         assert_eq!(edges, 11 * vertices);
         assert!(stores.abs_diff(8 * edges + 3 * vertices) < 10, "{stores}");
-        assert!(WorkloadFeed::without_heap(&spec).prepare() != ThreadSupply::Held(65_536));
+        assert!(WorkloadFeed::without_heap(&spec).prepare() != ThreadSupply::Allocated(65_536));
     }
 
     #[test]
@@ -527,7 +531,7 @@ mod tests {
                     accesses += a.len() as u64;
                     instructions += a.iter().map(|e| e.instructions()).sum::<u64>();
                 }
-                ThreadSupply::Held(_) => {}
+                ThreadSupply::Allocated(_) => {}
                 other => break assert_eq!(other, ThreadSupply::Done),
             }
         }
@@ -546,15 +550,16 @@ mod tests {
     #[test]
     fn a_heap_is_written_as_it_grows() {
         let spec = WorkloadSpec::parse("npb-cg,fast=1MiB,accesses=1M").unwrap();
-        let (mut feed, mut held, mut heap) = (WorkloadFeed::new(&spec), Vec::new(), Vec::new());
+        let (mut feed, mut allocated, mut heap) =
+            (WorkloadFeed::new(&spec), Vec::new(), Vec::new());
         loop {
             match feed.prepare() {
                 ThreadSupply::Accesses(a) => heap.extend(a.iter().filter(|e| e.address() < BASE)),
-                ThreadSupply::Held(bytes) => held.push((heap.len(), bytes)),
+                ThreadSupply::Allocated(bytes) => allocated.push((heap.len(), bytes)),
                 other => break assert_eq!(other, ThreadSupply::Done),
             }
         }
-        let [(before, bytes)] = held[..] else { panic!("{held:?}") };
+        let [(before, bytes)] = allocated[..] else { panic!("{allocated:?}") };
         assert_eq!(before, 0);
         let filled = heap.iter().zip(0..bytes.div_ceil(WORD));
         assert!(filled.clone().all(|(e, word)| e.store() && e.address() == HEAP + word * WORD));

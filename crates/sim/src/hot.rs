@@ -32,7 +32,7 @@ pub(crate) struct MissOutlook {
 
 impl MissOutlook {
     #[inline(always)]
-    fn look(&mut self, counters: &Counters) {
+    fn update(&mut self, counters: &Counters) {
         let accesses = counters.loads + counters.stores;
         if accesses >= self.seen.0 + OUTLOOK {
             let left = counters.l1_misses - counters.l2_hits;
@@ -46,7 +46,7 @@ impl World {
     /// Runs what is at hand of a thread until its core's time is `end`.
     pub(crate) fn run_events(&mut self, core: usize, thread: usize, end: u64) {
         self.memory.cpu = core;
-        self.outlooks[core].look(&self.engine.units[core].counters);
+        self.outlooks[core].update(&self.engine.units[core].counters);
         if let Some(sampler) = &mut self.sampler {
             sampler.turn_to(core, thread);
         }
@@ -165,7 +165,7 @@ impl CoreLane<'_> {
         while time < self.end {
             let Some(word) = words.get(number) else { break };
             if FAR {
-                self.look_ahead(source, number);
+                self.prefetch_translations(source, number);
             }
             let event = WordAccess::from_words([*word, 0]);
             instructions += event.instructions();
@@ -193,13 +193,13 @@ impl CoreLane<'_> {
     /// The host fetches what accesses to come will look at: the page of the further one, lines of
     /// caches of the nearer one.
     #[inline(always)]
-    fn look_ahead(&self, source: &impl Accesses, at: usize) {
+    fn prefetch_translations(&self, source: &impl Accesses, at: usize) {
         let words = source.words();
         let address = |ahead: usize| {
             words.get(at + ahead).map(|word| WordAccess::from_words([*word, 0]).address())
         };
         let page =
-            |address: u64| self.memory.index_nearby(source.placed(address) >> 12, self.mmu.hint);
+            |address: u64| self.memory.index_near(source.placed(address) >> 12, self.mmu.hint);
         if let Some(index) = address(2 * AHEAD).and_then(page) {
             ahead(&self.memory.pages, index);
         }
@@ -350,7 +350,7 @@ fn count(misses: &mut Misses, store: bool) {
 mod tests {
     use crate::build::{FirstTouchPlacement, MachineMode, SimInput, SimSetup};
     use crate::event::KEPT;
-    use crate::memory::{ACCESSED, WATCHED};
+    use crate::memory::{ACCESSED, SOFT_CLEAN};
     use crate::mmu::Mmu;
     use crate::recording::{Recording, RecordingSource};
     use crate::world::World;
@@ -449,7 +449,7 @@ mod tests {
             let node = usize::from(world.memory.pages[index].node == 0);
             let ready = world.engine.units[0].core.time + 5_000_000 * (step % 3);
             match (step + pick) % 5 {
-                0 => world.memory.pages[index].bits |= WATCHED,
+                0 => world.memory.pages[index].bits |= SOFT_CLEAN,
                 1 => {
                     let frame = u64::from(world.memory.pages[index].frame);
                     let _took = world.copy(frame, frame ^ 1, 4096);

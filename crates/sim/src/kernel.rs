@@ -78,7 +78,7 @@ impl World {
 
     /// The node, by its index, that the manager's next page would be on.
     fn own_node(&self) -> usize {
-        self.memory.nearest_with_room(self.homes[0])
+        self.memory.nearest_with_space(self.homes[0])
     }
 
     /// How long a core that the program wants, too, takes for so much of the manager's work.
@@ -169,7 +169,7 @@ fn place(params: &ModelParams, frame: u64) -> Option<(usize, u64)> {
 mod tests {
     use super::*;
     use crate::build::{FirstTouchPlacement, MachineMode, SimSetup};
-    use crate::memory::UNTIL_TOLD;
+    use crate::memory::UNTIL_REPORTED;
     use terrace_machine::KernelMemoryModel;
 
     /// A machine whose program of so many threads is under way in its phase, and the pages of its
@@ -350,7 +350,7 @@ mod tests {
             pages.iter().filter_map(|vpn| world.memory.index(*vpn, &mut 0)).collect();
         assert_eq!(heads.len(), pages.len());
         for head in &heads {
-            assert!(world.memory.relocate(*head, 1, UNTIL_TOLD));
+            assert!(world.memory.relocate(*head, 1, UNTIL_REPORTED));
         }
         world.flush_translations();
         let made = |world: &mut World| {

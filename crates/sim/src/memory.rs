@@ -12,13 +12,13 @@ pub const ACCESSED: u8 = 1;
 /// Written since the bit was cleared.
 pub const DIRTY: u8 = 1 << 1;
 /// Write-protected, so that the next write is noticed (soft-dirty).
-pub const WATCHED: u8 = 1 << 2;
+pub const SOFT_CLEAN: u8 = 1 << 2;
 /// Part of a huge page.
 pub const PART_OF_HUGE: u8 = 1 << 3;
 /// Being moved: whoever touches it waits.
 pub const MOVING: u8 = 1 << 4;
 /// When a page is there that is moving, and nobody knows yet when that will be.
-pub const UNTIL_TOLD: u64 = u64::MAX;
+pub const UNTIL_REPORTED: u64 = u64::MAX;
 
 /// Mapped against writing, so that the first write is told to a pager.
 pub const PROTECTED: u8 = 1 << 5;
@@ -27,7 +27,7 @@ pub const PROTECTED: u8 = 1 << 5;
 pub const WAITS: u64 = u64::MAX;
 
 /// Regions that are mapped on demand at most: whole stretches of 2 MiB, 512 GiB of them, or pieces.
-const MOST_REGIONS: usize = 1 << 18;
+const MAX_REGIONS: usize = 1 << 18;
 
 /// Stretches of 2 MiB that are found without a search.
 const STRETCHES: usize = 1024;
@@ -79,7 +79,7 @@ pub struct Misses {
 /// Where first touches go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FirstTouch {
-    /// To these nodes (indexes), the first that has room: by the toucher's home node.
+    /// To these nodes (indexes), the first that has space: by the toucher's home node.
     Nearest(Vec<Vec<usize>>),
     /// Pages have their places, a node's index by page; the lists for those that have none, or
     /// whose node is full.
@@ -123,7 +123,7 @@ pub struct ProgramMemory {
     pub(crate) waited_for: Option<u32>,
     /// Until then (picoseconds) somebody else has the lock that a page fault needs.
     pub locked_until: u64,
-    /// Pages asked for when no node had room.
+    /// Pages asked for when no node had space.
     pub refused: u64,
     /// Pages touched for the first time so far.
     pub touched: u64,
@@ -132,7 +132,7 @@ pub struct ProgramMemory {
     /// New mappings are pieces of stretches.
     scattered: bool,
     /// Writes to watched pages, so far.
-    pub watched_writes: u64,
+    pub write_protect_faults: u64,
     /// What the kernel's part costs.
     pub kernel: KernelCosts,
     /// The frame of a page that was just touched first, whose zeros go through the caches
@@ -176,7 +176,7 @@ impl ProgramMemory {
             touched: 0,
             unaccounted: 0,
             scattered: false,
-            watched_writes: 0,
+            write_protect_faults: 0,
             kernel: KernelCosts { memory: KernelMemoryModel::Fixed, ..KernelCosts::default() },
             born: None,
             stretches: vec![(0, 0); STRETCHES],
@@ -188,8 +188,8 @@ impl ProgramMemory {
     pub fn map(&mut self, range: VpnRange) {
         let first = self.pages.len() as u32;
         let more = usize::try_from(range.len()).unwrap_or(usize::MAX);
-        let room = self.misses.as_mut().map_or(Ok(()), |misses| misses.try_reserve(more));
-        if room.is_err() || self.pages.try_reserve(more).is_err() {
+        let reserved = self.misses.as_mut().map_or(Ok(()), |misses| misses.try_reserve(more));
+        if reserved.is_err() || self.pages.try_reserve(more).is_err() {
             self.unaccounted = self.unaccounted.saturating_add(range.len());
             return;
         }
@@ -228,7 +228,7 @@ impl ProgramMemory {
     }
 
     /// The nodes to be tried for a page at its first touch, in order.
-    fn birth_order(&mut self, vpn: u64, home: usize) -> Vec<usize> {
+    fn first_touch_order(&mut self, vpn: u64, home: usize) -> Vec<usize> {
         if let Some(chooser) = &mut self.chooser {
             return chooser.choose_nodes(home);
         }
@@ -241,12 +241,12 @@ impl ProgramMemory {
     }
 
     /// The node, by its index, on which whoever is at home on node `home` and is no part of the
-    /// program would have its next page: the first with room, else the last.
-    pub(crate) fn nearest_with_room(&self, home: usize) -> usize {
+    /// program would have its next page: the first with space, else the last.
+    pub(crate) fn nearest_with_space(&self, home: usize) -> usize {
         let (FirstTouch::Nearest(lists) | FirstTouch::Placed(_, lists)) = &self.first_touch;
         let list = lists.get(home).or(lists.first()).map_or(&[][..], Vec::as_slice);
-        let room = list.iter().find(|node| self.pools[**node].free() > 0);
-        room.or(list.last()).copied().unwrap_or_default()
+        let reserved = list.iter().find(|node| self.pools[**node].free() > 0);
+        reserved.or(list.last()).copied().unwrap_or_default()
     }
 
     /// Takes the misses counted so far by page, in the order of addresses; counting begins anew.
@@ -314,7 +314,7 @@ impl ProgramMemory {
     /// As [`Self::index`], where that is quickly told; nothing is changed.
     #[inline(always)]
     #[must_use]
-    pub fn index_nearby(&self, vpn: u64, hint: usize) -> Option<usize> {
+    pub fn index_near(&self, vpn: u64, hint: usize) -> Option<usize> {
         if self.on_demand {
             let (known, first) = self.stretches[(vpn / HUGE) as usize % STRETCHES];
             return (known == vpn / HUGE + 1).then_some(first + (vpn % HUGE) as usize);
@@ -326,7 +326,7 @@ impl ProgramMemory {
 
     #[inline(never)]
     fn map_around(&mut self, vpn: u64, hint: &mut usize) -> Option<usize> {
-        if self.regions.len() >= MOST_REGIONS {
+        if self.regions.len() >= MAX_REGIONS {
             self.refused += 1;
             return None;
         }
@@ -394,7 +394,7 @@ impl ProgramMemory {
         if let Some(page) = self.pages.get_mut(index) {
             // Nothing but bits to set.
             if page.frame != ABSENT
-                && page.bits & (MOVING | WATCHED | PART_OF_HUGE | PROTECTED) == 0
+                && page.bits & (MOVING | SOFT_CLEAN | PART_OF_HUGE | PROTECTED) == 0
             {
                 page.bits |= if store { ACCESSED | DIRTY } else { ACCESSED };
                 return WalkResult { frame: page.frame, time, writable: page.bits & DIRTY != 0 };
@@ -416,7 +416,7 @@ impl ProgramMemory {
         let page = self.pages[index];
         let head = self.head(index);
         if self.pages[head].bits & MOVING != 0
-            && self.moving.get(&(head as u32)) == Some(&UNTIL_TOLD)
+            && self.moving.get(&(head as u32)) == Some(&UNTIL_REPORTED)
         {
             self.waited_for = Some(head as u32);
             return WalkResult { frame: ABSENT, time: WAITS, writable: false };
@@ -438,20 +438,20 @@ impl ProgramMemory {
         let page = &mut self.pages[head];
         page.bits |= ACCESSED;
         if store {
-            if page.bits & WATCHED != 0 {
-                self.watched_writes += 1;
+            if page.bits & SOFT_CLEAN != 0 {
+                self.write_protect_faults += 1;
                 time = time.max(self.locked_until) + self.kernel.write_fault.0;
             }
-            page.bits = page.bits & !WATCHED | DIRTY;
+            page.bits = page.bits & !SOFT_CLEAN | DIRTY;
         }
-        let writable = page.bits & (WATCHED | PROTECTED | DIRTY) == DIRTY;
+        let writable = page.bits & (SOFT_CLEAN | PROTECTED | DIRTY) == DIRTY;
         WalkResult { frame: self.pages[index].frame, time, writable }
     }
 
-    /// Backs a page for the first time; gives the cost, picoseconds. Where no node has room, the
+    /// Backs a page for the first time; gives the cost, picoseconds. Where no node has space, the
     /// program gets a page of the last node all the same, and the run reports it.
     fn touch_first(&mut self, index: usize, vpn: u64, home: usize) -> u64 {
-        let order = self.birth_order(vpn, home);
+        let order = self.first_touch_order(vpn, home);
         let whole = self.huge && self.is_untouched_huge(index, vpn);
         let start = if whole { index - (vpn % HUGE) as usize } else { index };
         for node in &order {
@@ -472,7 +472,7 @@ impl ProgramMemory {
                     return cost + self.count_taken(*node, HUGE);
                 }
             }
-            if let Some(frame) = self.pools[*node].take(self.cpu, FrameUse::Birth) {
+            if let Some(frame) = self.pools[*node].take(self.cpu, FrameUse::FirstTouch) {
                 return self.back(index, *node, frame);
             }
         }
@@ -480,7 +480,7 @@ impl ProgramMemory {
             return self.back(index, node, frame);
         }
         self.refused += 1;
-        // Frame 0 of the first node: shared by all that find no room.
+        // Frame 0 of the first node: shared by all that find no free space.
         self.pages[index] = BasePage { frame: 0, node: 0, bits: 0, part: 0 };
         self.kernel.first_touch.0
     }
@@ -523,7 +523,7 @@ impl ProgramMemory {
     }
 
     /// Puts the page at `head` (a huge page whole) on `node`; who touches it before `ready` waits.
-    /// `false`: no room, or nothing to move.
+    /// `false`: no free space, or nothing to move.
     pub fn relocate(&mut self, head: usize, node: usize, ready: u64) -> bool {
         let old = self.pages[head];
         let huge = old.bits & PART_OF_HUGE != 0;
@@ -607,16 +607,16 @@ mod tests {
     }
 
     #[test]
-    fn a_watched_page_is_noticed_once_by_writes_only() {
+    fn a_soft_clean_page_faults_once_on_write() {
         for (profile, time) in [(CostProfile::Lab, 450_000), (CostProfile::Host, 850_000)] {
             let mut m = memory(10, 10);
             m.kernel = KernelCosts::profile(profile);
             m.map(VpnRange::new(Vpn(0), Vpn(4)));
             walk(&mut m, 0, true, 0);
-            m.pages[0].bits = WATCHED;
+            m.pages[0].bits = SOFT_CLEAN;
             assert!(!walk(&mut m, 0, false, 0).writable);
             assert_eq!(walk(&mut m, 0, true, 0), WalkResult { frame: 0, time, writable: true });
-            assert_eq!((walk(&mut m, 0, true, 0).time, m.watched_writes), (0, 1));
+            assert_eq!((walk(&mut m, 0, true, 0).time, m.write_protect_faults), (0, 1));
         }
     }
 
@@ -644,7 +644,7 @@ mod tests {
         assert_eq!(
             m.pages[12].bits & (ACCESSED | DIRTY),
             ACCESSED | DIRTY,
-            "its first touch, too, is told of the whole"
+            "its first touch, too, is reported of the whole"
         );
         assert!(m.relocate(12, 1, 0));
         assert_eq!(m.on_nodes(), [0, 512]);
@@ -683,7 +683,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_too_large_is_told_of() {
+    fn a_program_too_large_is_reported() {
         let mut m = memory(1, 1);
         m.map(VpnRange::new(Vpn(0), Vpn(4)));
         for vpn in 0..4 {

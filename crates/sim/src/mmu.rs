@@ -13,10 +13,10 @@ use terrace_types::Nanos;
 
 /// Lines that are remembered: first-level caches with more sets choose the set by more than the
 /// page's offset, so that a virtual address does not tell it.
-const MOST_LINES: usize = 64;
+const MAX_LINES: usize = 64;
 /// Pages that are remembered; of a core with unlimited translations, those of which it is that they
 /// have one.
-const MOST_PAGES: usize = 64;
+const MAX_PAGES: usize = 64;
 /// Translations that are found without looking for the page first, where they are unlimited.
 const NEAR: usize = 1024;
 
@@ -25,11 +25,11 @@ const NEAR: usize = 1024;
 pub struct Mmu {
     /// By set of the first-level cache: the virtual line used last times two, plus one unless it is
     /// dirty there and its page writable here; [`u64::MAX`]: none.
-    lines: [u64; MOST_LINES],
+    lines: [u64; MAX_LINES],
     /// All bits where nothing is remembered of lines, else none.
     no_lines: u64,
     /// By set of the first-level translations, or some of those together: what was used last.
-    pages: [LastTranslation; MOST_PAGES],
+    pages: [LastTranslation; MAX_PAGES],
     line_mask: usize,
     page_mask: usize,
     kept: KeptTranslation,
@@ -48,7 +48,7 @@ enum KeptTranslation {
     /// `frame << 32 | writable << 16 | epoch`; those of an earlier epoch are stale. `near` holds
     /// some of them by the page's number plus one.
     All { entries: Vec<u64>, epoch: u64, near: Vec<(u64, Translation)> },
-    /// As many as there is room for.
+    /// As many as there is space for.
     Some(Box<Tlb>),
 }
 
@@ -103,15 +103,15 @@ impl Mmu {
     pub fn new(flush: Nanos, figures: &Figures, sets: u64) -> Self {
         let flush_every = flush.get().saturating_mul(PS);
         let tlb = Tlb::new(figures);
-        let pages = tlb.as_ref().map_or(MOST_PAGES, Tlb::sets);
+        let pages = tlb.as_ref().map_or(MAX_PAGES, Tlb::sets);
         let lines =
-            if sets.is_power_of_two() && sets <= MOST_LINES as u64 { sets as usize } else { 0 };
+            if sets.is_power_of_two() && sets <= MAX_LINES as u64 { sets as usize } else { 0 };
         Self {
-            lines: [u64::MAX; MOST_LINES],
+            lines: [u64::MAX; MAX_LINES],
             no_lines: if lines == 0 { u64::MAX } else { 0 },
-            pages: [LastTranslation::NONE; MOST_PAGES],
-            line_mask: lines.wrapping_sub(1) & (MOST_LINES - 1),
-            page_mask: pages.wrapping_sub(1) & (MOST_PAGES - 1),
+            pages: [LastTranslation::NONE; MAX_PAGES],
+            line_mask: lines.wrapping_sub(1) & (MAX_LINES - 1),
+            page_mask: pages.wrapping_sub(1) & (MAX_PAGES - 1),
             kept: match tlb {
                 Some(tlb) => KeptTranslation::Some(Box::new(tlb)),
                 None => {
@@ -140,14 +140,14 @@ impl Mmu {
 
     #[inline(always)]
     fn line_slot(&self, line: u64) -> usize {
-        (line as usize & self.line_mask) % MOST_LINES
+        (line as usize & self.line_mask) % MAX_LINES
     }
 
     /// A set of pages, or several that stand together: what was used last of them was so of its
     /// own, too.
     #[inline(always)]
     fn page_slot(&self, vpn: u64) -> usize {
-        (vpn as usize & self.page_mask) % MOST_PAGES
+        (vpn as usize & self.page_mask) % MAX_PAGES
     }
 
     /// The line of `address` is now the last used of its set in the first-level cache (dirty, if by
@@ -242,7 +242,7 @@ impl Mmu {
                     }
                     Some((at, time + took))
                 }
-                looked => self.walk(memory, vpn, store, home, time, looked),
+                lookup => self.walk(memory, vpn, store, home, time, lookup),
             },
             KeptTranslation::All { near, .. } => match near[vpn as usize % NEAR] {
                 (page, at) if page == vpn + 1 && (at.writable || !store) => Some((at, time)),
@@ -280,7 +280,7 @@ impl Mmu {
         store: bool,
         home: usize,
         time: u64,
-        looked: LookupResult,
+        lookup: LookupResult,
     ) -> Option<(Translation, u64)> {
         let page = memory.index_or_map(vpn, &mut self.hint)?;
         let walked = memory.walk(page, vpn, store, home, time + self.walk);
@@ -300,7 +300,7 @@ impl Mmu {
             KeptTranslation::Some(tlb) => {
                 let page = memory.pages[page];
                 let part = (page.bits & PART_OF_HUGE != 0).then_some(page.part);
-                tlb.learn(vpn, at, part, looked);
+                tlb.learn(vpn, at, part, lookup);
                 if part.is_some() {
                     self.pages.fill(LastTranslation::NONE);
                 }
@@ -357,7 +357,7 @@ impl Mmu {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{FirstTouch, ACCESSED, WATCHED};
+    use crate::memory::{FirstTouch, ACCESSED, SOFT_CLEAN};
     use crate::pool::FramePool;
     use terrace_model::layout::AddressLayout;
     use terrace_types::{Vpn, VpnRange};
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_called_the_same_elsewhere_is_not_taken_for_it() {
+    fn equal_numbers_of_another_space_are_not_confused() {
         let (mut mmu, mut m) = (Mmu::new(Nanos::ZERO, &Figures::default(), 64), memory());
         let first = mmu.translate_other(&mut m, (0x7000_5040, 0x5040), true, 0, 0).at;
         mmu.make_current(0x7000_5040, true);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn settled_is_unsettled_by_what_matters() {
+    fn a_repeated_translation_is_dropped_when_it_changes() {
         let (mut mmu, mut m) = (Mmu::new(Nanos::ZERO, &Figures::default(), 64), memory());
         let mut access = |mmu: &mut Mmu, address: u64, store: bool| {
             mmu.translate(&mut m, address, store, 0, 0).unwrap();
@@ -467,7 +467,7 @@ mod tests {
         assert!(mmu.is_current(0x5040, false));
         mmu.flush();
         assert!(!mmu.is_current(0x5040, false));
-        m.pages[5].bits |= WATCHED;
+        m.pages[5].bits |= SOFT_CLEAN;
         let many_sets = Mmu::new(Nanos::ZERO, &Figures::default(), 128);
         assert!((0..1000).all(|a| !many_sets.is_current(a * 64, false)));
     }

@@ -14,7 +14,7 @@ const BATCH_SCALE_MAX: u32 = 5;
 /// The longest lists hold this part of a zone, all together (`MIN_PERCPU_PAGELIST_HIGH_FRACTION`).
 const HIGH_FRACTION: u64 = 8;
 /// Pages of a batch at most, as `zone_batchsize` begins: 1 MiB.
-const BATCH_MOST: u64 = 256;
+const MAX_BATCH: u64 = 256;
 /// Pages of a page block, of which so many a zone are kept free where huge pages are in use: two,
 /// and one for each pair of the three kinds of movability (`set_recommended_min_free_kbytes`,
 /// `mm/khugepaged.c`).
@@ -22,7 +22,7 @@ const PAGE_BLOCK: u64 = 512;
 const BLOCKS_FREE: u64 = 2 + 3 * 3;
 /// But not more than this part of what is above the high watermarks (the same,
 /// `nr_free_buffer_pages`).
-const KEPT_AT_MOST: u64 = 20;
+const MAX_LISTED: u64 = 20;
 /// Pages of the zone for old devices, the first 16 MiB of node 0 on x86 (`ZONE_DMA`), of those that
 /// Linux manages: free once it has started, and all. In the lab.
 const SMALL_ZONE: (u64, u64) = (3776, 3840);
@@ -81,7 +81,7 @@ impl ZoneLimits {
             // `calculate_min_free_kbytes`: four times the root of all memory in KiB.
             let least = (all * 4 * 16).isqrt() / 4;
             let above = nodes.iter().map(|n| n.0).sum::<u64>();
-            let min_all = kept.min(above / KEPT_AT_MOST).max(least);
+            let min_all = kept.min(above / MAX_LISTED).max(least);
             for ((zone, managed), node) in zones.iter_mut().zip(managed).zip(nodes) {
                 *zone = Self::sized(
                     managed,
@@ -117,7 +117,7 @@ impl ZoneLimits {
     fn sized(managed: u64, min: u64, cpus: u64) -> Self {
         let step = (min / 4).max(managed / 1000);
         let (low, high) = (min + step, min + 2 * step);
-        let quarter = ((managed >> 10).min(BATCH_MOST) / 4).max(1);
+        let quarter = ((managed >> 10).min(MAX_BATCH) / 4).max(1);
         let batch = (1 << (quarter + quarter / 2).ilog2()) - 1;
         let batch = batch.max(1);
         let bound = |pages: u64| (pages / cpus).max(batch * 4);
@@ -134,7 +134,7 @@ impl ZoneLimits {
 
     /// Pages that a list gets at a time at most.
     #[must_use]
-    pub const fn most_at_once(&self) -> u64 {
+    pub const fn max_at_once(&self) -> u64 {
         self.batch << BATCH_SCALE_MAX
     }
 
@@ -210,7 +210,7 @@ impl PerCpuPages {
     pub fn free(&mut self, page: u64, zone: &ZoneLimits, below_high: bool) -> u64 {
         self.alloc_factor >>= 1;
         self.pages.push_front(page);
-        if self.free_count < zone.most_at_once() {
+        if self.free_count < zone.max_at_once() {
             self.free_count += 1;
         }
         let limit = self.limit_at(zone, below_high);
@@ -250,7 +250,7 @@ impl PerCpuPages {
     /// A second has passed (`decay_pcp_high`): how many pages the list has to give back.
     pub fn decay(&mut self, zone: &ZoneLimits) -> u64 {
         if self.limit > zone.high_min {
-            let kept = self.count().saturating_sub(zone.most_at_once());
+            let kept = self.count().saturating_sub(zone.max_at_once());
             self.limit = kept.max(self.limit - (self.limit >> 3)).max(zone.high_min);
         }
         self.count().saturating_sub(self.limit)
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!((zone.low, zone.high), (zone.min + zone.min / 4, zone.min + zone.min / 4 * 2));
         // 33 pages are a thousandth; a quarter and half of that again are 12, rounded down to a
         // power of two less one.
-        assert_eq!((zone.batch, zone.most_at_once()), (7, 224));
+        assert_eq!((zone.batch, zone.max_at_once()), (7, 224));
         assert_eq!(zone.high_min, zone.low / 2);
         assert!(zone.high_max.abs_diff(34_440 / 8 / 2) < 40, "{zone:?}");
         // Two sockets of 64 GiB: 11 page blocks a zone, a thousandth between the watermarks.
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_at_a_time_doubles_until_something_is_freed() {
+    fn batches_double_until_a_page_is_freed() {
         let (zone, mut list) = (lab(), PerCpuPages::default());
         let refills: Vec<u64> = (0..7).map(|_| list.refill(&zone, false)).collect();
         assert_eq!(refills, [7, 14, 28, 56, 112, 224, 224]);

@@ -67,7 +67,7 @@ impl Lists {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameUse {
     /// A first touch, which goes to another node where this one is down to the low watermark.
-    Birth,
+    FirstTouch,
     /// A page is moved here, or has nowhere else to go: down to the low watermark, then slowly to
     /// the lowest (`__alloc_pages_slowpath`).
     Move,
@@ -125,17 +125,17 @@ impl FramePool {
     /// takes from here what cannot lie elsewhere: `own` pages, and what lies on that CPU's lists
     /// once pages of all kinds were taken there; of that, `spare` pages are not the program's. The
     /// kernel has a list for each of three kinds (`MIGRATE_PCPTYPES`), filled by up to
-    /// [`ZoneLimits::most_at_once`] at a time: half of that is on each, by expectation. Where lists
+    /// [`ZoneLimits::max_at_once`] at a time: half of that is on each, by expectation. Where lists
     /// are not modelled nothing happens.
     pub fn start_daemon(&mut self, cpu: usize, own: u64, spare: u64) {
         let Some(lists) = &mut self.lists else { return };
-        let half = lists.zone.most_at_once() / 2;
+        let half = lists.zone.max_at_once() / 2;
         let takes = (own + 3 * half).saturating_sub(spare);
         let takes = takes.min(self.free.saturating_sub(lists.zone.low));
         let Some(list) = lists.of.get_mut(cpu).filter(|_| takes > half) else { return };
         list.fill(self.next..self.next + half);
         // On the program's CPU, too, are lists of the two other kinds; they were there when its
-        // room was measured.
+        // space was measured.
         lists.other_kinds += 4 * half;
         self.next += takes;
         self.free -= takes;
@@ -168,8 +168,8 @@ impl FramePool {
         self.free.saturating_sub(low) + small
     }
 
-    /// Free frames as policies find them: above the high watermark, on no list (`NodeRoom::free` in
-    /// `crates/sys/src/zones.rs`).
+    /// Free frames as policies find them: above the high watermark, on no list
+    /// (`NodeFreeMemory::free` in `crates/sys/src/zones.rs`).
     #[must_use]
     pub fn spare(&self) -> u64 {
         let (high, small) =
@@ -177,7 +177,7 @@ impl FramePool {
         self.free.saturating_sub(high) + small
     }
 
-    /// Frames in nobody's use: those, and what lies on lists (`NodeRoom::unused` there).
+    /// Frames in nobody's use: those, and what lies on lists (`NodeFreeMemory::unused` there).
     #[must_use]
     pub fn unused(&self) -> u64 {
         let Some(lists) = &self.lists else { return self.free };
@@ -214,7 +214,7 @@ impl FramePool {
             if let Some(index) = lists.take_small(|small| small.low) {
                 return Some(index);
             }
-            if what == FrameUse::Birth {
+            if what == FrameUse::FirstTouch {
                 return None;
             }
             if self.free <= zone.min {
@@ -338,16 +338,16 @@ mod tests {
     }
 
     #[test]
-    fn every_frame_is_given_out_once_and_again_when_back() {
+    fn every_frame_is_allocated_once_and_reused_after_free() {
         let mut p = pool(1000);
-        let mut all: Vec<u64> = std::iter::from_fn(|| p.take(0, FrameUse::Birth)).collect();
+        let mut all: Vec<u64> = std::iter::from_fn(|| p.take(0, FrameUse::FirstTouch)).collect();
         assert_eq!((all.len(), p.free()), (1000, 0));
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 1000);
         p.give_back(0, all[500], false);
         assert_eq!(
-            (p.take(0, FrameUse::Birth), p.take(0, FrameUse::Birth)),
+            (p.take(0, FrameUse::FirstTouch), p.take(0, FrameUse::FirstTouch)),
             (Some(all[500]), None)
         );
     }
@@ -355,21 +355,24 @@ mod tests {
     #[test]
     fn huge_pages_are_aligned_and_broken_up_when_nothing_else_is_left() {
         let mut p = pool(3 * HUGE);
-        p.take(0, FrameUse::Birth);
+        p.take(0, FrameUse::FirstTouch);
         let huge = p.take_huge().unwrap();
         assert_eq!((huge % HUGE, p.take_huge().is_some(), p.take_huge()), (0, true, None));
         assert_eq!(p.free(), HUGE - 1);
         p.give_back(0, huge, true);
-        assert_eq!(std::iter::from_fn(|| p.take(0, FrameUse::Birth)).count() as u64, 2 * HUGE - 1);
+        assert_eq!(
+            std::iter::from_fn(|| p.take(0, FrameUse::FirstTouch)).count() as u64,
+            2 * HUGE - 1
+        );
     }
 
     #[test]
     fn frames_beyond_the_hole_of_a_large_machine_are_used() {
         let mut p = pool((3 << 30) >> 12);
-        let last = std::iter::from_fn(|| p.take(0, FrameUse::Birth)).last().unwrap();
+        let last = std::iter::from_fn(|| p.take(0, FrameUse::FirstTouch)).last().unwrap();
         assert_eq!(last, ((6u64 << 30) >> 12) - 1);
         p.give_back(0, last, false);
-        assert_eq!(p.take(0, FrameUse::Birth), Some(last));
+        assert_eq!(p.take(0, FrameUse::FirstTouch), Some(last));
     }
 
     fn listed(frames: u64) -> (FramePool, ZoneLimits) {
@@ -391,7 +394,7 @@ mod tests {
     fn the_small_zone_is_used_last_and_has_what_it_gets_back_at_once() {
         let (mut p, zone) = listed(31_488);
         let small = zone.small.unwrap();
-        let all = taken(&mut p, 0, FrameUse::Birth);
+        let all = taken(&mut p, 0, FrameUse::FirstTouch);
         let (large, last) = all.split_at(all.len() - (small.pages - small.low) as usize);
         assert!(
             last.iter().all(|frame| *frame < small.pages)
@@ -403,7 +406,7 @@ mod tests {
         }
         // No list keeps them: they are seen, and anybody's.
         assert_eq!((p.listed()[1], p.spare()), (0, 600 - (small.high - small.low)));
-        assert_eq!(taken(&mut p, 0, FrameUse::Birth).len(), 600);
+        assert_eq!(taken(&mut p, 0, FrameUse::FirstTouch).len(), 600);
         // Who moves a page here gets some of what is left of either.
         let moved = taken(&mut p, 0, FrameUse::Move);
         assert!(
@@ -423,10 +426,10 @@ mod tests {
     fn one_cpu_gets_all_frames_for_first_touches() {
         for frames in [31_000, 31_111, 31_488, 31_518] {
             let (mut p, zone) = listed(frames);
-            let mut all = taken(&mut p, 0, FrameUse::Birth);
+            let mut all = taken(&mut p, 0, FrameUse::FirstTouch);
             assert_eq!((all.len() as u64, p.free(), p.spare()), (frames, 0, 0));
             // Its list is not empty, but what counts as free is down to the watermark.
-            assert!((1..zone.most_at_once()).contains(&p.listed()[0]), "{:?}", p.listed());
+            assert!((1..zone.max_at_once()).contains(&p.listed()[0]), "{:?}", p.listed());
             all.extend(taken(&mut p, 0, FrameUse::Move));
             all.sort_unstable();
             all.dedup();
@@ -436,14 +439,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cpu_frees_is_its_own_until_its_list_is_full() {
+    fn freed_pages_stay_on_the_cpus_list_until_it_is_full() {
         let (mut p, zone) = listed(31_488);
-        let all = taken(&mut p, 0, FrameUse::Birth);
+        let all = taken(&mut p, 0, FrameUse::FirstTouch);
         for frame in &all[..900] {
             p.give_back(1, *frame, false);
         }
-        assert_eq!((p.listed()[1], p.free(), p.take(0, FrameUse::Birth)), (900, 0, None));
-        assert_eq!(p.take(1, FrameUse::Birth), None, "the watermark comes before the list");
+        assert_eq!((p.listed()[1], p.free(), p.take(0, FrameUse::FirstTouch)), (900, 0, None));
+        assert_eq!(p.take(1, FrameUse::FirstTouch), None, "the watermark comes before the list");
         assert_eq!(p.take(1, FrameUse::Move), Some(all[899]), "the last freed");
         for frame in &all[900..6000] {
             p.give_back(1, *frame, false);
@@ -451,14 +454,14 @@ mod tests {
         assert!(p.spare() > 0 && p.listed()[1] <= zone.high_min, "{:?}", p.listed());
         // Whatever lies on lists, so many were given back.
         assert_eq!(p.unused(), p.all - p.used - zone.high - zone.small.unwrap().low);
-        assert!(p.take(0, FrameUse::Birth).is_some());
+        assert!(p.take(0, FrameUse::FirstTouch).is_some());
         p.drain();
         assert_eq!(p.listed(), [0, 0]);
         assert_eq!(p.free + p.used + p.small_free(), p.all);
     }
 
     #[test]
-    fn a_daemon_takes_of_the_programs_memory_and_most_of_it_is_in_nobodys_use() {
+    fn a_daemon_uses_memory_of_the_programs_node() {
         const OWN: u64 = 102;
         let (mut alone, zone) = listed(31_488);
         let (mut beside, _) = listed(31_488);
@@ -466,16 +469,16 @@ mod tests {
         beside.start_daemon(1, OWN, 0);
         // The lists of the two other kinds on the program's CPU count as well, and were there
         // before.
-        assert_eq!(beside.unused(), unused - OWN + zone.most_at_once());
-        let got = |p: &mut FramePool| taken(p, 0, FrameUse::Birth).len() as u64;
+        assert_eq!(beside.unused(), unused - OWN + zone.max_at_once());
+        let got = |p: &mut FramePool| taken(p, 0, FrameUse::FirstTouch).len() as u64;
         let less = got(&mut alone) - got(&mut beside);
-        assert!(less.abs_diff(OWN + 3 * zone.most_at_once() / 2) <= zone.most_at_once(), "{less}");
+        assert!(less.abs_diff(OWN + 3 * zone.max_at_once() / 2) <= zone.max_at_once(), "{less}");
         assert_eq!(
             beside.free + beside.used + beside.small_free() + beside.listed().iter().sum::<u64>(),
             beside.all
         );
         // Its own CPU has a third of what it left on lists.
-        let (free, half) = (beside.free, zone.most_at_once() / 2);
+        let (free, half) = (beside.free, zone.max_at_once() / 2);
         assert!((0..half).all(|_| beside.take(1, FrameUse::Move).is_some()));
         assert_eq!((beside.free, beside.listed()[1]), (free, 0));
         let mut other = pool(1000);

@@ -328,8 +328,8 @@ mod tests {
         assert_eq!(places.iter().collect::<std::collections::HashSet<_>>().len(), 256);
     }
 
-    /// Blocks of several processes, some with addresses that a word has no room for, more GiBs than
-    /// are found quickly, gaps that are cut off, and waits.
+    /// Blocks of several processes, some with addresses that a word has no free space for, more
+    /// GiBs than are found quickly, gaps that are cut off, and waits.
     #[test]
     fn blocks_are_what_was_recorded() {
         let mut x = 88_172_645_463_325_252u64;

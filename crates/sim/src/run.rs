@@ -27,7 +27,7 @@ use terrace_types::{BaselineId, Bytes, Contender, Nanos, NodeId, PolicyId, Seed}
 const FOR_EVER: Nanos = Nanos(u64::MAX / 2000);
 const PAGE: u64 = 4096;
 /// Evidence from samples that is so old counts for a third: one access in 199 for a second is only
-/// five milliseconds of watching. MEMTIS halves its counts every 2 M samples (its kernel's
+/// five milliseconds of observing. MEMTIS halves its counts every 2 M samples (its kernel's
 /// `htmm_cooling_period`), which is every seven seconds at 60 M events a second.
 const SAMPLES_KEPT: Nanos = Nanos::secs(10);
 
@@ -175,7 +175,9 @@ pub fn simulate(
             None => Err(SimError::NotSimulated { baseline: *id, simulated: simulated_names() }),
         },
         Contender::FarStore(store) => behind(plan, policy, store),
-        Contender::Custom(name) => Err(SimError::Wrong(format!("no function for policy {name}"))),
+        Contender::Custom(name) => {
+            Err(SimError::Inconsistent(format!("no function for policy {name}")))
+        }
     }
 }
 
@@ -256,7 +258,7 @@ fn behind(plan: &SimSetup, policy: &Contender, store: &str) -> Result<SimRun, Si
     let mut world = plan.paged_world(store)?;
     world.pass(FOR_EVER);
     let Some((counts, worked)) = world.far().map(|far| (far.counts(), far.worked())) else {
-        return Err(SimError::Wrong("nothing lies behind memory".to_owned()));
+        return Err(SimError::Inconsistent("nothing lies behind memory".to_owned()));
     };
     let (promoted, demoted) = (counts.read_bytes / PAGE, counts.written_bytes / PAGE);
     let moved = OracleMoves { promoted, demoted, cost: worked };
@@ -310,35 +312,36 @@ fn static_placement(plan: &SimSetup, policy: &Contender) -> Result<SimRun, SimEr
     result(plan, policy, &mut world, Moves::default())
 }
 
-/// Accesses of the first windows; they are joined in pairs where there would be more than
-/// [`MOST_WINDOWS`].
-const WINDOW: u64 = 1 << 18;
-const MOST_WINDOWS: usize = 256;
+/// Accesses of the first intervals; they are joined in pairs where there would be more than
+/// [`MAX_INTERVALS`].
+const SAMPLING_INTERVAL: u64 = 1 << 18;
+const MAX_INTERVALS: usize = 256;
 
-/// Misses of one window by page.
+/// Misses of one interval by page.
 type Window = Vec<(u64, Misses)>;
 
-/// Misses by page and window in a run in which nothing moves, and the windows' length in accesses.
+/// Misses by page and interval in a run in which nothing moves, and the intervals' length in
+/// accesses.
 fn foresee(plan: &SimSetup) -> Result<(Vec<Window>, u64), SimError> {
     let mut world = profiled(plan)?;
-    let (mut windows, mut length) = (Vec::new(), WINDOW);
+    let (mut intervals, mut length) = (Vec::new(), SAMPLING_INTERVAL);
     while !world.ended() {
         world.stop_after = world.accesses() + length;
         world.proceed(Nanos::ZERO);
         world.pass(FOR_EVER);
-        windows.push(world.memory.take_misses());
+        intervals.push(world.memory.take_misses());
         if !world.ended() && !world.stopped() {
-            return Err(SimError::Wrong("the program came to a halt".to_owned()));
+            return Err(SimError::Inconsistent("the program came to a halt".to_owned()));
         }
-        if windows.len() == MOST_WINDOWS {
-            windows = windows.chunks(2).map(joined).collect();
+        if intervals.len() == MAX_INTERVALS {
+            intervals = intervals.chunks(2).map(joined).collect();
             length *= 2;
         }
     }
-    Ok((windows, length))
+    Ok((intervals, length))
 }
 
-/// Two windows as one.
+/// Two intervals as one.
 fn joined(pair: &[Window]) -> Window {
     let mut sum: BTreeMap<u64, Misses> = BTreeMap::new();
     for (vpn, m) in pair.iter().flatten() {
@@ -349,25 +352,25 @@ fn joined(pair: &[Window]) -> Window {
     sum.into_iter().collect()
 }
 
-/// Before each window, the pages that will gain most in it are put into the fast node, for nothing;
-/// pages that are born in it are born where they belong in it.
+/// Before each interval, the pages that will gain most in it are put into the fast node, for
+/// nothing; pages that are born in it are born where they belong in it.
 ///
-/// What it is a bound of: policies that move whole pages when a window begins (256 Ki accesses, or
-/// so many that there are 256 windows at most) and rank them by what their misses save. It pays
-/// nothing for moving, copying, or dropped translations. What it is not: an optimum. The windows'
-/// misses are those of a run under first touch, and pages are ranked one by one, so that it can be
-/// beaten by who moves within a window, by who divides misses between two buses, or where a page's
-/// misses overlap with others so that they cost little. And no policy that pays comes near it where
-/// the hot set changes from window to window.
+/// What it is a bound of: policies that move whole pages when an interval begins (256 Ki accesses,
+/// or so many that there are 256 intervals at most) and rank them by what their misses save. It
+/// pays nothing for moving, copying, or dropped translations. What it is not: an optimum. The
+/// intervals' misses are those of a run under first touch, and pages are ranked one by one, so that
+/// it can be beaten by who moves within an interval, by who divides misses between two buses, or
+/// where a page's misses overlap with others so that they cost little. And no policy that pays
+/// comes near it where the hot set changes from interval to interval.
 fn clairvoyant(plan: &SimSetup, policy: &Contender) -> Result<SimRun, SimError> {
-    let (windows, length) = foresee(plan)?;
+    let (intervals, length) = foresee(plan)?;
     let (fast, slow) = ends(plan);
     let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest)?;
     world.stop_at_begin = true;
     world.pass(FOR_EVER);
     let free = MigrationCost { call: Nanos::ZERO, page: Nanos::ZERO, ..MigrationCost::default() };
     let mut moved = OracleMoves::default();
-    for misses in &windows {
+    for misses in &intervals {
         if world.ended() {
             break;
         }
@@ -496,7 +499,7 @@ fn result(
     if world.lacks_memory() {
         return Err(plan.too_little_memory(plan.host_bytes()));
     }
-    let accesses = world.finish().map_err(SimError::Wrong)?;
+    let accesses = world.finish().map_err(SimError::Inconsistent)?;
     if world.memory.refused > 0 {
         let have: u64 = world.memory.pools.iter().map(|p| p.frames() * PAGE).sum();
         return Err(SimError::TooSmall {
@@ -509,7 +512,7 @@ fn result(
     let (span, counters) = world
         .measured
         .result()
-        .ok_or_else(|| SimError::Wrong("the measured phase did not end".to_owned()))?;
+        .ok_or_else(|| SimError::Inconsistent("the measured phase did not end".to_owned()))?;
     let served = counters.llc_misses();
     let fast: u64 = plan.tiers.first().into_iter().flatten().map(|n| served[*n]).sum();
     let all: u64 = served.iter().sum();

@@ -15,7 +15,7 @@ use terrace_types::Nanos;
 /// A span that no run reaches.
 const FOR_EVER: Nanos = Nanos(u64::MAX / 2000);
 /// Samples that are kept: 512 MiB of them.
-const ROOM: usize = 1 << 25;
+const MAX_SAMPLES: usize = 1 << 25;
 
 /// A program that ran with sampling on; figures are of the phase that counts.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -28,7 +28,7 @@ pub struct SampledProgram {
     pub samples: u64,
     /// Interrupts that emptied a buffer.
     pub interrupts: u64,
-    /// Samples that found no room.
+    /// Samples that found no free space.
     pub lost: u64,
     /// Last-level misses by loads of each core, all of them.
     pub misses: Vec<u64>,
@@ -60,7 +60,7 @@ pub fn sample_program(
     world.sampler = settings.map(|settings| {
         let params = SamplingParams {
             buffer: settings.threshold() as usize,
-            room: ROOM,
+            capacity: MAX_SAMPLES,
             record: kernel.sample_record.0,
             interrupt: kernel.sample_interrupt.0,
         };
@@ -72,7 +72,7 @@ pub fn sample_program(
     let (span, _) = world
         .measured
         .result()
-        .ok_or_else(|| SimError::Wrong("the measured phase did not end".to_owned()))?;
+        .ok_or_else(|| SimError::Inconsistent("the measured phase did not end".to_owned()))?;
     let mut found = SampledProgram {
         seconds: span.as_secs_f64(),
         misses: (0..cores).map(|core| misses(&world, core) - before[core]).collect(),

@@ -5,7 +5,8 @@
 //! (`MEM_INST_RETIRED.ALL_STORES`), the pair that MEMTIS (Lee et al., SOSP 2023) samples. Each core
 //! counts for itself and has a buffer of its own. A record costs the core that made it some time;
 //! when a core's buffer is filled up to its threshold an interrupt takes what is in it to where the
-//! daemon reads it; when there is no room left there, records are lost until somebody drains it.
+//! daemon reads it; when there is no free space left there, records are lost until somebody drains
+//! it.
 
 /// One sampled access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +49,7 @@ pub struct AccessSampler {
 }
 
 /// Interrupts whose time is kept.
-const MOST_INTERRUPTS: usize = 1 << 20;
+const MAX_INTERRUPTS: usize = 1 << 20;
 
 /// What sampling is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub struct SamplingParams {
     /// Records between two interrupts.
     pub buffer: usize,
     /// Records that wait for the daemon at most.
-    pub room: usize,
+    pub capacity: usize,
     /// Time of a record, picoseconds.
     pub record: u64,
     /// Time of an interrupt, picoseconds.
@@ -157,7 +158,7 @@ impl AccessSampler {
     #[inline(never)]
     fn write(&mut self, vpn: u64, store: bool, now: u64) -> u64 {
         let sample = Sample { vpn, store, core: self.core, thread: self.thread };
-        if self.samples.len() < self.figures.room {
+        if self.samples.len() < self.figures.capacity {
             self.samples.push(sample);
         } else {
             self.lost += 1;
@@ -169,7 +170,7 @@ impl AccessSampler {
             self.current.buffered = 0;
             self.totals.interrupts += 1;
             took += self.figures.interrupt;
-            if self.interrupted.len() < MOST_INTERRUPTS {
+            if self.interrupted.len() < MAX_INTERRUPTS {
                 self.interrupted.push((self.core, now));
             }
         }
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
 
     const FIGURES: SamplingParams =
-        SamplingParams { buffer: 2, room: 4, record: 250, interrupt: 1000 };
+        SamplingParams { buffer: 2, capacity: 4, record: 250, interrupt: 1000 };
 
     #[test]
     fn one_in_a_period_is_kept_until_the_buffer_is_full() {
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn each_core_counts_for_itself_and_samples_say_who_made_them() {
+    fn each_core_counts_alone_and_samples_name_their_core() {
         let mut s = AccessSampler::new(2, 1, FIGURES, 2);
         for i in 0..3 {
             s.turn_to(0, 5);

@@ -206,10 +206,10 @@ impl Tlb {
     }
 
     /// Remembers what a walk found; of a page that is part of a huge one, `part` is which.
-    /// `looked`: what the look-up before it came to.
+    /// `lookup`: what the look-up before it came to.
     #[inline(always)]
-    pub fn learn(&mut self, vpn: u64, at: Translation, part: Option<u16>, looked: LookupResult) {
-        if part.is_none() && looked == LookupResult::Absent {
+    pub fn learn(&mut self, vpn: u64, at: Translation, part: Option<u16>, lookup: LookupResult) {
+        if part.is_none() && lookup == LookupResult::Absent {
             self.small.push(small_key(vpn), at.writable, (at.page, at.frame));
             self.second.push(small_key(vpn), at.writable, (at.page, at.frame));
         } else {
@@ -287,12 +287,12 @@ mod tests {
     }
 
     fn learn(t: &mut Tlb, vpn: u64, writable: bool) {
-        let looked = t.clone().find(vpn, true);
+        let lookup = t.clone().find(vpn, true);
         t.learn(
             vpn,
             Translation { page: vpn as u32, frame: 1000 + vpn as u32, writable },
             None,
-            looked,
+            lookup,
         );
     }
 

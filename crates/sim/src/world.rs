@@ -166,7 +166,7 @@ impl World {
             at: 0,
             again: false,
             waiting: VecDeque::new(),
-            then: ThreadSupply::Again,
+            then: ThreadSupply::Continue,
             reached: 0,
         };
         let mut threads: Vec<SimThread> = (0..=feed.threads()).map(|_| thread()).collect();

@@ -146,8 +146,8 @@ fn moves_pages(id: PolicyId) -> bool {
     }
 }
 
-/// A run of a policy; of a periodic one with periods and thresholds of 50 ms in place of seconds, by
-/// which these programs have ended before a page counts as cold.
+/// A run of a policy; of a periodic one with periods and thresholds of 50 ms in place of seconds,
+/// by which these programs have ended before a page counts as cold.
 fn run_in_a_hurry(plan: &SimSetup, id: PolicyId) -> SimRun {
     let mut placement = Placement::new(id, &plan.machine);
     if !matches!(placement, Placement::Paced { .. }) {

@@ -77,7 +77,7 @@ fn threads_run_at_once_unless_one_waited_for_the_other() {
 }
 
 #[test]
-fn any_address_will_do_and_a_machine_too_small_is_told_of() {
+fn any_address_is_accepted_and_a_small_machine_is_refused() {
     let wide = |w: &mut TraceWriter<Vec<u8>>| {
         for i in 0..1000u64 {
             w.access(

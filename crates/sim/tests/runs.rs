@@ -45,7 +45,7 @@ fn bounds_stand_in_their_order() {
 }
 
 #[test]
-fn terrace_finds_the_hot_set_and_gains_and_does_so_again() {
+fn terrace_finds_the_hot_set_and_gains_reproducibly() {
     let (first, managed) = (run(SKEW, "first-touch"), run(SKEW, "terrace"));
     assert!(managed.promoted_pages.unwrap() > 1_600, "{managed:?}");
     assert!(managed.fast_access_share > first.fast_access_share, "{managed:?}");
@@ -55,7 +55,7 @@ fn terrace_finds_the_hot_set_and_gains_and_does_so_again() {
 }
 
 #[test]
-fn a_hot_set_in_huge_pages_is_found_where_ordinary_looks_find_all_touched() {
+fn a_hot_set_in_huge_pages_is_found_where_ordinary_samples_saturate() {
     let skew = "skew,accesses=12M,hot_size=50%,pages=thp";
     let (first, managed) = (run(skew, "first-touch"), run(skew, "terrace"));
     assert!(managed.seconds < 0.85 * first.seconds, "{} of {}", managed.seconds, first.seconds);
@@ -75,7 +75,7 @@ fn equal_seeds_give_equal_runs_on_any_number_of_threads() {
 }
 
 #[test]
-fn who_knows_what_comes_is_not_behind_who_knows_the_whole() {
+fn the_dynamic_oracle_is_not_slower_than_the_static_one() {
     // The hot set shifts between phases: no one placement fits all of them.
     let shift = "shift,accesses=3M,phase_seconds=0.004,size=24MiB";
     let mut machine = machine();
@@ -141,7 +141,8 @@ fn every_tracker_leads_to_gain() {
 }
 
 /// Regions tell no writes, so that the control rule takes the slow tier's writes as below its
-/// threshold, and of a full fast tier it would only demote; pages that are not known are no victims.
+/// threshold, and of a full fast tier it would only demote; pages that are not known are no
+/// victims.
 #[test]
 fn hyplacer_moves_nothing_by_regions() {
     let options = RunOptions { tracker: TrackerKind::Damon, ..RunOptions::default() };
@@ -163,7 +164,7 @@ fn dcpmm() -> Machine {
 }
 
 #[test]
-fn written_pages_are_told_from_read_ones_by_how_soon_they_are_dirty() {
+fn written_pages_are_distinguished_by_how_soon_they_are_dirty() {
     // All pages of both sets are written or read many times in any 25 ms; only early looks tell
     // rates.
     let plan = SimSetup::new(&dcpmm(), "rwsplit,accesses=16M").unwrap();

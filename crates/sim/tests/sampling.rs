@@ -48,7 +48,7 @@ fn access_count_brings_pages_to_the_cells_that_access_them() {
     let moved = run.demoted_pages.unwrap();
     assert!((200..=320).contains(&moved), "{run:?}");
     assert!(run.seconds < first.seconds, "{} of {}", run.seconds, first.seconds);
-    // What sampling takes of the program, deciding, and moving are told apart.
+    // What sampling takes of the program, deciding, and moving are distinguished.
     let summary = run.summary.as_ref().unwrap();
     assert!(run.sampling_seconds.unwrap() > 0.0 && summary.moving_ns > 0, "{run:?}");
     assert!(run.samples.unwrap() > 1000 && summary.lost_records == 0, "{run:?}");

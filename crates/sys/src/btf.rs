@@ -166,7 +166,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(at in 0usize..120, with: u8, cut in 0usize..130, random in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_survived(at in 0usize..120, with: u8, cut in 0usize..130,
+            random in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = sample();
             if let Some(byte) = bytes.get_mut(at) {
                 *byte = with;
@@ -174,7 +175,8 @@ mod tests {
             bytes.truncate(cut.max(2));
             for bytes in [bytes, random] {
                 if let Some(btf) = Btf::new(&bytes) {
-                    let _ = (btf.offset("task", "b"), btf.offset("task", "a"), btf.offset("int", "x"));
+                    let _ = (btf.offset("task", "b"), btf.offset("task", "a"),
+                        btf.offset("int", "x"));
                 }
             }
         }

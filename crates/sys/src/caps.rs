@@ -233,12 +233,19 @@ fn said(error: &SysError, capabilities: &'static str, kernel: &str) -> (String, 
         filtered if filtered.may_be_filtered() => (filtered.to_string(), None),
         SysError::NotPermitted { call, target, errno, .. } => {
             let names = capabilities.to_uppercase().replace(',', ", ");
-            let why = format!("{call} on {target} is not permitted (errno {errno}); it takes {names}");
+            let why = format!(
+                "{call} on {target} is not permitted (errno {errno}); it takes \
+                {names}"
+            );
             (why, Some(Remedy::Grant(capabilities)))
         }
-        SysError::Absent { call, target, errno, .. } => {
-            (format!("{call} on {target}: this kernel offers no such thing (errno {errno}); it takes {kernel}"), None)
-        }
+        SysError::Absent { call, target, errno, .. } => (
+            format!(
+                "{call} on {target}: this kernel offers no such thing (errno {errno}); it \
+                takes {kernel}"
+            ),
+            None,
+        ),
         _ => (error.to_string(), None),
     }
 }
@@ -288,7 +295,8 @@ fn damon(root: &Root, tracepoints: &Tried) -> Tried {
     let kernel = "a kernel with CONFIG_DAMON_SYSFS and CONFIG_DAMON_VADDR";
     let capabilities = "cap_dac_override,cap_dac_read_search,cap_perfmon";
     if crate::damon::taken(root).map_err(|e| said(&e, capabilities, kernel))? {
-        let whose = "somebody else has a kdamond set up, and it is left alone; free it with the tool that made it";
+        let whose = "somebody else has a kdamond set up, and it is left alone; free it with the \
+            tool that made it";
         return Err((whose.to_owned(), None));
     }
     let path = root.path("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds");
@@ -378,7 +386,8 @@ fn page_tables(root: &Root) -> Tried {
     })
     .map_err(reported)
     .and_then(|found| {
-        let why = "kernel memory does not show the frames that pagemap tells; it takes CAP_SYS_ADMIN and CAP_SYS_RAWIO";
+        let why = "kernel memory does not show the frames that pagemap tells; it takes \
+            CAP_SYS_ADMIN and CAP_SYS_RAWIO";
         found.then_some(()).ok_or((why.to_owned(), Some(Remedy::Grant(capabilities))))
     })
 }
@@ -395,7 +404,8 @@ fn write_counters(root: &Root) -> Tried {
     let found = controllers(root, WrittenTo::Dram);
     let Some((controller, cpu)) = found.first().and_then(|c| Some((c, *c.cpus.first()?))) else {
         let none =
-            "no memory controller here shows what it writes (uncore_imc), so that it is estimated from page heat";
+            "no memory controller here shows what it writes (uncore_imc), so that it is estimated \
+                from page heat";
         return Err((none.to_owned(), None));
     };
     controller

@@ -285,7 +285,8 @@ impl FarArea {
         self.uffd.register(self.map.address() + part.start as u64, part.len() as u64, true, true)
     }
 
-    /// Asks no longer for the faults of a part: ordinary memory from here on, zeros where no page is.
+    /// Asks no longer for the faults of a part: ordinary memory from here on, zeros where no page
+    /// is.
     pub fn detach(&self, part: &Range<usize>) {
         assert!(part.end <= self.map.len, "detach beyond the area");
         let at = |offset: usize| self.map.address() + offset as u64;
@@ -715,7 +716,7 @@ mod tests {
             return None;
         }
         let area = FarArea::map(uffd, UNIT, UNIT).expect("area");
-        let mut slots = area.slots(2, UNIT).expect("slots");
+        let mut slots = area.frames(2, UNIT).expect("slots");
         let (slot, mut source) = (slots.remove(0), slots.remove(0));
         for (n, page) in source.bytes_mut().chunks_mut(area.page).enumerate() {
             page.fill(n as u8 + 1);

@@ -408,8 +408,8 @@ mod tests {
 
     #[test]
     fn huge_pages_are_read_from_smaps() {
-        let text =
-            "1000-3000 rw-p 0 00:00 0 \nAnonHugePages:   2048 kB\n3000-4000 rw-p 0 00:00 0\nAnonHugePages: 4 kB\n";
+        let text = "1000-3000 rw-p 0 00:00 0 \nAnonHugePages:   2048 kB\n3000-4000 rw-p 0 00:00 \
+                0\nAnonHugePages: 4 kB\n";
         assert_eq!(huge_in(text, 0x1000, 0x2000), Bytes::mib(2));
         assert_eq!(huge_in(text, 0x3000, 0x3001), Bytes(4096));
         assert_eq!(huge_in("", 0, 1), Bytes::ZERO);

@@ -115,8 +115,10 @@ mod tests {
 
     #[test]
     fn mappings_have_their_bytes_by_node() {
-        let text = "55a7d4428000 default file=/usr/bin/a\\040b mapped=2 mapmax=2 N0=2 kernelpagesize_kB=4\n\
-                    55a811192000 bind:0 heap anon=5 dirty=4 active=0 N0=1 N1=4 kernelpagesize_kB=4\n\
+        let text = "55a7d4428000 default file=/usr/bin/a\\040b mapped=2 mapmax=2 N0=2 \
+            kernelpagesize_kB=4\n\
+                    55a811192000 bind:0 heap anon=5 dirty=4 active=0 N0=1 N1=4 \
+                    kernelpagesize_kB=4\n\
                     7f0000000000 default huge anon=1 N1=1 kernelpagesize_kB=2048\n\
                     7ffc8a7e2000 default\nnonsense\n";
         let maps = parse_numa_maps(text);

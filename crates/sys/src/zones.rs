@@ -109,7 +109,7 @@ pub fn zones(root: &Root) -> Result<Vec<Zone>, SysError> {
 
 /// Memory of one node that user pages can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct NodeRoom {
+pub struct NodeFreeMemory {
     /// In all: managed less the kernel's reserves.
     pub capacity: Bytes,
     /// Free now above the reserves, for whoever asks.
@@ -137,21 +137,21 @@ impl Zone {
     }
 }
 
-/// Room on `node`, with base pages of `page_size`.
+/// Free memory of `node`, with base pages of `page_size`.
 #[must_use]
-pub fn room(zones: &[Zone], node: NodeId, page_size: Bytes) -> NodeRoom {
-    let mut room = NodeRoom::default();
+pub fn free_memory(zones: &[Zone], node: NodeId, page_size: Bytes) -> NodeFreeMemory {
+    let mut memory = NodeFreeMemory::default();
     for zone in zones.iter().filter(|z| z.node == node && z.name != "Device") {
         let size = page_size.get();
-        room.capacity += Bytes(zone.managed.saturating_sub(zone.reserve()).saturating_mul(size));
-        room.free += Bytes(zone.free.saturating_sub(zone.reserve()).saturating_mul(size));
+        memory.capacity += Bytes(zone.managed.saturating_sub(zone.reserve()).saturating_mul(size));
+        memory.free += Bytes(zone.free.saturating_sub(zone.reserve()).saturating_mul(size));
         let unused = zone.free.saturating_add(zone.listed).saturating_sub(zone.reserve());
-        room.unused += Bytes(unused.saturating_mul(size));
+        memory.unused += Bytes(unused.saturating_mul(size));
         let sure =
             zone.free.saturating_sub(zone.reserve().saturating_add(zone.left_over(page_size)));
-        room.sure += Bytes(sure.saturating_mul(size));
+        memory.sure += Bytes(sure.saturating_mul(size));
     }
-    room
+    memory
 }
 
 /// Tells a frame's node. Spans of nodes may interleave; then only a query to the kernel knows.
@@ -224,20 +224,31 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const SAMPLE: &str = "Node 0, zone    DMA32\n  per-node stats\n      nr_x 5\n  pages free     1000\n        boost    0\n        min      10\n        low      12\n        high     15\n        spanned  4000\n        present  4000\n        managed  3900\n        protection: (0, 0, 100, 100)\n      nr_free_pages 1\n  pagesets\n    cpu: 0\n              count:    120\n              high:     378\n              batch:    3\n    cpu: 1\n              count:    7\n              high:     378\n  start_pfn:           4096\nNode 1, zone   Normal\n  pages free     500\n        high     20\n        spanned  1000\n        managed  900\n        protection: (0, 0, 0)\n  start_pfn:           8192\nNode 1, zone Movable\n  pages free 0\n        managed 0\n";
+    const SAMPLE: &str = "Node 0, zone    DMA32\n  per-node stats\n      nr_x 5\n  pages free     \
+        1000\n        boost    0\n        min      10\n        low      12\n        high     \
+        15\n        spanned  4000\n        present  4000\n        managed  3900\n        \
+        protection: (0, 0, 100, 100)\n      nr_free_pages 1\n  pagesets\n    cpu: \
+        0\n              count:    120\n              high:     378\n              batch:    \
+        3\n    cpu: 1\n              count:    7\n              high:     378\n  \
+        start_pfn:           4096\nNode 1, zone   Normal\n  pages free     500\n        high     \
+        20\n        spanned  1000\n        managed  900\n        protection: (0, 0, 0)\n  \
+        start_pfn:           8192\nNode 1, zone Movable\n  pages free 0\n        managed 0\n";
 
     #[test]
-    fn room_leaves_the_kernel_its_reserves() {
+    fn free_memory_leaves_the_kernel_its_reserves() {
         let zones = parse_zoneinfo(SAMPLE);
         assert_eq!(zones.len(), 2);
-        assert_eq!(room(&zones, NodeId(0), Bytes(4096)).free, Bytes((1000 - 115) * 4096));
-        assert_eq!(room(&zones, NodeId(0), Bytes(4096)).unused, Bytes((1000 + 127 - 115) * 4096));
-        assert_eq!(room(&zones, NodeId(1), Bytes(4096)).capacity, Bytes(880 * 4096));
+        assert_eq!(free_memory(&zones, NodeId(0), Bytes(4096)).free, Bytes((1000 - 115) * 4096));
         assert_eq!(
-            room(&zones, NodeId(0), Bytes(4096)).sure,
+            free_memory(&zones, NodeId(0), Bytes(4096)).unused,
+            Bytes((1000 + 127 - 115) * 4096)
+        );
+        assert_eq!(free_memory(&zones, NodeId(1), Bytes(4096)).capacity, Bytes(880 * 4096));
+        assert_eq!(
+            free_memory(&zones, NodeId(0), Bytes(4096)).sure,
             Bytes((1000 - 115 - 3 * 32 - 512) * 4096)
         );
-        assert_eq!(room(&zones, NodeId(1), Bytes(4096)).sure, Bytes(0));
+        assert_eq!(free_memory(&zones, NodeId(1), Bytes(4096)).sure, Bytes(0));
     }
 
     #[test]
@@ -254,19 +265,20 @@ mod tests {
     fn this_machine_has_room() {
         let zones = zones(&Root::live()).unwrap();
         let nodes = nodes_with_memory(&Root::live());
-        assert!(room(&zones, nodes[0], Bytes(4096)).capacity > Bytes::mib(16));
+        assert!(free_memory(&zones, nodes[0], Bytes(4096)).capacity > Bytes::mib(16));
     }
 
     proptest! {
         #[test]
         fn any_text_is_survived(parts in prop::collection::vec(prop::sample::select(vec![
             "Node ", "0", ", zone", "\n", " pages free ", "99999999999999999999", "high", " ",
-            "protection: (", ",", "count: ", "batch: ", "start_pfn:", "18446744073709551615", "spanned ", "managed ",
+            "protection: (", ",", "count: ", "batch: ", "start_pfn:", "18446744073709551615",
+            "spanned ", "managed ",
         ]), 0..80)) {
             let zones = parse_zoneinfo(&parts.concat());
             let frames = FrameMap::new(&zones);
             let _ = frames.node(7);
-            let _ = room(&zones, NodeId(0), Bytes(4096));
+            let _ = free_memory(&zones, NodeId(0), Bytes(4096));
         }
     }
 }

@@ -11,7 +11,8 @@ use terrace_sys::{zones, Root, Runner};
 /// Reads a plan and holds it against this machine's nodes.
 ///
 /// # Errors
-/// [`ManageError::Usage`]: the file, or a line of it; [`ManageError::Lacking`]: a node that is not here.
+/// [`ManageError::Usage`]: the file, or a line of it; [`ManageError::Lacking`]: a node that is not
+/// here.
 pub fn check(path: &Path) -> Result<ArenaPlan, ManageError> {
     use std::io::Read as _;
     let reported = |why: String| ManageError::Usage(format!("plan {}: {why}", path.display()));
@@ -58,7 +59,8 @@ fn environment(plan: &Path) -> Result<Vec<(&'static str, OsString)>, ManageError
 /// Runs a command with its allocations placed as `plan` says; no policy moves its pages.
 ///
 /// # Errors
-/// [`CommandStartError`]: the plan is wrong or this machine lacks what it names, or the command cannot be started.
+/// [`CommandStartError`]: the plan is wrong or this machine lacks what it names, or the command
+/// cannot be started.
 pub fn run(plan: &Path, argv: &[OsString]) -> Result<FinishedRun, CommandStartError> {
     let environment = environment(plan).map_err(CommandStartError::Before)?;
     let mut runner = Runner::start_with(argv, &environment).map_err(CommandStartError::Start)?;

@@ -33,7 +33,7 @@ use terrace_types::{Bytes, Nanos};
 use workspace::Workspace;
 
 /// Crashes of one study at most; each keeps a record of some hundred bytes.
-pub const MOST_CRASHES: u32 = 1_000_000;
+pub const MAX_CRASHES: u32 = 1_000_000;
 
 /// What to crash, and how to judge restarts.
 #[derive(Debug, Clone)]
@@ -73,7 +73,8 @@ pub enum CrashError {
     #[error(transparent)]
     Record(#[from] RecordError),
     /// A folder or file of the study cannot be used.
-    #[error("cannot use {}: {source}; free space there or give another folder with --work", path.display())]
+    #[error("cannot use {}: {source}; free space there or give another folder with \
+        --work", path.display())]
     Work {
         /// Which.
         path: PathBuf,
@@ -92,7 +93,10 @@ pub enum CrashError {
         last_line: String,
     },
     /// The program never wrote a region file.
-    #[error("the program never calls start_crash() of terrace_crash.h, so there is no region to crash in")]
+    #[error(
+        "the program never calls start_crash() of terrace_crash.h, so there is no region to \
+        crash in"
+    )]
     NoRegion,
     /// The program ended within the region.
     #[error("the program never calls end_crash(): it ends within the region")]
@@ -148,7 +152,7 @@ pub fn run(
     let (region, recording, record_time) = record_region(spec, &workspace)?;
     progress(CrashStep::Caches, 0.0);
     let begun = terrace_sys::now();
-    let most = MOST_CRASHES as usize;
+    let most = MAX_CRASHES as usize;
     let options = StudyOptions {
         setup: spec.setup.clone(),
         schedule: spec.schedule.clone(),

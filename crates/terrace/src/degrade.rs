@@ -84,7 +84,8 @@ impl DegradeAccount {
     pub fn lines(&self) -> Vec<String> {
         let rate = |r: u64| BytesPerSec(r).to_string();
         let mut lines = vec![format!(
-            "node {} gives the command {} of {} (asked for {}): {} loading threads, {} adds, over {}",
+            "node {} gives the command {} of {} (asked for {}): {} loading threads, {} adds, over \
+                {}",
             self.node,
             rate(self.before_bytes_per_s),
             rate(self.free_bytes_per_s),
@@ -125,7 +126,9 @@ impl DegradeAccount {
         if let Some(WatchedRun { held: h, changes, cost_share, .. }) = &self.watched {
             let [low, high] = h.quartiles_bytes_per_s;
             reported.push(format!(
-                "{} while the command ran (quartiles {} and {}; {:+.1}%), within 10% for {:.0}% of {} by means over {}, {:.0}% by single ones of {} readings, which took {:.1}% of its CPUs; the load was changed {changes} times",
+                "{} while the command ran (quartiles {} and {}; {:+.1}%), within 10% for {:.0}% \
+                    of {} by means over {}, {:.0}% by single ones of {} readings, which took \
+                    {:.1}% of its CPUs; the load was changed {changes} times",
                 rate(h.median_bytes_per_s),
                 rate(low),
                 rate(high),
@@ -144,7 +147,7 @@ impl DegradeAccount {
         reported.extend(
             self.not_watched
                 .as_ref()
-                .map(|why| format!("not watched while the command ran ({why})")),
+                .map(|why| format!("not observed while the command ran ({why})")),
         );
         match held {
             None => {
@@ -367,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_the_load_slows_too_is_told() {
+    fn another_node_slowed_by_the_load_is_reported() {
         let other = |node, loaded| OtherNode {
             node,
             free_bytes_per_s: 100_000_000_000,

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_are_told_or_why_there_are_none() {
+    fn gpus_are_listed_or_the_reason_is_given() {
         let item = gpus(Err(CudaError::NoDevice));
         assert!(!item.ok && item.text.starts_with("no CUDA: the driver shows no GPU"), "{item:?}");
         assert!(gpus_note().contains("CUDA"));

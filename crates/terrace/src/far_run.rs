@@ -14,7 +14,7 @@ use terrace_report::{FarHeader, FarSample};
 use terrace_sys::{Allowance, CommandExit, Root, Runner, SharedTable, Uffd};
 use terrace_types::{Bytes, Nanos};
 
-/// Below this there is no room for the pager's own buffers.
+/// Below this there is no free space for the pager's own buffers.
 const LEAST: Bytes = Bytes::mib(4);
 
 /// What is asked for.
@@ -122,7 +122,8 @@ impl FarFinished {
         let several =
             if t.processes == 1 { String::new() } else { format!(", {} processes", t.processes) };
         let mut line = format!(
-            "far memory: {} faults, {} of them waited for the store and {} found what was fetched ahead; {} read, {} \
+            "far memory: {} faults, {} of them waited for the store and {} found what was fetched \
+                ahead; {} read, {} \
              written; prefetch {}; at most {} of {} resident{several}; {:.2} s",
             t.faults,
             t.misses,
@@ -185,7 +186,8 @@ pub fn live(now: &Moment, before: &Moment) -> String {
     let rate = |now: u64, before: u64| Bytes(((now - before) as f64 / span) as u64);
     let (t, b) = (&now.tally, &before.tally);
     format!(
-        "far memory: {} resident; {:.0} faults/s, {:.0} hits/s; {}/s read, {}/s written; prefetch {}",
+        "far memory: {} resident; {:.0} faults/s, {:.0} hits/s; {}/s read, {}/s written; prefetch \
+            {}",
         now.resident,
         (t.faults - b.faults) as f64 / span,
         (t.hits - b.hits) as f64 / span,
@@ -221,8 +223,10 @@ fn check(spec: &FarSpec) -> Result<(), ManageError> {
     let uffd = Uffd::open().map_err(|e| ManageError::Lacking(e.to_string()))?;
     let able = uffd.features();
     if !able.kernel_faults {
-        let why = "userfaultfd for this user sees faults of the program's own code only, and its system calls into absent \
-                   pages would fail: `sysctl vm.unprivileged_userfaultfd=1`, give this user /dev/userfaultfd, or run as root";
+        let why = "userfaultfd for this user sees faults of the program's own code only, and its \
+            system calls into absent \
+                   pages would fail: `sysctl vm.unprivileged_userfaultfd=1`, give this user \
+                   /dev/userfaultfd, or run as root";
         return Err(ManageError::Lacking(why.to_owned()));
     }
     if !able.write_protect {
@@ -281,8 +285,8 @@ fn environment(
 /// Runs a command with its memory far; `each` is told how it goes, some times a second.
 ///
 /// # Errors
-/// [`CommandStartError`]: asked for wrongly, this machine lacks what it takes ([`ManageError::Lacking`]), or the command cannot be
-/// started.
+/// [`CommandStartError`]: asked for wrongly, this machine lacks what it takes
+/// ([`ManageError::Lacking`]), or the command cannot be started.
 pub fn run(
     spec: &FarSpec,
     argv: &[OsString],
@@ -336,9 +340,8 @@ mod tests {
     #[test]
     fn too_little_memory_and_a_folder_that_is_not_there_are_said() {
         let spec = |dram, store: &str| FarSpec { dram, store: store.into() };
-        assert!(
-            matches!(check(&spec(Bytes::mib(1), "compressed")), Err(ManageError::Usage(w)) if w.contains("at least"))
-        );
+        assert!(matches!(check(&spec(Bytes::mib(1), "compressed")),
+                Err(ManageError::Usage(w)) if w.contains("at least")));
         match check(&spec(Bytes::mib(64), "/no/such/folder")) {
             Err(ManageError::Usage(why)) => assert!(why.contains("/no/such/folder"), "{why}"),
             Err(ManageError::Lacking(why)) => println!("skipped: {why}"),

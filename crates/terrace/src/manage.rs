@@ -125,7 +125,8 @@ impl ManageSpec {
             placement.needs().missing(&terrace_engine::Tracker::info(&trackers).sees)
         {
             return Err(ManageError::Lacking(format!(
-                "policy {} needs {missing}, and no tracker here tells it; try --policy terrace or see terrace doctor",
+                "policy {} needs {missing}, and no tracker here tells it; try --policy terrace or \
+                    see terrace doctor",
                 self.policy
             )));
         }
@@ -195,7 +196,8 @@ fn tracker_choice(name: &str) -> Result<TrackerChoice, ManageError> {
         "perf" => TrackerChoice::Perf,
         _ => {
             return Err(ManageError::Usage(format!(
-                "no tracker is called {name:?}; there are auto, page-table, damon, damon-page, soft-dirty, perf"
+                "no tracker is called {name:?}; there are auto, page-table, damon, damon-page, \
+                    soft-dirty, perf"
             )))
         }
     })
@@ -251,7 +253,8 @@ fn tiers(machine: &Machine) -> Result<Vec<TierNodes>, ManageError> {
     if tiers.len() < 2 {
         let nodes = tiers.iter().map(|t| t.nodes.len()).sum::<usize>();
         return Err(ManageError::Lacking(format!(
-            "this machine has one memory tier ({nodes} node{}), so there is nothing to place; see terrace doctor",
+            "this machine has one memory tier ({nodes} node{}), so there is nothing to place; see \
+                terrace doctor",
             if nodes == 1 { "" } else { "s" }
         )));
     }

@@ -131,7 +131,8 @@ impl FastSize {
 pub fn parse_sweep(text: &str) -> Result<Vec<FastSize>, PredictError> {
     let bad = || {
         PredictError::Usage(format!(
-            "--sweep {text}: give fast=10%..100%, fast=1MiB..64MiB (doubling) or a list, fast=25%,50%,100%"
+            "--sweep {text}: give fast=10%..100%, fast=1MiB..64MiB (doubling) or a list, \
+                fast=25%,50%,100%"
         ))
     };
     let list = text.strip_prefix("fast=").ok_or_else(bad)?;
@@ -143,7 +144,7 @@ pub fn parse_sweep(text: &str) -> Result<Vec<FastSize>, PredictError> {
 }
 
 /// Runs over one recording at the same time at most: each holds the program's page tables.
-const MOST_AT_ONCE: usize = 16;
+const MAX_AT_ONCE: usize = 16;
 
 /// Reads `page-table`, `pebs` or `damon`; behind `pebs` may follow `loads=N` and `stores=N`, the
 /// accesses between two samples, and `buffer=SIZE`, a core's buffer.
@@ -231,7 +232,7 @@ pub fn predict(question: &Question) -> Result<Prediction, PredictError> {
     // All at once over a recording, so that each of its blocks is decoded once; the host's
     // scheduler deals out the cores.
     let workers = match whole.input {
-        SimInput::Recording { .. } => tasks.len().clamp(cores, MOST_AT_ONCE.max(cores)),
+        SimInput::Recording { .. } => tasks.len().clamp(cores, MAX_AT_ONCE.max(cores)),
         SimInput::Workload(_) => cores.min(room.max(1)),
     };
     tasks.iter_mut().for_each(|(plan, ..)| plan.host_memory = host);
@@ -658,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn energy_is_told_as_far_as_it_is_known() {
+    fn energy_is_reported_as_far_as_known() {
         let mut q = question(&["first-touch"], vec![]);
         assert_eq!(predict(&q).unwrap().runs[0].run.energy, []);
         q.machine.nodes[0].energy.read_pj_per_byte = Some(100);

@@ -122,7 +122,11 @@ impl ProbedDisk {
             self.disk.file
         )];
         if !self.disk.direct {
-            notes.push("The file system has no O_DIRECT: data went through the page cache, and figures are memory's as much as the disk's.".to_owned());
+            notes.push(
+                "The file system has no O_DIRECT: data went through the page cache, and \
+                figures are memory's as much as the disk's."
+                    .to_owned(),
+            );
         }
         notes
     }
@@ -184,7 +188,8 @@ impl ProbedDisk {
             let what = name(&r.task);
             let _ = writeln!(
                 out,
-                "  {what:<40} {rate:>9.1} +- {spread:<7.1} MB/s  {:>9.0} a second  {us:>9.1} +- {around:.1} us{mark}",
+                "  {what:<40} {rate:>9.1} +- {spread:<7.1} MB/s  {:>9.0} a second  {us:>9.1} +- \
+                    {around:.1} us{mark}",
                 r.bandwidth.value / r.task.size.get() as f64,
             );
         }
@@ -252,7 +257,8 @@ impl Probed {
             Depth::Full => "",
         };
         let comment = format!(
-            "{state}Measured by terrace probe{depth} in {:.0} s. Each figure is a median; spread is half the distance between quartiles.",
+            "{state}Measured by terrace probe{depth} in {:.0} s. Each figure is a median; spread \
+                is half the distance between quartiles.",
             self.measured.took.as_secs_f64()
         );
         self.figures.machine.to_toml_with(&comment, &self.figures.spreads)
@@ -293,9 +299,12 @@ impl Probed {
             .curves
             .iter()
             .map(|((initiator, target, pages), levels)| {
-                let levels: Vec<Value> =
-                    levels.iter().map(|l| json!({ "bytes": l.bytes.get(), "latency_ns": l.ns })).collect();
-                json!({ "initiator": initiator, "target": target, "pages": pages, "levels": levels })
+                let levels: Vec<Value> = levels
+                    .iter()
+                    .map(|l| json!({ "bytes": l.bytes.get(), "latency_ns": l.ns }))
+                    .collect();
+                json!({ "initiator": initiator, "target": target, "pages": pages,
+                    "levels": levels })
             })
             .collect();
         let more = [

@@ -26,7 +26,7 @@ const LARGE_SLOTS: u32 = 256;
 /// the time.
 const RING_WORDS: u32 = 1 << 18;
 /// Words of the other rings: 64 KiB, so that thousands of threads fit. A thread writes up to 2048
-/// words ahead of where it last saw room, so a ring cannot be much smaller.
+/// words ahead of where it last saw space, so a ring cannot be much smaller.
 const SMALL_RING_WORDS: u32 = 1 << 13;
 /// Between two polls of empty rings; a ring of this size takes a fast program longer to fill.
 const PAUSE: Nanos = Nanos::micros(300);
@@ -112,7 +112,8 @@ impl Recorded {
         let t = &self.totals;
         let each = if t.kept > 0 { self.bytes as f64 / t.kept as f64 } else { 0.0 };
         format!(
-            "recorded {} of {} loads and stores ({} loads, {} stores) of {} threads into {}: {} bytes, {each:.2} an access",
+            "recorded {} of {} loads and stores ({} loads, {} stores) of {} threads into {}: {} \
+                bytes, {each:.2} an access",
             t.kept,
             t.loads + t.stores,
             t.loads,
@@ -201,9 +202,12 @@ impl RecordSpec {
             CaptureMethod::Hooks if self.pcs => {
                 lacking("hooks do not tell where an instruction lies; use --source full")
             }
-            CaptureMethod::Emulator | CaptureMethod::Translator if self.objects.is_some() => lacking(
-                "objects are told by hooks only; compile with terrace-cc and use --source hooks",
-            ),
+            CaptureMethod::Emulator | CaptureMethod::Translator if self.objects.is_some() => {
+                lacking(
+                    "objects are reported by hooks only; compile with terrace-cc and use --source \
+                    hooks",
+                )
+            }
             _ => Ok(()),
         }
     }

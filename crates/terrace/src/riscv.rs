@@ -7,7 +7,7 @@ mod recording;
 
 pub use elements::{
     run_elements, Dialect, ElementOptions, ElementSchedule, ElementStatistics, ElementsEnd,
-    ElementsRun, LookasideSize, MOST_ELEMENTS,
+    ElementsRun, LookasideSize, MAX_ELEMENTS,
 };
 pub use files::HostFiles;
 pub use listing::disassemble;
@@ -23,7 +23,7 @@ use terrace_trace::{TraceError, TraceHeader, TraceWriter};
 use terrace_types::Bytes;
 
 /// Bytes of a program file at most; a static program has a few million.
-const MOST_FILE: u64 = 1 << 30;
+const MAX_FILE: u64 = 1 << 30;
 
 /// What to run, and what it may reach.
 #[derive(Debug, Clone)]
@@ -175,7 +175,7 @@ fn start(
 fn read_program(path: &Path) -> std::io::Result<Vec<u8>> {
     use std::io::Read;
     let mut file = Vec::new();
-    File::open(path)?.take(MOST_FILE).read_to_end(&mut file)?;
+    File::open(path)?.take(MAX_FILE).read_to_end(&mut file)?;
     Ok(file)
 }
 

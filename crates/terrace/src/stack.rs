@@ -29,7 +29,7 @@ const LARGEST_FILE: u64 = 1 << 20;
 const WORKLOAD_FAST: &str = "fast=256MiB";
 /// Rounds of program and temperature at most: refresh has four rates, and each round that changes
 /// nothing ends the loop.
-const MOST_ROUNDS: usize = 6;
+const MAX_ROUNDS: usize = 6;
 
 /// Why there is no stack or no result.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -340,7 +340,7 @@ fn close_loop(
         let same = next.links == machine.links;
         let runaway = evaluation.thermal == ThermalState::Runaway;
         machine = next;
-        if same || runaway || rounds >= MOST_ROUNDS {
+        if same || runaway || rounds >= MAX_ROUNDS {
             break (seconds, traffic);
         }
     };

@@ -32,7 +32,7 @@ mod tests {
     use terrace_types::{BytesPerSec, NodeId};
 
     #[test]
-    fn a_preset_tells_what_staging_can_count_on() {
+    fn a_preset_states_what_staging_can_use() {
         let machine = preset("lab-cxl").expect("a preset");
         let costs =
             costs(&machine, NodeId(0), NodeId(1), NodeId(0)).expect("its figures are known");

@@ -19,7 +19,7 @@ const LARGEST_FILE: u64 = 2 << 20;
 /// Version of the answer's JSON.
 const VERSION: u32 = 1;
 /// Systems of one question at most.
-const MOST_SYSTEMS: usize = 10_000;
+const MAX_SYSTEMS: usize = 10_000;
 
 /// What to simulate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,8 +192,8 @@ fn list_choices(question: &SystemQuestion) -> Result<Vec<SystemChoice<'_>>, Syst
     let (policies, locals) = (each(&policies), each(&question.local));
     let lengths = [policies.len(), hosts.len(), pools.len(), locals.len()];
     let count = lengths.iter().fold(1_usize, |count, more| count.saturating_mul(*more));
-    if count > MOST_SYSTEMS {
-        return Err(SystemProblem::Combinations { count, most: MOST_SYSTEMS });
+    if count > MAX_SYSTEMS {
+        return Err(SystemProblem::Combinations { count, most: MAX_SYSTEMS });
     }
     let mut choices = Vec::with_capacity(count);
     for policy in policies {

@@ -9,9 +9,9 @@ use terrace_track::PerfSamples;
 use terrace_types::{Bytes, Nanos, Pid, Vpn, VpnRange};
 
 /// Processes that are shown where none is named.
-const MOST_PROCESSES: usize = 15;
+const MAX_PROCESSES: usize = 15;
 /// Mappings of a process that are shown one by one.
-const MOST_MAPPINGS: usize = 12;
+const MAX_MAPPINGS: usize = 12;
 /// Share of a core that watching may take.
 const SHARE: f64 = 0.01;
 
@@ -201,7 +201,7 @@ impl UsageWatch {
                     .filter_map(|pid| Some((task::resident_pages(&self.root, pid).ok()?, pid)))
                     .collect();
                 sizes.sort_by_key(|(pages, pid)| (std::cmp::Reverse(*pages), *pid));
-                Ok(sizes.into_iter().map(|(_, pid)| pid).take(MOST_PROCESSES).collect())
+                Ok(sizes.into_iter().map(|(_, pid)| pid).take(MAX_PROCESSES).collect())
             }
             UsageSubject::Process(name) => {
                 let number = name.parse().ok().map(Pid);
@@ -261,7 +261,7 @@ fn process(root: &Root, pid: Pid, mappings: &[NodeMapping]) -> ProcessUsage {
         threads: task::threads(root, pid).map_or(0, |threads| threads.len() as u64),
         resident_bytes: by_node.values().sum(),
         by_node_bytes: by_node,
-        mappings: largest.iter().take(MOST_MAPPINGS).map(usage).collect(),
+        mappings: largest.iter().take(MAX_MAPPINGS).map(usage).collect(),
         accesses: None,
     }
 }
@@ -390,7 +390,7 @@ impl MemoryUsage {
             let all = accesses.samples.max(1) as f64;
             let share = |n: &u64| format!("{:.0}%", 100.0 * *n as f64 / all);
             lines.push("samples by thread:".to_owned());
-            let by_thread = accesses.by_thread.iter().take(MOST_MAPPINGS);
+            let by_thread = accesses.by_thread.iter().take(MAX_MAPPINGS);
             lines.extend(by_thread.map(|(tid, n)| format!("{tid:>16} {n:>10} {:>5}", share(n))));
             lines.push("samples by node of the CPU:".to_owned());
             let by_node = accesses.by_cpu_node.iter();
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_there_is_an_error() {
+    fn a_missing_process_is_an_error() {
         let look = |subject| UsageWatch::new(subject).look(Nanos::ZERO).unwrap_err().to_string();
         let none = look(UsageSubject::Process("no such program".into()));
         assert!(none.starts_with("no process is called"), "{none}");
@@ -444,7 +444,7 @@ mod tests {
     fn the_largest_come_first() {
         let usage = UsageWatch::new(UsageSubject::Largest).look(Nanos::ZERO).unwrap();
         let sizes: Vec<u64> = usage.processes.iter().map(|p| p.resident_bytes).collect();
-        assert!(sizes.is_sorted_by(|a, b| a >= b) && sizes.len() <= MOST_PROCESSES, "{sizes:?}");
+        assert!(sizes.is_sorted_by(|a, b| a >= b) && sizes.len() <= MAX_PROCESSES, "{sizes:?}");
         assert_eq!(usage.version, 1);
     }
 }

@@ -26,9 +26,9 @@ pub(crate) fn counters(
     (counted.collect(), refused)
 }
 
-/// Memory that the controllers of these sockets tell apart from all other and that is this tier's,
-/// all of it. Memory elsewhere (CXL, HBM, a part of a socket whose other part is of another tier)
-/// has no counter that is known to be its own.
+/// Memory that the controllers of these sockets distinguish apart from all other and that is this
+/// tier's, all of it. Memory elsewhere (CXL, HBM, a part of a socket whose other part is of another
+/// tier) has no counter that is known to be its own.
 fn served(machine: &Machine, tier: &TierNodes) -> Option<(WrittenTo, Vec<u32>)> {
     let nodes: Vec<&Node> = tier.nodes.iter().filter_map(|id| machine.node(*id)).collect();
     let kind = nodes.first()?.kind;

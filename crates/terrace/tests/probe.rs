@@ -82,7 +82,7 @@ fn the_machine_file_is_read_back_within_what_was_measured_and_simulated() {
             let was = reported.link(link.initiator, link.target).expect("a link of the preset");
             let latency = link.read_latency.expect("measured");
             if latency.evidence != Evidence::Measured {
-                // A node too small to be measured keeps what was told, and that is told.
+                // A node too small to be measured keeps what was reported, and that is reported.
                 let why = format!("Node {} is left out", link.target);
                 assert!(back.notes.iter().any(|n| n.starts_with(&why)), "{name}: {:?}", back.notes);
                 continue;

@@ -31,18 +31,18 @@ impl Journal for MemoryJournal {
 #[derive(Debug)]
 pub struct FailingJournal {
     /// Lines it still takes.
-    pub room: usize,
+    pub left: usize,
     /// Times it was asked in vain.
     pub refused: Rc<RefCell<usize>>,
 }
 
 impl Journal for FailingJournal {
     fn append(&mut self, _line: &str) -> Result<(), JournalError> {
-        if self.room == 0 {
+        if self.left == 0 {
             *self.refused.borrow_mut() += 1;
             return Err(JournalError::Write("no space left on device".to_owned()));
         }
-        self.room -= 1;
+        self.left -= 1;
         Ok(())
     }
 }
@@ -54,7 +54,7 @@ pub struct ScriptedTracker {
     pub sees: TrackerVisibility,
     /// Replies to come.
     pub replies: VecDeque<Observation>,
-    /// Windows asked for.
+    /// Intervals asked for.
     pub asked: Rc<RefCell<Vec<SampleRequest>>>,
     /// Requests passed on.
     pub requests: Rc<RefCell<Vec<Request>>>,
@@ -80,12 +80,12 @@ impl Tracker for ScriptedTracker {
     }
 }
 
-/// Works for a number of windows, then stops: DAMON turned off under us.
+/// Works for a number of intervals, then stops: DAMON turned off under us.
 pub struct StoppingTracker {
     /// The tracker it is until then.
     pub inner: Box<dyn Tracker>,
-    /// Windows it still works.
-    pub windows: usize,
+    /// Intervals it still works.
+    pub sample_count: usize,
 }
 
 impl Tracker for StoppingTracker {
@@ -94,14 +94,14 @@ impl Tracker for StoppingTracker {
     }
 
     fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
-        if self.windows == 0 {
+        if self.sample_count == 0 {
             return Err(TrackError::Stopped {
                 tracker: self.info().name,
                 why: "it was turned off".to_owned(),
                 remedy: "turn it on again",
             });
         }
-        self.windows -= 1;
+        self.sample_count -= 1;
         self.inner.begin(mappings, ask)
     }
 

@@ -263,8 +263,13 @@ impl ClosedLoopWorld {
         self.spec.tiers.iter().map(tier).collect()
     }
 
-    /// Moves page `i`; `room` is what is left on the node asked for.
-    pub(crate) fn move_page(&mut self, i: usize, to: NodeId, room: u64) -> Result<(), MoveFailure> {
+    /// Moves page `i`; `space` is what is left on the node asked for.
+    pub(crate) fn move_page(
+        &mut self,
+        i: usize,
+        to: NodeId,
+        space: u64,
+    ) -> Result<(), MoveFailure> {
         if i >= self.pages() {
             return Err(MoveFailure::Gone);
         }
@@ -274,7 +279,7 @@ impl ClosedLoopWorld {
         if self.nodes[i] == to {
             return Err(MoveFailure::AlreadyThere);
         }
-        if room == 0 {
+        if space == 0 {
             return Err(MoveFailure::NodeFull);
         }
         if self.busy_share > 0.0 && self.rng.unit() < self.busy_share {

@@ -101,7 +101,7 @@ impl Mover for WorldMover {
         // As the real mover: a call takes a batch of pages, and time passes with each.
         let mut batch = Batch { pages: limits.batch, spent: Nanos::ZERO };
         for m in moves {
-            let mut room = world.spec.node_pages[m.to.0 as usize].saturating_sub(world.used(m.to));
+            let mut space = world.spec.node_pages[m.to.0 as usize].saturating_sub(world.used(m.to));
             for vpn in m.start.0..m.range().end.0 {
                 if batch.pages >= limits.batch {
                     batch.end(&mut world, &mut outcome, limits);
@@ -115,9 +115,9 @@ impl Mover for WorldMover {
                 outcome.tried += 1;
                 batch.pages += 1;
                 let index = vpn.wrapping_sub(START.0) as usize;
-                match world.move_page(index, m.to, room) {
+                match world.move_page(index, m.to, space) {
                     Ok(()) => {
-                        room -= 1;
+                        space -= 1;
                         batch.spent += cost.page;
                         *moved.entry(m.to).or_default() += 1;
                         join(&mut outcome.done, m, vpn);
@@ -162,18 +162,18 @@ fn charge(world: &mut ClosedLoopWorld, observation: &mut Observation, ns: f64) {
     world.cpu += observation.cpu;
 }
 
-/// Page-exact looks at reads and writes alike, every 5 ms, at a cost of 0.5 us a page and look
+/// Page-exact samples of reads and writes alike, every 5 ms, at a cost of 0.5 us a page and sample
 /// unless said otherwise.
 /// Limited to the ranges asked for when `only_asked`.
 pub struct PageTracker {
     /// The world.
     pub world: Shared,
-    /// Looks only where `SampleRequest::fine` says.
+    /// Samples only where `SampleRequest::fine` says.
     pub only_asked: bool,
-    /// Nanoseconds a page and look.
+    /// Nanoseconds a page and sample.
     pub cost_ns: f64,
-    /// Length of a look.
-    look: Nanos,
+    /// Length of a sample.
+    sample: Nanos,
     /// The length follows the share of pages found touched, as the live tracker's does.
     adapts: bool,
     ask: Option<SampleRequest>,
@@ -181,28 +181,28 @@ pub struct PageTracker {
 }
 
 impl PageTracker {
-    /// Looks at all pages.
+    /// Samples all pages.
     #[must_use]
     pub fn new(world: Shared) -> Self {
         Self {
             world,
             only_asked: false,
             cost_ns: 500.0,
-            look: LOOK,
+            sample: SAMPLE_LENGTH,
             adapts: false,
             ask: None,
             begun: Tick(0),
         }
     }
 
-    /// As page tables are read live: at 1.1 ms a look at 41,000 pages (the lab), and in bursts of
-    /// looks whose length follows the share of pages found touched.
+    /// As page tables are read live: at 1.1 ms a sample of 41,000 pages (the lab), and in bursts of
+    /// samples whose length follows the share of pages found touched.
     #[must_use]
     pub fn as_page_tables(world: Shared) -> Self {
         Self { cost_ns: 27.0, adapts: true, ..Self::new(world) }
     }
 
-    /// Looks only where it is asked to.
+    /// Samples only where it is asked to.
     #[must_use]
     pub fn where_asked(world: Shared) -> Self {
         Self { only_asked: true, ..Self::new(world) }
@@ -217,11 +217,11 @@ const READS: TrackerVisibility = TrackerVisibility {
     pages: false,
     sampled: false,
 };
-const LOOK: Nanos = Nanos::millis(5);
+const SAMPLE_LENGTH: Nanos = Nanos::millis(5);
 
-/// Looks that fit a window: 20 at most, 4 where thrifty.
-fn looks(span: Nanos, relaxed: bool) -> u16 {
-    let fit = (span.get() / LOOK.get()).max(1);
+/// Samples that fit an interval: 20 at most, 4 where thrifty.
+fn samples(span: Nanos, relaxed: bool) -> u16 {
+    let fit = (span.get() / SAMPLE_LENGTH.get()).max(1);
     fit.min(if relaxed { 10 } else { 40 }) as u16
 }
 
@@ -247,7 +247,7 @@ impl Tracker for PageTracker {
             (true, ..) => 1,
             (_, true, true) => 3,
             (_, true, false) => 8,
-            _ => looks(now.since(self.begun), ask.relaxed),
+            _ => samples(now.since(self.begun), ask.relaxed),
         };
         let all = [(PID, world.range())];
         let ranges: &[(Pid, VpnRange)] = if self.only_asked { &ask.fine } else { &all };
@@ -265,14 +265,14 @@ impl Tracker for PageTracker {
                 }
                 let rate = (world.spec.access)(page, begun).rate();
                 hits.push(
-                    world.rng.successes(n, 1.0 - (-rate * self.look.as_secs_f64()).exp()) as u8
+                    world.rng.successes(n, 1.0 - (-rate * self.sample.as_secs_f64()).exp()) as u8
                 );
             }
-            seen.looks.push(PageSamples {
+            seen.samples.push(PageSamples {
                 pid: PID,
                 start: range.start,
-                windows: n as u8,
-                window: self.look,
+                sample_count: n as u8,
+                interval: self.sample,
                 each: 1,
                 at_random: false,
                 hits,
@@ -280,17 +280,20 @@ impl Tracker for PageTracker {
         }
         if self.adapts {
             let found = || {
-                seen.looks.iter().flat_map(|l| &l.hits).filter(|h| **h != PageSamples::NOT_SAMPLED)
+                seen.samples
+                    .iter()
+                    .flat_map(|l| &l.hits)
+                    .filter(|h| **h != PageSamples::NOT_SAMPLED)
             };
             let hits: u64 = found().map(|h| u64::from(*h)).sum();
             let all = found().count() as u64 * u64::from(n);
-            self.look = match hits * 1000 / all.max(1) {
-                0..80 => Nanos(self.look.get() * 2).min(Nanos::millis(50)),
-                80..=350 => self.look,
-                _ => Nanos(self.look.get() / 2).max(Nanos::micros(400)),
+            self.sample = match hits * 1000 / all.max(1) {
+                0..80 => Nanos(self.sample.get() * 2).min(Nanos::millis(50)),
+                80..=350 => self.sample,
+                _ => Nanos(self.sample.get() / 2).max(Nanos::micros(400)),
             };
         }
-        let pages: usize = seen.looks.iter().map(|l| l.hits.len()).sum();
+        let pages: usize = seen.samples.iter().map(|l| l.hits.len()).sum();
         let cost = pages as f64 * f64::from(n) * self.cost_ns;
         charge(&mut world, &mut seen, cost);
         Ok(seen)
@@ -302,7 +305,7 @@ impl Tracker for PageTracker {
         }
         let mut world = self.world.borrow_mut();
         let mut prescan = Prescan { present: world.pages() as u64, ..Prescan::default() };
-        let look = |world: &mut ClosedLoopWorld, touched: &mut [bool], span: Nanos| {
+        let sample = |world: &mut ClosedLoopWorld, touched: &mut [bool], span: Nanos| {
             for (page, touched) in touched.iter_mut().enumerate().filter(|(_, touched)| !**touched)
             {
                 let rate = (world.spec.access)(page, world.now).rate();
@@ -311,18 +314,18 @@ impl Tracker for PageTracker {
             world.pass(span);
             touched.iter().filter(|t| **t).count() as u64
         };
-        let mut looks = [vec![false; world.pages()], vec![false; world.pages()]];
-        for (touched, count) in looks.iter_mut().zip(&mut prescan.touched) {
-            *count = look(&mut world, touched, Prescan::LOOK);
+        let mut samples = [vec![false; world.pages()], vec![false; world.pages()]];
+        for (touched, count) in samples.iter_mut().zip(&mut prescan.touched) {
+            *count = sample(&mut world, touched, Prescan::SAMPLE_LENGTH);
         }
-        let [first, second] = &mut looks;
+        let [first, second] = &mut samples;
         prescan.both = first.iter().zip(second.iter()).filter(|(a, b)| **a && **b).count() as u64;
-        let mut last = Prescan::LOOK;
+        let mut last = Prescan::SAMPLE_LENGTH;
         for at in Prescan::LATER {
             if prescan.verdict().is_some() {
                 break;
             }
-            prescan.later.push((at, look(&mut world, second, at.saturating_sub(last))));
+            prescan.later.push((at, sample(&mut world, second, at.saturating_sub(last))));
             last = at;
         }
         prescan.cpu =
@@ -341,21 +344,21 @@ fn range_observation(
     pages: u64,
     hits: u16,
     n: u16,
-    window: Nanos,
+    interval: Nanos,
     writes: bool,
 ) -> RangeObservation {
     RangeObservation {
         pid: PID,
         range: VpnRange::new(Vpn(vpn), Vpn(vpn + pages)),
         hits,
-        windows: n,
-        window,
+        sample_count: n,
+        interval,
         writes_only: writes,
         every_page: false,
     }
 }
 
-/// DAMON in miniature: regions of equal size, one random page of each looked at every 5 ms.
+/// DAMON in miniature: regions of equal size, one random page of each sampled every 5 ms.
 pub struct RegionTracker {
     /// The world.
     pub world: Shared,
@@ -387,7 +390,7 @@ impl Tracker for RegionTracker {
     fn finish(&mut self, now: Tick) -> Result<Observation, TrackError> {
         let mut world = self.world.borrow_mut();
         let mut seen = Observation::default();
-        let n = looks(now.since(self.begun), self.relaxed);
+        let n = samples(now.since(self.begun), self.relaxed);
         let range = world.range();
         let mut at = range.start.0;
         while at < range.end.0 {
@@ -396,9 +399,9 @@ impl Tracker for RegionTracker {
             for _ in 0..n {
                 let vpn = at + world.rng.below(pages);
                 let rate = (world.spec.access)((vpn - START.0) as usize, self.begun).rate();
-                hits += world.rng.successes(1, 1.0 - (-rate * LOOK.as_secs_f64()).exp());
+                hits += world.rng.successes(1, 1.0 - (-rate * SAMPLE_LENGTH.as_secs_f64()).exp());
             }
-            seen.observations.push(range_observation(at, pages, hits, n, LOOK, false));
+            seen.observations.push(range_observation(at, pages, hits, n, SAMPLE_LENGTH, false));
             at += pages;
         }
         let cost = seen.observations.len() as f64 * f64::from(n) * 500.0;
@@ -411,7 +414,7 @@ impl Tracker for RegionTracker {
     }
 }
 
-/// Soft-dirty in miniature: which pages were written, in one look a window.
+/// Soft-dirty in miniature: which pages were written, in one sample an interval.
 pub struct WriteTracker {
     /// The world.
     pub world: Shared,
@@ -440,14 +443,21 @@ impl Tracker for WriteTracker {
     fn finish(&mut self, now: Tick) -> Result<Observation, TrackError> {
         let mut world = self.world.borrow_mut();
         let mut seen = Observation::default();
-        let window = now.since(self.begun).max(Nanos(1));
+        let interval = now.since(self.begun).max(Nanos(1));
         let mut faults = 0.0;
         for i in 0..world.pages() {
             let rate = (world.spec.access)(i, self.begun).writes;
-            let p = 1.0 - (-rate * window.as_secs_f64()).exp();
+            let p = 1.0 - (-rate * interval.as_secs_f64()).exp();
             let hits = world.rng.successes(1, p);
             faults += f64::from(hits);
-            seen.observations.push(range_observation(START.0 + i as u64, 1, hits, 1, window, true));
+            seen.observations.push(range_observation(
+                START.0 + i as u64,
+                1,
+                hits,
+                1,
+                interval,
+                true,
+            ));
         }
         let cost = world.pages() as f64 * 40.0 + faults * 500.0;
         charge(&mut world, &mut seen, cost);
@@ -460,7 +470,7 @@ impl Tracker for WriteTracker {
 }
 
 /// Page-table bits, exact for each page: what HyPlacer reads. Bits are those set since CLEAR; the
-/// heat map joins windows until then.
+/// heat map joins intervals until then.
 pub struct BitTracker {
     /// The world.
     pub world: Shared,
@@ -488,16 +498,16 @@ impl Tracker for BitTracker {
 
     fn finish(&mut self, now: Tick) -> Result<Observation, TrackError> {
         let mut world = self.world.borrow_mut();
-        let window = now.since(self.begun).max(Nanos(1));
+        let interval = now.since(self.begun).max(Nanos(1));
         let mut seen = Observation { memory: Bytes(0), ..Observation::default() };
         for i in 0..world.pages() {
             let access = (world.spec.access)(i, self.begun);
-            let p = |rate: f64| 1.0 - (-rate * window.as_secs_f64()).exp();
+            let p = |rate: f64| 1.0 - (-rate * interval.as_secs_f64()).exp();
             let written = world.rng.successes(1, p(access.writes));
             let touched = written.max(world.rng.successes(1, p(access.reads)));
             let vpn = START.0 + i as u64;
-            seen.observations.push(range_observation(vpn, 1, touched, 1, window, false));
-            seen.observations.push(range_observation(vpn, 1, written, 1, window, true));
+            seen.observations.push(range_observation(vpn, 1, touched, 1, interval, false));
+            seen.observations.push(range_observation(vpn, 1, written, 1, interval, true));
         }
         let cost = world.pages() as f64 * 100.0;
         charge(&mut world, &mut seen, cost);

@@ -95,7 +95,8 @@ pub(crate) fn guess_blocks(nodes: &mut [Node], links: &[Link], notes: &mut Vec<S
         if read.zip(write).is_some_and(|(read, write)| write <= read / 2) {
             node.block = OPTANE_BLOCK;
             notes.push(format!(
-                "Node {} is written at half its read bandwidth or less, as Optane is: blocks of {} bytes are assumed.",
+                "Node {} is written at half its read bandwidth or less, as Optane is: blocks of \
+                    {} bytes are assumed.",
                 node.id.0,
                 OPTANE_BLOCK.get()
             ));

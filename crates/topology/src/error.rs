@@ -7,7 +7,10 @@ use terrace_machine::{MachineConflict, MachineError};
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
     /// Nothing there.
-    #[error("{path}: no such file or folder; give a machine file, hwloc XML, a gathered tree, or preset:NAME")]
+    #[error(
+        "{path}: no such file or folder; give a machine file, hwloc XML, a gathered tree, or \
+        preset:NAME"
+    )]
     Absent {
         /// What was asked for.
         path: String,
@@ -37,7 +40,10 @@ pub enum TopologyError {
         format: &'static str,
     },
     /// Neither TOML nor XML nor tar.
-    #[error("{path}: neither a machine file, nor hwloc XML, nor a tar archive; `terrace gather -o FILE` makes one")]
+    #[error(
+        "{path}: neither a machine file, nor hwloc XML, nor a tar archive; `terrace gather -o \
+        FILE` makes one"
+    )]
     UnknownFormat {
         /// The file.
         path: String,

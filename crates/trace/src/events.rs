@@ -4,7 +4,7 @@ use crate::event::{CacheOperation, EventKind, TraceEvent};
 use crate::pack::{put_number, unzigzag, zigzag, Taker};
 
 /// Longest name that is kept, bytes.
-pub const MOST_NAME: usize = 4096;
+pub const MAX_NAME: usize = 4096;
 
 const MAP: u8 = 1;
 const UNMAP: u8 = 2;
@@ -31,7 +31,7 @@ pub fn put(out: &mut Vec<u8>, event: &TraceEvent, scratch: &mut Vec<u8>) {
         scratch.push(tag);
         numbers.iter().for_each(|n| put_number(scratch, *n));
         if let Some(name) = name {
-            let mut end = name.len().min(MOST_NAME);
+            let mut end = name.len().min(MAX_NAME);
             while !name.is_char_boundary(end) {
                 end -= 1;
             }
@@ -121,6 +121,6 @@ fn signed(t: &mut Taker<'_>) -> Option<i32> {
 }
 
 fn name(t: &mut Taker<'_>) -> Option<String> {
-    let length = usize::try_from(t.number()?).ok().filter(|n| *n <= MOST_NAME)?;
+    let length = usize::try_from(t.number()?).ok().filter(|n| *n <= MAX_NAME)?;
     Some(String::from_utf8_lossy(t.bytes(length)?).into_owned())
 }

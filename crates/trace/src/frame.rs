@@ -23,15 +23,15 @@ pub const BLOCK_ACCESSES: usize = 32_768;
 /// Bytes of a block's head.
 pub(crate) const HEAD: usize = 64;
 /// Largest payload that is believed, so that a damaged length cannot ask for all memory.
-pub(crate) const MOST_PAYLOAD: u32 = 32 << 20;
+pub(crate) const MAX_PAYLOAD: u32 = 32 << 20;
 /// Largest header that is believed.
-pub(crate) const MOST_HEADER: u32 = 1 << 20;
+pub(crate) const MAX_HEADER: u32 = 1 << 20;
 /// Events in a block at most.
 pub(crate) const BLOCK_EVENTS: usize = 4096;
-/// Largest payload of an END block that is believed: [`MOST_OMISSIONS`] sentences fit many times.
+/// Largest payload of an END block that is believed: [`MAX_OMISSIONS`] sentences fit many times.
 ///
-/// [`MOST_OMISSIONS`]: crate::omissions::MOST_OMISSIONS
-pub(crate) const MOST_END_PAYLOAD: u32 = 256 << 10;
+/// [`MAX_OMISSIONS`]: crate::omissions::MOST_OMISSIONS
+pub(crate) const MAX_END_PAYLOAD: u32 = 256 << 10;
 
 const BLOCK_MAGIC: &[u8; 4] = b"TBLK";
 
@@ -143,8 +143,8 @@ impl BlockInfo {
         };
         if info.count as usize > most
             || info.stores > info.count
-            || info.payload_bytes > MOST_PAYLOAD
-            || (kind == BlockKind::End && info.payload_bytes > MOST_END_PAYLOAD)
+            || info.payload_bytes > MAX_PAYLOAD
+            || (kind == BlockKind::End && info.payload_bytes > MAX_END_PAYLOAD)
         {
             return Err(damaged("it claims to be larger than any block is"));
         }

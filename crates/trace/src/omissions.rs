@@ -3,9 +3,9 @@
 use crate::text::printable;
 
 /// Sentences that are kept; further ones are counted.
-pub const MOST_OMISSIONS: usize = 32;
+pub const MAX_OMISSIONS: usize = 32;
 /// Longest sentence that is kept, bytes.
-const MOST_SENTENCE: usize = 600;
+const MAX_SENTENCE: usize = 600;
 
 /// The sentences, each once.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ impl Omissions {
         if self.sentences.contains(&sentence) {
             return;
         }
-        if self.sentences.len() < MOST_OMISSIONS {
+        if self.sentences.len() < MAX_OMISSIONS {
             self.sentences.push(sentence);
         } else {
             self.further += 1;
@@ -42,11 +42,11 @@ impl Omissions {
 pub fn from_bytes(bytes: &[u8]) -> Vec<String> {
     let lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
     let text = |line: &[u8]| shorten(&printable(&String::from_utf8_lossy(line)));
-    lines.take(MOST_OMISSIONS + 1).map(text).collect()
+    lines.take(MAX_OMISSIONS + 1).map(text).collect()
 }
 
 fn shorten(text: &str) -> String {
-    let mut end = text.len().min(MOST_SENTENCE);
+    let mut end = text.len().min(MAX_SENTENCE);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

@@ -1,7 +1,7 @@
 //! Numbers of varying length, and sections of a payload.
 
 use crate::error::TraceError;
-use crate::frame::MOST_PAYLOAD;
+use crate::frame::MAX_PAYLOAD;
 use zstd::zstd_safe::CParameter;
 
 /// zstd's level: the columns are simple enough that higher ones gain little.
@@ -103,7 +103,7 @@ impl Packer {
         if raw.is_empty() {
             return Ok(());
         }
-        if raw.len() > MOST_PAYLOAD as usize {
+        if raw.len() > MAX_PAYLOAD as usize {
             return Err(TraceError::Unfit("a section of more than 32 MiB"));
         }
         self.payload[0] += 1;
@@ -171,7 +171,7 @@ impl Unpacker {
             let stored_bytes = u32::from_le_bytes([head[6], head[7], head[8], head[9]]) as usize;
             let stored = rest.bytes(stored_bytes).ok_or(SHORT)?;
             total += raw_bytes;
-            if total > 2 * MOST_PAYLOAD as usize {
+            if total > 2 * MAX_PAYLOAD as usize {
                 return Err("it claims to unpack to more than a block holds");
             }
             if self.used == self.sections.len() {

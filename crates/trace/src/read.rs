@@ -3,7 +3,7 @@
 use crate::decode::Block;
 use crate::error::TraceError;
 use crate::event::TraceHeader;
-use crate::frame::{section, BlockInfo, BlockKind, HEAD, MAGIC, MOST_HEADER, VERSION};
+use crate::frame::{section, BlockInfo, BlockKind, HEAD, MAGIC, MAX_HEADER, VERSION};
 use crate::omissions;
 use crate::pack::Unpacker;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -242,7 +242,7 @@ fn read_header(input: &mut impl Read) -> Result<(TraceHeader, u64), TraceError> 
     }
     let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
     let crc = u32::from_le_bytes([head[12], head[13], head[14], head[15]]);
-    if length > MOST_HEADER {
+    if length > MAX_HEADER {
         return Err(damaged("it claims to be longer than any header is"));
     }
     let mut json = vec![0; length as usize];

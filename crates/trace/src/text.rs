@@ -53,7 +53,10 @@ pub fn block_lines(block: &Block, most: u64, out: &mut String) -> u64 {
 /// the direction of writing, become question marks.
 #[must_use]
 pub fn printable(text: &str) -> String {
-    let directs = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let directs = |c: char| {
+        matches!(c,
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
     text.chars().map(|c| if c.is_control() || directs(c) { '?' } else { c }).collect()
 }
 

@@ -4,7 +4,7 @@ use crate::encode::{AccessRow, BlockBuilder, EncodedAccess};
 use crate::error::TraceError;
 use crate::event::{Access, SampleDetail, TraceClock, TraceEvent, TraceHeader};
 use crate::events;
-use crate::frame::{BlockKind, BLOCK_ACCESSES, BLOCK_EVENTS, MAGIC, MOST_HEADER, VERSION};
+use crate::frame::{BlockKind, BLOCK_ACCESSES, BLOCK_EVENTS, MAGIC, MAX_HEADER, VERSION};
 use crate::omissions::Omissions;
 use crate::sink::{Content, Head, Sink};
 use std::collections::HashMap;
@@ -12,9 +12,9 @@ use std::io::{Seek, SeekFrom, Write};
 
 /// Threads with an unfinished block at most; beyond that, the one longest not used is closed early.
 /// Bounds memory.
-const MOST_OPEN: usize = 64;
+const MAX_OPEN: usize = 64;
 /// Events are written out when their bytes exceed this, even if few.
-const MOST_EVENT_BYTES: usize = 256 << 10;
+const MAX_EVENT_BYTES: usize = 256 << 10;
 
 /// Bytes of magic, version, length and checksum, which stand before the header's JSON.
 const BEFORE_HEADER: usize = MAGIC.len() + 1 + 4 + 4;
@@ -28,7 +28,7 @@ fn header_bytes(
     let mut json = serde_json::to_vec(header)
         .map_err(|e| TraceError::Write { offset: 0, source: e.into() })?;
     let length = length(json.len());
-    if length > MOST_HEADER as usize || length < json.len() {
+    if length > MAX_HEADER as usize || length < json.len() {
         return Err(TraceError::Unfit("a header of more than 1 MiB, or than there is room for"));
     }
     json.resize(length, b' ');
@@ -319,7 +319,7 @@ impl<W: Write> TraceWriter<W> {
         self.pending_count += 1;
         let (first, last) = self.pending_span.unwrap_or((event.time, event.time));
         self.pending_span = Some((first.min(event.time), last.max(event.time)));
-        if self.pending_count as usize >= BLOCK_EVENTS || self.pending.len() >= MOST_EVENT_BYTES {
+        if self.pending_count as usize >= BLOCK_EVENTS || self.pending.len() >= MAX_EVENT_BYTES {
             self.write_events()?;
         }
         Ok(())
@@ -458,7 +458,7 @@ impl<W: Write> TraceWriter<W> {
     }
 
     fn make_room(&mut self) -> Result<(), TraceError> {
-        if self.threads.len() >= MOST_OPEN {
+        if self.threads.len() >= MAX_OPEN {
             let oldest = self.threads.iter().min_by_key(|(_, open)| open.used).map(|(id, _)| *id);
             if let Some(thread) = oldest {
                 self.flush_thread(thread)?;

@@ -302,7 +302,8 @@ fn lackey_perf_and_damo_are_read() {
         );
         (read.accesses, read.skipped, lines)
     };
-    let lackey = "==7== Lackey\nprogram's line\nI  04016b80,3\n L 1ffefffe78,8\nI  04016b83,5\nI  04016b88,5\n M 0421c7cc,4\n";
+    let lackey = "==7== Lackey\nprogram's line\nI  04016b80,3\n L 1ffefffe78,8\nI  04016b83,5\nI  \
+        04016b88,5\n M 0421c7cc,4\n";
     let (accesses, skipped, lines) = read(RecordingFormat::Lackey, lackey);
     assert_eq!((accesses, skipped), (3, 1));
     assert_eq!(
@@ -316,7 +317,8 @@ fn lackey_perf_and_damo_are_read() {
     assert_eq!((accesses, skipped), (2, 1));
     assert!(lines.contains("5000001000 0:0 load 0x7f00 8 pc=0x4010 cpu=0\n"), "{lines}");
     assert!(lines.contains("4000001000 0:1 store 0x7f40 8 pc=0x4014 cpu=1\n"), "{lines}");
-    let damo = "base_time_absolute: 8 m 59.809 s\n\nmonitoring_start:    0 ns\nmonitoring_end:   100.000 ms\n\
+    let damo = "base_time_absolute: 8 m 59.809 s\n\nmonitoring_start:    0 ns\nmonitoring_end:   \
+        100.000 ms\n\
                 monitoring_duration:   100.000 ms\ntarget_id: 7\nnr_regions: 2\n\
                 1000-4000(  12.000 KiB):\t0\n10000-12000(   8.000 KiB):\t3\n";
     let (accesses, skipped, lines) = read(RecordingFormat::Damo, damo);
@@ -397,7 +399,8 @@ fn samples_carry_their_period_and_say_that_they_are_samples() {
 #[test]
 fn the_first_frame_of_a_call_chain_is_the_instruction() {
     let text = "prog 10/11 5.000001: 1 cpu/mem-stores/P: 7f00\n\t    4014 inner+0x4 (/a)\n\t    \
-                4fff main+0x9 (/a)\n\nprog 10/11 5.5: 1 cpu/mem-loads/P: 7f08\n\t    5014 g (/a)\n\n4fff x\n";
+                4fff main+0x9 (/a)\n\nprog 10/11 5.5: 1 cpu/mem-loads/P: 7f08\n\t    5014 g \
+                (/a)\n\n4fff x\n";
     let (read, out) = imported(RecordingFormat::Perf, text);
     let read = read.unwrap();
     assert_eq!((read.accesses, read.skipped, read.first_skipped_line), (2, 1, Some(8)));

@@ -40,7 +40,10 @@ fn neighbours_of_eight_bytes_stay_two_and_each_takes_an_instruction() {
     let mut reader = TraceReader::open(Cursor::new(bytes)).unwrap();
     let (mut block, mut objects, mut seen) = (Block::new().unwrap(), 0, Vec::new());
     while reader.next_block(&mut block).unwrap() {
-        let named = |e: &&terrace_trace::TraceEvent| matches!(&e.what, EventKind::Object { start: 0x1000, name, .. } if name == "name");
+        let named = |e: &&terrace_trace::TraceEvent| {
+            matches!(&e.what,
+                EventKind::Object { start: 0x1000, name, .. } if name == "name")
+        };
         objects += block.events().iter().filter(named).count();
         if block.info().kind == BlockKind::Accesses {
             seen.extend(

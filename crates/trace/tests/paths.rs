@@ -177,7 +177,8 @@ fn a_loop_at_random_is_told_alike_across_the_ends_of_blocks() {
     for loads in 1..12 {
         let mut random = Random(7 + loads);
         let mut words = vec![MESSAGE | 1 | 4 << 16, 100, 100, 0, 0];
-        let mut code: Vec<u8> = (0..loads).flat_map(|_| [0x48, 0x8b, 0x00]).collect(); // mov rax, [rax]
+        // mov rax, [rax]
+        let mut code: Vec<u8> = (0..loads).flat_map(|_| [0x48, 0x8b, 0x00]).collect();
         let bytes = code.len() as u64;
         code.resize(code.len().next_multiple_of(8), 0);
         words.extend([MESSAGE | 2 | (4 + code.len() as u64 / 8) << 16, 1, 0x40_0000, loads, bytes]);
@@ -211,7 +212,8 @@ proptest! {
         pcs in any::<bool>(),
         begins_later in prop_oneof![5 => Just(false), 1 => Just(true)],
     ) {
-        let words: Vec<_> = seeds.iter().map(|seed| Program::new(*seed, blocks, odd).run(steps)).collect();
+        let words: Vec<_> = seeds.iter().map(|seed| Program::new(*seed, blocks, odd).run(steps))
+            .collect();
         let filter = Filter { begins_later, ..Filter::default() };
         let one_by_one = capture(&words, cut, &filter, pcs, false);
         let by_path = capture(&words, cut, &filter, pcs, true);
@@ -221,7 +223,8 @@ proptest! {
     }
 
     #[test]
-    fn hooks_are_told_alike(seed in any::<u64>(), runs in 1u64..40, cut in prop_oneof![2usize..40, 1000usize..20_000]) {
+    fn hooks_are_told_alike(seed in any::<u64>(), runs in 1u64..40,
+        cut in prop_oneof![2usize..40, 1000usize..20_000]) {
         let mut random = Random(seed | 1);
         let mut words = vec![MESSAGE | 1 | 4 << 16, 100, 100, 0, 0, MESSAGE | 11];
         for _ in 0..runs {
@@ -285,7 +288,8 @@ fn word() -> impl Strategy<Value = u64> {
     let code = u64::from_le_bytes([0x48, 0x8b, 0x00, 0x48, 0xff, 0xc9, 0x75, 0xf8]);
     prop_oneof![
         6 => (0u64..3, 0u64..6).prop_map(|(block, length)| BLOCK | block | length << 32),
-        6 => (0u64..64, 0u64..16, 0u64..4).prop_map(|(at, kind, index)| at << 3 | kind << 48 | index << 52),
+        6 => (0u64..64, 0u64..16, 0u64..4)
+            .prop_map(|(at, kind, index)| at << 3 | kind << 48 | index << 52),
         1 => any::<u64>(),
         1 => (0u64..13, 0u64..6).prop_map(|(which, length)| MESSAGE | which | length << 16),
         1 => Just(MESSAGE | 1 | 4 << 16),

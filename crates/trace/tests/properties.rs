@@ -80,9 +80,11 @@ fn what() -> impl Strategy<Value = EventKind> {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => (0u32..3, access()).prop_map(|(thread, access)| Step::Access(thread, access)),
-        1 => (0u32..3, prop_oneof![0u64..100, any::<u64>()]).prop_map(|(thread, ticks)| Step::Jump(thread, ticks)),
+        1 => (0u32..3, prop_oneof![0u64..100, any::<u64>()])
+            .prop_map(|(thread, ticks)| Step::Jump(thread, ticks)),
         1 => (any::<u64>(), any::<u32>(), any::<u32>(), what())
-            .prop_map(|(time, process, thread, what)| Step::Event(TraceEvent { time, process, thread, what })),
+            .prop_map(|(time, process, thread,
+                what)| Step::Event(TraceEvent { time, process, thread, what })),
     ]
 }
 
@@ -160,9 +162,12 @@ proptest! {
     }
 
     #[test]
-    fn packed_accesses_are_the_same(steps in vec(step(), 0..400), narrow in any::<bool>(), waits in any::<bool>()) {
-        let steps: Vec<Step> = steps.into_iter().filter(|step| waits || !matches!(step, Step::Jump(..))).map(|step| match step {
-            Step::Access(thread, a) if narrow => Step::Access(thread, Access { address: a.address & ((1 << 48) - 1), ..a }),
+    fn packed_accesses_are_the_same(steps in vec(step(), 0..400), narrow in any::<bool>(),
+        waits in any::<bool>()) {
+        let steps: Vec<Step> = steps.into_iter()
+            .filter(|step| waits || !matches!(step, Step::Jump(..))).map(|step| match step {
+            Step::Access(thread, a) if narrow =>
+                Step::Access(thread, Access { address: a.address & ((1 << 48) - 1), ..a }),
             other => other,
         }).collect();
         let bytes = write(&TraceHeader { values: false, ..TraceHeader::default() }, &steps);
@@ -174,23 +179,27 @@ proptest! {
             prop_assert_eq!(apart.kinds(), packed.kinds());
             prop_assert_eq!(apart.jumps(), packed.jumps());
             prop_assert!(apart.packed().is_empty());
-            let fits = apart.addresses().iter().all(|a| a >> 48 == 0) && apart.jumps().iter().all(|jump| jump.0 == 0);
+            let fits = apart.addresses().iter().all(|a| a >> 48 == 0) && apart.jumps().iter()
+                .all(|jump| jump.0 == 0);
             if !fits {
                 prop_assert!(packed.packed().is_empty());
-                prop_assert_eq!((apart.addresses(), apart.gaps()), (packed.addresses(), packed.gaps()));
+                prop_assert_eq!((apart.addresses(), apart.gaps()),
+                    (packed.addresses(), packed.gaps()));
                 continue;
             }
             prop_assert_eq!((packed.addresses().len(), packed.gaps().len()), (0, 0));
             let each = apart.addresses().iter().zip(apart.gaps()).zip(apart.kinds());
             let expected: Vec<u64> = each
-                .map(|((address, gap), kind)| address | u64::from((*gap).min(32_767)) << 48 | u64::from(kind.is_store()) << 63)
+                .map(|((address, gap), kind)| address | u64::from((*gap)
+                    .min(32_767)) << 48 | u64::from(kind.is_store()) << 63)
                 .collect();
             prop_assert_eq!(packed.packed(), &expected[..]);
         }
     }
 
     #[test]
-    fn a_file_cut_anywhere_opens_up_to_its_last_whole_block(steps in vec(step(), 1..200), at in 0.0f64..1.0) {
+    fn a_file_cut_anywhere_opens_up_to_its_last_whole_block(steps in vec(step(), 1..200),
+        at in 0.0f64..1.0) {
         let bytes = write(&TraceHeader::default(), &steps);
         let cut = (bytes.len() as f64 * at) as usize;
         match TraceReader::open(Cursor::new(&bytes[..cut])) {
@@ -203,12 +212,14 @@ proptest! {
                 let mut block = Block::new().unwrap();
                 while reader.next_block(&mut block).unwrap() {}
             }
-            Err(e) => prop_assert!(matches!(e, TraceError::NotATrace | TraceError::Header { .. }), "{}", e),
+            Err(e) => prop_assert!(matches!(e, TraceError::NotATrace | TraceError::Header { .. }),
+                "{}", e),
         }
     }
 
     #[test]
-    fn a_flipped_bit_is_found_or_harmless(steps in vec(step(), 1..200), at in 0.0f64..1.0, bit in 0u8..8) {
+    fn a_flipped_bit_is_found_or_harmless(steps in vec(step(), 1..200), at in 0.0f64..1.0,
+        bit in 0u8..8) {
         let mut bytes = write(&TraceHeader::default(), &steps);
         let whole = read(&bytes);
         let at = (bytes.len() as f64 * at) as usize;
@@ -264,16 +275,19 @@ proptest! {
         let bytes = writer.finish().unwrap();
         let mut reader = TraceReader::open(Cursor::new(&bytes)).unwrap();
         let (least, most) = (*times.iter().min().unwrap(), *times.iter().max().unwrap());
-        prop_assert_eq!((reader.blocks()[0].first_time, reader.blocks()[0].last_time), (least, most));
+        prop_assert_eq!((reader.blocks()[0].first_time, reader.blocks()[0].last_time),
+            (least, most));
         let mut block = Block::new().unwrap();
         prop_assert!(reader.next_block(&mut block).unwrap());
         prop_assert_eq!(block.explicit_times(), &times);
     }
 
     #[test]
-    fn any_words_of_a_program_are_survived(words in vec(word(), 0..300), values in any::<bool>(), cut in 1usize..40) {
+    fn any_words_of_a_program_are_survived(words in vec(word(), 0..300), values in any::<bool>(),
+        cut in 1usize..40) {
         use terrace_trace::capture::{Capture, Filter};
-        let writer = TraceWriter::new(Vec::new(), &TraceHeader { values, ..TraceHeader::default() }).unwrap();
+        let writer = TraceWriter::new(Vec::new(), &TraceHeader { values, ..TraceHeader::default() })
+            .unwrap();
         let mut capture = Capture::new(writer, Filter::default(), values);
         let mut left = Vec::new();
         for part in words.chunks(cut) {
@@ -349,7 +363,8 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_survived_by_the_importers(text in ".{0,400}", lines in vec("[ILSM0-9a-f :,./%-]{0,30}", 0..20)) {
+    fn any_text_is_survived_by_the_importers(text in ".{0,400}", lines in vec("[ILSM0-9a-f \
+        :,./%-]{0,30}", 0..20)) {
         use terrace_trace::import::{import, RecordingFormat};
         for format in [RecordingFormat::Lackey, RecordingFormat::Perf, RecordingFormat::Damo] {
             for text in [&text, &lines.join("\n")] {

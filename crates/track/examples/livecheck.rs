@@ -1,17 +1,16 @@
 //! Checks the live trackers and the mover against a program with a known hot set.
 //!
 //! usage: livecheck [tracker=page-table|soft-dirty|damon|damon-page|auto] [hot=MIB] [cold=MIB]
-//!        [hot-pages=N] [layout=scattered|contiguous] [op=read|write] [window=MS] [seconds=S]
-//!        [share=0.8] [cold-writes=0|1] [thp=0|1] [threads=1] [costs=0|1] [move=0|1] [expect=PERCENT] [wrong=PERCENT]
-//!        [beside=MS]
-//!        livecheck guardian=1
+//!        [hot-pages=N] [layout=scattered|contiguous] [op=read|write] [interval=MS] [seconds=S]
+//!        [share=0.8] [cold-writes=0|1] [thp=0|1] [threads=1] [costs=0|1] [move=0|1]
+//!        [expect=PERCENT] [wrong=PERCENT] [beside=MS] livecheck guardian=1
 //!
 //! A child touches all its pages, then sends `share` of its accesses to the hot ones. The parent
 //! ranks pages by what the tracker saw and says which part of the hot set is among the first as
 //! many (recall equals precision there), over time, with the tracker's own CPU time. Fails when
-//! less of it than `expect` is among them at the end, or when more than `wrong` of the heat is told
-//! of other pages. `beside`: so often the child maps memory beside its own anew, which makes the
-//! kernel call all of it soft-dirty.
+//! less of it than `expect` is among them at the end, or when more than `wrong` of the heat is
+//! reported of other pages. `beside`: so often the child maps memory beside its own anew, which
+//! makes the kernel call all of it soft-dirty.
 #![allow(clippy::unwrap_used)] // a check that fails may panic
 
 use std::collections::HashMap;
@@ -269,7 +268,9 @@ fn parent(options: &Options) {
     }
     let most = options.number("wrong", 100.0);
     if wrong > most {
-        eprintln!("{wrong:.1}% of the heat is told of pages that are not hot, not at most {most}%");
+        eprintln!(
+            "{wrong:.1}% of the heat is reported of pages that are not hot, not at most {most}%"
+        );
         std::process::exit(1);
     }
 }
@@ -347,9 +348,9 @@ fn watch(
         trackers.names(),
         trackers.notes()
     );
-    let window = Nanos::millis(options.number("window", 50.0) as u64);
+    let interval = Nanos::millis(options.number("interval", 50.0) as u64);
     let ask = SampleRequest {
-        window,
+        interval,
         fine: vec![],
         reads: true,
         writes: true,
@@ -363,14 +364,13 @@ fn watch(
     for round in 1.. {
         target.refresh()?;
         trackers.begin(target.mappings(), &ask)?;
-        terrace_sys::sleep(window);
+        terrace_sys::sleep(interval);
         let seen = trackers.finish(now())?;
         memory = memory.max(seen.memory);
         let mine = VpnRange::new(Vpn(base), Vpn(base + all as u64));
-        let counted = seen
-            .observations
-            .iter()
-            .map(|s| (s.range, f64::from(s.hits), f64::from(s.windows) * s.window.as_secs_f64()));
+        let counted = seen.observations.iter().map(|s| {
+            (s.range, f64::from(s.hits), f64::from(s.sample_count) * s.interval.as_secs_f64())
+        });
         let reported = seen.writes.iter().flat_map(PageWrites::runs).map(|(range, reported)| {
             let over = reported.over.as_secs_f64();
             (range, f64::from(reported.per_second) * over, over)
@@ -385,12 +385,12 @@ fn watch(
                 w.1 += time;
             }
         }
-        for looks in &seen.looks {
-            let Some(part) = looks.range().intersect(mine) else {
+        for samples in &seen.samples {
+            let Some(part) = samples.range().intersect(mine) else {
                 continue;
             };
             let hits =
-                &looks.hits[(part.start.0 - looks.start.0) as usize..][..part.len() as usize];
+                &samples.hits[(part.start.0 - samples.start.0) as usize..][..part.len() as usize];
             let pages = (part.start.0 - base) as usize..(part.end.0 - base) as usize;
             let known = weight[pages]
                 .iter_mut()
@@ -398,7 +398,7 @@ fn watch(
                 .filter(|(_, hits)| **hits != PageSamples::NOT_SAMPLED);
             for (w, hits) in known {
                 w.0 += f64::from(*hits);
-                w.1 += f64::from(looks.windows) * looks.window.as_secs_f64();
+                w.1 += f64::from(samples.sample_count) * samples.interval.as_secs_f64();
             }
         }
         let mut order: Vec<u32> = (0..all as u32).collect();
@@ -411,18 +411,23 @@ fn watch(
         wrong = 100.0 * (of_all - of_hot) / of_all.max(1e-9);
         percent = 100.0 * found as f64 / hot.len() as f64;
         let took = now().since(start);
-        let sampled =
-            seen.observations.iter().max_by_key(|s| s.range.len()).map(|s| (s.window, s.windows));
-        let example = seen.looks.first().map(|l| (l.window, u16::from(l.windows))).or(sampled);
+        let sampled = seen
+            .observations
+            .iter()
+            .max_by_key(|s| s.range.len())
+            .map(|s| (s.interval, s.sample_count));
+        let example =
+            seen.samples.first().map(|l| (l.interval, u16::from(l.sample_count))).or(sampled);
         println!(
-            "  {round:3} {:6.0} ms: found {:5.1}%  cpu {:6.1} ms ({:4.1}% of a core) of which this {:5.1} ms, lost {}, {} sightings, look {:?} x {:?}",
+            "  {round:3} {:6.0} ms: found {:5.1}%  cpu {:6.1} ms ({:4.1}% of a core) of which \
+                this {:5.1} ms, lost {}, {} observations, sample {:?} x {:?}",
             took.as_secs_f64() * 1e3,
             percent,
             trackers.spent().as_secs_f64() * 1e3,
             100.0 * trackers.spent().as_secs_f64() / took.as_secs_f64(),
             seen.cpu.as_secs_f64() * 1e3,
             seen.lost,
-            seen.observations.len() + seen.looks.len() + seen.writes.len(),
+            seen.observations.len() + seen.samples.len() + seen.writes.len(),
             example.map(|e| e.0.to_string()),
             example.map(|e| e.1),
         );
@@ -430,7 +435,7 @@ fn watch(
             break;
         }
     }
-    println!("  memory {memory}, {wrong:.1}% of the heat told of other pages");
+    println!("  memory {memory}, {wrong:.1}% of the heat reported of other pages");
     Ok((percent, wrong))
 }
 

@@ -27,8 +27,8 @@ const RELAXED: (Nanos, Nanos) = (Nanos::millis(100), Nanos::secs(1));
 const PAGE: (Nanos, Nanos) = (Nanos::millis(2), Nanos::millis(8));
 /// Bytes of kernel memory that one region holds (`struct damon_region`, rounded up by the slab).
 const REGION_BYTES: u64 = 96;
-/// Most pages watched one by one: 64 MiB of regions are never held.
-const PAGES_AT_MOST: u64 = 1 << 18;
+/// Most pages observed one by one: 64 MiB of regions are never held.
+const MAX_PAGES: u64 = 1 << 18;
 
 /// Runs one kdamond of its own; never touches another's.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub struct Damon {
 }
 
 impl Damon {
-    /// A tracker in this mode; the kdamond starts with the first window.
+    /// A tracker in this mode; the kdamond starts with the first interval.
     #[must_use]
     pub fn new(root: Root, mode: DamonMode) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Damon {
         }
     }
 
-    /// Turns the kdamond off until the next window.
+    /// Turns the kdamond off until the next interval.
     pub fn rest(&mut self) {
         self.run = None;
     }
@@ -87,9 +87,9 @@ impl Damon {
             // can merge, and beyond half of the maximum none is split (`mm/damon/core.c`).
             DamonMode::Page => {
                 let all = self.span_pages();
-                if all > PAGES_AT_MOST {
+                if all > MAX_PAGES {
                     return Err(stopped(
-                        format!("{all} pages are too many to watch one by one"),
+                        format!("{all} pages are too many to observe one by one"),
                         "page-table or soft-dirty serve larger targets",
                     ));
                 }
@@ -145,29 +145,30 @@ impl Damon {
         stopped(error.to_string(), "terrace doctor tells what DAMON needs")
     }
 
-    /// Page mode: pages not reported were looked at and not hit.
+    /// Page mode: pages not reported were sampled and not hit.
     fn by_page(
         &self,
         hits: &BTreeMap<(Pid, u64), (u32, u32)>,
-        window: Nanos,
+        interval: Nanos,
     ) -> Vec<RangeObservation> {
         let per_report = (self.plan.1 .0 / self.plan.0 .0).max(1) as u32;
         let reports = hits.values().map(|h| h.1).max().unwrap_or(0);
-        let windows = (reports * per_report).min(u32::from(u16::MAX));
+        let sample_count = (reports * per_report).min(u32::from(u16::MAX));
         let mut seen = Vec::new();
-        if windows == 0 {
+        if sample_count == 0 {
             return seen;
         }
         for (pid, range) in &self.mappings {
-            let looks = crate::runs::SampleSet {
+            let samples = crate::runs::SampleSet {
                 pid: *pid,
-                windows: windows as u16,
-                window: Nanos((window.0 / u64::from(windows)).max(1)),
+                sample_count: sample_count as u16,
+                interval: Nanos((interval.0 / u64::from(sample_count)).max(1)),
                 writes_only: false,
             };
-            let counts = (range.start.0..range.end.0)
-                .map(|page| Some(hits.get(&(*pid, page)).map_or(0, |h| h.0.min(windows)) as u16));
-            crate::runs::join(looks, range.start, counts, &mut seen);
+            let counts = (range.start.0..range.end.0).map(|page| {
+                Some(hits.get(&(*pid, page)).map_or(0, |h| h.0.min(sample_count)) as u16)
+            });
+            crate::runs::join(samples, range.start, counts, &mut seen);
         }
         seen
     }
@@ -190,8 +191,10 @@ impl Tracker for Damon {
                 ..TrackerVisibility::default()
             },
             blind_to: match self.mode {
-                DamonMode::Coarse => "reads told from writes; hot pages scattered among cold ones",
-                DamonMode::Page => "reads told from writes",
+                DamonMode::Coarse => {
+                    "reads as distinct from writes; hot pages scattered among cold ones"
+                }
+                DamonMode::Page => "reads as distinct from writes",
             },
         }
     }
@@ -241,8 +244,8 @@ impl Tracker for Damon {
                     pid: *pid,
                     range,
                     hits: region.hits.min(u32::from(samples)) as u16,
-                    windows: samples,
-                    window: plan.0,
+                    sample_count: samples,
+                    interval: plan.0,
                     writes_only: false,
                     every_page: range.len() == 1,
                 });
@@ -256,11 +259,11 @@ impl Tracker for Damon {
         seen.memory = Bytes(self.memory);
         let running = run.running();
         if page_mode {
-            let window = now().since(self.since);
+            let interval = now().since(self.since);
             self.rest();
-            seen.observations = self.by_page(&pages, window);
+            seen.observations = self.by_page(&pages, interval);
         } else if !running {
-            // It ends by itself with its target; the next window starts another if one is left.
+            // It ends by itself with its target; the next interval starts another if one is left.
             self.rest();
         }
         seen.observations.sort_by_key(|s| (s.pid, s.range.start));
@@ -278,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unreported_pages_were_looked_at_and_not_hit() {
+    fn unreported_pages_count_as_sampled_and_not_hit() {
         let mut damon = Damon::new(Root::live(), DamonMode::Page);
         damon.plan = PAGE;
         damon.mappings = vec![(Pid(1), VpnRange::new(Vpn(10), Vpn(20)))];
@@ -287,7 +290,7 @@ mod tests {
         let reported: Vec<_> =
             seen.iter().map(|s| (s.range.start.0, s.range.len(), s.hits)).collect();
         assert_eq!(reported, [(10, 2, 0), (12, 1, 6), (13, 1, 1), (14, 6, 0)]);
-        assert_eq!((seen[0].windows, seen[0].window), (8, Nanos::millis(10)));
+        assert_eq!((seen[0].sample_count, seen[0].interval), (8, Nanos::millis(10)));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Short looks at the huge pages of one process: how long, and when, is [`terrace_engine::large`].
+//! Short samples of the huge pages of one process: how long, and when, is
+//! [`terrace_engine::large`].
 
 use terrace_engine::large::{at_once, order, together, AIMED, PAGES};
 use terrace_engine::sample_length::{
@@ -11,14 +12,14 @@ use terrace_types::{Nanos, Pid, Vpn, VpnRange};
 /// Ranges in one call.
 const AT_ONCE: usize = ColdRefs::AT_ONCE;
 
-/// Huge pages looked at in one burst; others have their turn in the next.
-const MOST: usize = 512;
-/// A batch that took this much longer than it should have was interrupted, and is looked at again,
+/// Huge pages sampled in one burst; others have their turn in the next.
+const MAX_HUGE_PAGES: usize = 512;
+/// A batch that took this much longer than it should have was interrupted, and is sampled again,
 /// so often at most.
 const INTERRUPTED: Nanos = Nanos::micros(200);
 const AGAIN: u32 = 2;
 
-/// The huge pages of one process and what looks found of them.
+/// The huge pages of one process and what samples found of them.
 pub(crate) struct LargePages {
     pid: Pid,
     cold: ColdRefs,
@@ -31,9 +32,14 @@ pub(crate) struct LargePages {
 impl LargePages {
     /// Those of `heads` whose turn it is after `turn` others: at most 512.
     pub fn open(pid: Pid, heads: &[Vpn], turn: usize) -> Result<Self, SysError> {
-        let from = if heads.len() > MOST { turn % heads.len() } else { 0 };
-        let mut heads: Vec<Vpn> =
-            heads.iter().cycle().skip(from).take(heads.len().min(MOST)).copied().collect();
+        let from = if heads.len() > MAX_HUGE_PAGES { turn % heads.len() } else { 0 };
+        let mut heads: Vec<Vpn> = heads
+            .iter()
+            .cycle()
+            .skip(from)
+            .take(heads.len().min(MAX_HUGE_PAGES))
+            .copied()
+            .collect();
         heads.sort_unstable();
         let tallies = vec![PageSampleCount::default(); heads.len()];
         Ok(Self {
@@ -46,12 +52,12 @@ impl LargePages {
         })
     }
 
-    /// How many are looked at.
+    /// How many are sampled.
     pub fn len(&self) -> usize {
         self.heads.len()
     }
 
-    /// Finds the length of a look by single ones that are not reported: had all of a group found
+    /// Finds the length of a sample by single ones that are not reported: had all of a group found
     /// everything touched, they would tell that all are alike.
     pub fn aim(
         &mut self,
@@ -60,9 +66,9 @@ impl LargePages {
         ask: &SampleRequest,
     ) -> Result<(), SysError> {
         for number in 0..AIMED {
-            let one = SampleGroup { length: aim.length(), looks: 1, sharp: false };
+            let one = SampleGroup { length: aim.length(), samples: 1, sharp: false };
             let mut found = GroupObservation::default();
-            self.look(tables, one.length, number, &mut found)?;
+            self.sample(tables, one.length, number, &mut found)?;
             aim.learn(one, found, ask);
             if aim.length() == one.length {
                 break;
@@ -71,7 +77,7 @@ impl LargePages {
         Ok(())
     }
 
-    /// A group of looks at each, reported.
+    /// A group of samples of each, reported.
     pub fn group(
         &mut self,
         tables: &PageTables,
@@ -81,17 +87,17 @@ impl LargePages {
         let mut found = GroupObservation::default();
         self.tallies = vec![PageSampleCount::default(); self.heads.len()];
         (self.waited, self.batches) = (Nanos::ZERO, 0);
-        for number in 0..group.looks {
-            self.look(tables, group.length, number, &mut found)?;
+        for number in 0..group.samples {
+            self.sample(tables, group.length, number, &mut found)?;
         }
-        found.tally(group.looks, self.tallies.iter());
-        let window = Nanos((self.waited.get() / self.batches.max(1)).max(1));
-        reported.extend(together(self.pid, &self.heads, &self.tallies, group.looks, window));
+        found.tally(group.samples, self.tallies.iter());
+        let interval = Nanos((self.waited.get() / self.batches.max(1)).max(1));
+        reported.extend(together(self.pid, &self.heads, &self.tallies, group.samples, interval));
         Ok(found)
     }
 
-    /// Which are first in a batch, and so are looked at longest, changes from look to look.
-    fn look(
+    /// Which are first in a batch, and so are sampled longest, changes from sample to sample.
+    fn sample(
         &mut self,
         tables: &PageTables,
         length: Nanos,
@@ -122,7 +128,7 @@ impl LargePages {
                 whole &= self.cold.clear(part)?;
             }
             if !whole {
-                // Not looked at: what was not cleared would seem hot.
+                // Not sampled: what was not cleared would seem hot.
                 return Ok(());
             }
             let after = now();

@@ -27,7 +27,7 @@ pub enum TrackerChoice {
 
 /// A tracker that can be told to cost nothing for a while.
 pub trait LiveTracker: Tracker {
-    /// Stops whatever runs on between windows, until the next `begin`.
+    /// Stops whatever runs on between intervals, until the next `begin`.
     fn pause(&mut self) {}
 }
 
@@ -45,7 +45,7 @@ impl LiveTracker for Damon {
 }
 
 /// One tracker with what it lately cost.
-struct TrackerSlot {
+struct TrackerEntry {
     tracker: Box<dyn LiveTracker>,
     last_cost: Nanos,
     running: bool,
@@ -53,7 +53,7 @@ struct TrackerSlot {
 
 /// The trackers that work here, merged. A tracker that stops is left out and noted; the rest go on.
 pub struct LiveTrackers {
-    slots: Vec<TrackerSlot>,
+    entries: Vec<TrackerEntry>,
     budget: Budget,
     notes: Vec<String>,
     relaxed: bool,
@@ -84,7 +84,7 @@ impl LiveTrackers {
         budget: Budget,
     ) -> Result<Self, TrackError> {
         let mut all =
-            Self { slots: Vec::new(), budget, notes: Vec::new(), relaxed: false, spare: None };
+            Self { entries: Vec::new(), budget, notes: Vec::new(), relaxed: false, spare: None };
         let wants = |these: &[TrackerChoice]| these.contains(&choice);
         let mut reads = false;
         if wants(&[TrackerChoice::Auto, TrackerChoice::PageTable]) {
@@ -126,7 +126,7 @@ impl LiveTrackers {
                 all.notes.push(format!("soft-dirty left out: {}", able.soft_dirty.why_not));
             }
         }
-        if all.slots.is_empty() {
+        if all.entries.is_empty() {
             return Err(nothing_left(&all.notes));
         }
         Ok(all)
@@ -136,7 +136,7 @@ impl LiveTrackers {
     #[must_use]
     pub fn from_trackers(trackers: Vec<Box<dyn LiveTracker>>, budget: Budget) -> Self {
         let mut all =
-            Self { slots: Vec::new(), budget, notes: Vec::new(), relaxed: false, spare: None };
+            Self { entries: Vec::new(), budget, notes: Vec::new(), relaxed: false, spare: None };
         for tracker in trackers {
             all.add(tracker);
         }
@@ -144,13 +144,13 @@ impl LiveTrackers {
     }
 
     fn add(&mut self, tracker: Box<dyn LiveTracker>) {
-        self.slots.push(TrackerSlot { tracker, last_cost: Nanos::ZERO, running: false });
+        self.entries.push(TrackerEntry { tracker, last_cost: Nanos::ZERO, running: false });
     }
 
     /// Names of the trackers in use.
     #[must_use]
     pub fn names(&self) -> Vec<&'static str> {
-        self.slots.iter().map(|s| s.tracker.info().name).collect()
+        self.entries.iter().map(|s| s.tracker.info().name).collect()
     }
 
     /// What was left out or stopped, and why: for one line on standard error each.
@@ -167,13 +167,13 @@ impl LiveTrackers {
 
     fn drop_slot(&mut self, at: usize, error: &TrackError) -> Result<(), TrackError> {
         self.notes.push(error.to_string());
-        let lost = self.slots.remove(at).tracker.info();
+        let lost = self.entries.remove(at).tracker.info();
         let spare = self.spare.take_if(|_| lost.sees.reads);
         if let Some(root) = spare.filter(damon_is_usable) {
             self.notes.push("going on with damon".to_owned());
             self.add(Box::new(Damon::new(root, DamonMode::Coarse)));
         }
-        if self.slots.is_empty() {
+        if self.entries.is_empty() {
             return Err(nothing_left(&self.notes));
         }
         Ok(())
@@ -191,8 +191,8 @@ fn nothing_left(notes: &[String]) -> TrackError {
 impl Tracker for LiveTrackers {
     fn info(&self) -> TrackerInfo {
         let mut sees = TrackerVisibility::default();
-        for slot in &self.slots {
-            let one = slot.tracker.info().sees;
+        for entry in &self.entries {
+            let one = entry.tracker.info().sees;
             sees.reads |= one.reads;
             sees.writes |= one.writes;
             sees.pages |= one.pages;
@@ -206,7 +206,7 @@ impl Tracker for LiveTrackers {
         }
         let blind_to = match (sees.reads, sees.writes) {
             (true, true) => "who accessed; which accesses of a written page were reads",
-            (true, false) => "who accessed; reads told from writes",
+            (true, false) => "who accessed; reads as distinct from writes",
             (false, _) => "who accessed; reads",
         };
         let name = match (sees.reads, sees.writes) {
@@ -221,16 +221,16 @@ impl Tracker for LiveTrackers {
         self.budget.earn(now());
         let ask = SampleRequest { relaxed: ask.relaxed || self.relaxed, ..ask.clone() };
         let mut at = 0;
-        while at < self.slots.len() {
-            let slot = &mut self.slots[at];
-            slot.running = self.budget.allows(slot.last_cost);
-            if slot.running {
-                if let Err(e) = slot.tracker.begin(mappings, &ask) {
+        while at < self.entries.len() {
+            let entry = &mut self.entries[at];
+            entry.running = self.budget.allows(entry.last_cost);
+            if entry.running {
+                if let Err(e) = entry.tracker.begin(mappings, &ask) {
                     self.drop_slot(at, &e)?;
                     continue;
                 }
             } else {
-                slot.tracker.pause();
+                entry.tracker.pause();
             }
             at += 1;
         }
@@ -238,23 +238,28 @@ impl Tracker for LiveTrackers {
     }
 
     fn lead(&self) -> Nanos {
-        self.slots.iter().filter(|s| s.running).map(|s| s.tracker.lead()).max().unwrap_or_default()
+        self.entries
+            .iter()
+            .filter(|s| s.running)
+            .map(|s| s.tracker.lead())
+            .max()
+            .unwrap_or_default()
     }
 
     fn finish(&mut self, tick: Tick) -> Result<Observation, TrackError> {
         let mut all = Observation::default();
         let mut at = 0;
-        while at < self.slots.len() {
-            let slot = &mut self.slots[at];
-            if slot.running {
-                match slot.tracker.finish(tick) {
+        while at < self.entries.len() {
+            let entry = &mut self.entries[at];
+            if entry.running {
+                match entry.tracker.finish(tick) {
                     Ok(mut seen) => {
                         if seen.cpu > Nanos::ZERO {
-                            slot.last_cost = seen.cpu;
+                            entry.last_cost = seen.cpu;
                         }
                         self.budget.spend(seen.cpu);
                         all.observations.append(&mut seen.observations);
-                        all.looks.append(&mut seen.looks);
+                        all.samples.append(&mut seen.samples);
                         all.writes.append(&mut seen.writes);
                         all.writes_to_come |= seen.writes_to_come;
                         all.by_cell.append(&mut seen.by_cell);
@@ -277,8 +282,8 @@ impl Tracker for LiveTrackers {
     fn prescan(&mut self, mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
         self.budget.earn(now());
         let mut at = 0;
-        while at < self.slots.len() {
-            match self.slots[at].tracker.prescan(mappings) {
+        while at < self.entries.len() {
+            match self.entries[at].tracker.prescan(mappings) {
                 Ok(Some(prescan)) => {
                     self.budget.spend(prescan.cpu);
                     return Ok(Some(prescan));
@@ -293,11 +298,11 @@ impl Tracker for LiveTrackers {
     fn request(&mut self, request: &Request) -> Result<(), TrackError> {
         match request {
             Request::Relax => self.relaxed = true,
-            Request::LookCloser { .. } => self.relaxed = false,
+            Request::SampleByPage { .. } => self.relaxed = false,
             _ => {}
         }
-        for slot in &mut self.slots {
-            slot.tracker.request(request)?;
+        for entry in &mut self.entries {
+            entry.tracker.request(request)?;
         }
         Ok(())
     }
@@ -309,11 +314,11 @@ mod tests {
     use terrace_engine::RangeObservation;
     use terrace_types::{Pid, Vpn, VpnRange};
 
-    /// Costs and sees what it is told; stops at its third window.
+    /// Costs and sees what it is reported; stops at its third interval.
     struct Scripted {
         cost: Nanos,
         start: u64,
-        windows: u32,
+        sample_count: u32,
         mortal: bool,
     }
 
@@ -328,8 +333,8 @@ mod tests {
         }
 
         fn begin(&mut self, _: &[Mapping], _: &SampleRequest) -> Result<(), TrackError> {
-            self.windows += 1;
-            if self.mortal && self.windows == 3 {
+            self.sample_count += 1;
+            if self.mortal && self.sample_count == 3 {
                 let why = "died".to_owned();
                 return Err(TrackError::Stopped { tracker: "scripted", why, remedy: "none" });
             }
@@ -341,8 +346,8 @@ mod tests {
                 pid: Pid(1),
                 range: VpnRange::new(Vpn(self.start), Vpn(self.start + 1)),
                 hits: 1,
-                windows: 1,
-                window: Nanos(1),
+                sample_count: 1,
+                interval: Nanos(1),
                 writes_only: false,
                 every_page: true,
             };
@@ -360,7 +365,7 @@ mod tests {
 
     fn ask() -> SampleRequest {
         SampleRequest {
-            window: Nanos(1),
+            interval: Nanos(1),
             fine: vec![],
             reads: true,
             writes: true,
@@ -372,7 +377,7 @@ mod tests {
     impl LiveTracker for Scripted {}
 
     fn scripted(cost: Nanos, start: u64, mortal: bool) -> Box<dyn LiveTracker> {
-        Box::new(Scripted { cost, start, windows: 0, mortal })
+        Box::new(Scripted { cost, start, sample_count: 0, mortal })
     }
 
     #[test]
@@ -380,10 +385,10 @@ mod tests {
         let both = vec![scripted(Nanos(1), 9, true), scripted(Nanos(1), 3, false)];
         let mut all = LiveTrackers::from_trackers(both, Budget::default());
         assert!(all.info().sees.reads);
-        for window in 0..4 {
+        for interval in 0..4 {
             all.begin(&[], &ask()).unwrap();
             let seen = all.finish(Tick(0)).unwrap();
-            assert_eq!(seen.observations.len(), if window < 2 { 2 } else { 1 });
+            assert_eq!(seen.observations.len(), if interval < 2 { 2 } else { 1 });
             assert!(seen.observations.is_sorted_by_key(|s| s.range.start));
         }
         assert_eq!(all.notes().len(), 1);

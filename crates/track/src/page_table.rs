@@ -21,28 +21,28 @@ use terrace_types::{
 /// Fruitless scans before it gives up: with their back-off, some ten seconds.
 const BLIND: u32 = 6;
 
-/// Bursts in a row without a huge page that could be looked at by itself, after which none is tried
+/// Bursts in a row without a huge page that could be sampled by itself, after which none is tried
 /// any more.
 const UNLOOKED: u32 = 3;
 
 /// Clears accessed bits (`clear_refs` = 1) and reads them back from the page tables
 /// ([`PageTables`]): the only source on a stock kernel that sees reads page by page.
-/// How long it looks: [`terrace_engine::sample_length`].
+/// How long it samples: [`terrace_engine::sample_length`].
 #[derive(Debug)]
 pub struct PageTable {
     root: Root,
     tables: PageTables,
     meter: CpuMeter,
     aim: SampleLengthTuner,
-    /// None where huge pages cannot be looked at by themselves.
+    /// None where huge pages cannot be sampled by themselves.
     large: Option<LargeAim>,
     /// Huge pages that had their turn.
     turn: usize,
-    /// Bursts in a row in which no huge page could be looked at.
+    /// Bursts in a row in which no huge page could be sampled.
     unsampled: u32,
     ask: SampleRequest,
-    watched: BTreeMap<Pid, WatchedProcess>,
-    /// Accessed bits were cleared at `begin` for one look over the whole window.
+    observed: BTreeMap<Pid, ObservedProcess>,
+    /// Accessed bits were cleared at `begin` for one sample over the whole interval.
     whole: bool,
     cpu: Nanos,
     unknown: u64,
@@ -50,7 +50,7 @@ pub struct PageTable {
 
 /// One process.
 #[derive(Debug)]
-struct WatchedProcess {
+struct ObservedProcess {
     ranges: Vec<VpnRange>,
     clear: ClearRefs,
     cleared: Tick,
@@ -61,7 +61,7 @@ struct WatchedProcess {
     large: Vec<(Vpn, PageSampleCount)>,
 }
 
-impl WatchedProcess {
+impl ObservedProcess {
     fn begin(&mut self) {
         self.waited = Nanos::ZERO;
         self.large.clear();
@@ -80,7 +80,7 @@ impl PageTable {
     /// As [`PageTables::open`].
     pub fn new(root: Root) -> Result<Self, SysError> {
         let ask = SampleRequest {
-            window: Nanos::millis(50),
+            interval: Nanos::millis(50),
             fine: Vec::new(),
             reads: true,
             writes: true,
@@ -96,7 +96,7 @@ impl PageTable {
             turn: 0,
             unsampled: 0,
             ask,
-            watched: BTreeMap::new(),
+            observed: BTreeMap::new(),
             whole: false,
             cpu: Nanos::ZERO,
             unknown: 0,
@@ -117,12 +117,12 @@ impl PageTable {
                 ranges.entry(m.pid).or_default().push(m.range);
             }
         }
-        self.watched.clear();
+        self.observed.clear();
         self.unknown = 0;
         for (pid, ranges) in ranges {
-            match self.watch(pid, ranges) {
-                Ok(watch) => {
-                    self.watched.insert(pid, watch);
+            match self.process(pid, ranges) {
+                Ok(process) => {
+                    self.observed.insert(pid, process);
                 }
                 Err(e) if task::is_over(&self.root, pid, &e) => self.tables.forget(pid),
                 Err(e) => {
@@ -147,8 +147,8 @@ impl PageTable {
     /// Pages present, and of those the accessed.
     fn count(&self) -> (u64, u64) {
         let (mut present, mut accessed) = (0, 0);
-        for (pid, watch) in &self.watched {
-            for range in &watch.ranges {
+        for (pid, process) in &self.observed {
+            for range in &process.ranges {
                 self.tables.walk(*pid, *range, |_, words, huge| {
                     let each = huge.unwrap_or(1);
                     for entry in words.iter().map(|w| TableEntry(*w)).filter(|e| e.present()) {
@@ -162,7 +162,7 @@ impl PageTable {
     }
 
     /// Opens one process anew and finds its tables.
-    fn watch(&mut self, pid: Pid, ranges: Vec<VpnRange>) -> Result<WatchedProcess, SysError> {
+    fn process(&mut self, pid: Pid, ranges: Vec<VpnRange>) -> Result<ObservedProcess, SysError> {
         let pagemap = PageMap::open(&self.root, pid)?;
         let clear = ClearRefs::open(&self.root, pid)?;
         let known = self.tables.resolve(pid, &pagemap, &ranges)?;
@@ -170,7 +170,7 @@ impl PageTable {
             self.tables.verify(pid, &pagemap, *largest)?;
         }
         self.unknown += ranges.iter().map(|r| r.len()).sum::<u64>() - known;
-        Ok(WatchedProcess {
+        Ok(ObservedProcess {
             ranges,
             clear,
             cleared: now(),
@@ -180,12 +180,12 @@ impl PageTable {
         })
     }
 
-    /// Bits go one after the other while the kernel walks, so a window begins midway.
+    /// Bits go one after the other while the kernel walks, so an interval begins midway.
     fn clear_all(&mut self) {
-        self.watched.retain(|_, watch| {
+        self.observed.retain(|_, process| {
             let before = now();
-            let kept = watch.clear.clear(Clear::Accessed).is_ok();
-            watch.cleared = midway(before, now());
+            let kept = process.clear.clear(Clear::Accessed).is_ok();
+            process.cleared = midway(before, now());
             kept
         });
     }
@@ -195,12 +195,12 @@ impl PageTable {
         let (mut present, mut accessed) = (0, 0);
         let tables = &self.tables;
         let apart = !self.whole && self.large.is_some_and(|large| large.on());
-        for (pid, watch) in &mut self.watched {
+        for (pid, process) in &mut self.observed {
             let before = now();
-            let large = &mut watch.large;
+            let large = &mut process.large;
             let first = large.is_empty();
             let mut next = 0;
-            for (range, tallies) in watch.ranges.iter().zip(&mut watch.tallies) {
+            for (range, tallies) in process.ranges.iter().zip(&mut process.tallies) {
                 tables.walk(*pid, *range, |first_page, words, huge| {
                     let at = (first_page.0 - range.start.0) as usize;
                     let mut note = |tally: &mut PageSampleCount, entry: TableEntry| {
@@ -216,7 +216,7 @@ impl PageTable {
                             if first {
                                 large.push((first_page, PageSampleCount::default()));
                             }
-                            // One that came or went midway has not as many looks as there were.
+                            // One that came or went midway has not as many samples as there were.
                             next += large[next..].iter().take_while(|l| l.0 < first_page).count();
                             if let Some((_, tally)) =
                                 large.get_mut(next).filter(|l| l.0 == first_page)
@@ -237,12 +237,12 @@ impl PageTable {
                     }
                 });
             }
-            watch.waited += midway(before, now()).since(watch.cleared);
+            process.waited += midway(before, now()).since(process.cleared);
         }
         (present, accessed)
     }
 
-    /// Looks of one length, reported.
+    /// Samples of one length, reported.
     fn group(
         &mut self,
         group: SampleGroup,
@@ -250,8 +250,8 @@ impl PageTable {
         slept: &mut Nanos,
     ) -> GroupObservation {
         let mut found = GroupObservation::default();
-        self.watched.values_mut().for_each(WatchedProcess::begin);
-        for _ in 0..group.looks {
+        self.observed.values_mut().for_each(ObservedProcess::begin);
+        for _ in 0..group.samples {
             take_turn();
             self.clear_all();
             let before = now();
@@ -261,48 +261,49 @@ impl PageTable {
             found.present += present;
             found.accessed += accessed;
         }
-        found.tally(group.looks, self.watched.values().flat_map(|w| &w.tallies).flatten());
+        found.tally(group.samples, self.observed.values().flat_map(|w| &w.tallies).flatten());
         if let Some(large) = self.large.as_mut().filter(|_| !group.sharp) {
-            large.consider(group, self.watched.values().flat_map(|w| &w.large).map(|l| l.1));
+            large.consider(group, self.observed.values().flat_map(|w| &w.large).map(|l| l.1));
         }
-        self.report(group.looks, seen);
+        self.report(group.samples, seen);
         found
     }
 
-    /// All looks of a burst; how long it slept.
+    /// All samples of a burst; how long it slept.
     fn burst(&mut self, groups: Vec<SampleGroup>, seen: &mut Observation) -> Nanos {
-        let (start, mut slept, mut looks) = (now(), Nanos::ZERO, 0);
+        let (start, mut slept, mut samples) = (now(), Nanos::ZERO, 0);
         for group in groups {
             let found = self.group(group, seen, &mut slept);
             self.aim.learn(group, found, &self.ask);
-            looks += group.looks;
+            samples += group.samples;
         }
-        self.aim.took(now().since(start).saturating_sub(slept), looks);
+        self.aim.took(now().since(start).saturating_sub(slept), samples);
         if self.large.is_some_and(|large| large.on()) {
             self.sample_huge_pages(seen);
         }
         slept
     }
 
-    /// Looks at huge pages by themselves; what ordinary looks told of them is left out.
+    /// Samples of huge pages by themselves; what ordinary samples told of them is left out.
     fn sample_huge_pages(&mut self, seen: &mut Observation) {
         let Some(mut large) = self.large else { return };
-        let (start, mut looks, mut lengths) = (now(), 0, Nanos::ZERO);
-        let mut looked_at = 0;
-        for (pid, watch) in self.watched.iter().filter(|(_, watch)| !watch.large.is_empty()) {
-            let heads: Vec<Vpn> = watch.large.iter().map(|l| l.0).collect();
-            let before = held(&seen.looks);
-            let aside = SetAsideSamples::take(&mut seen.looks, *pid);
+        let (start, mut samples, mut lengths) = (now(), 0, Nanos::ZERO);
+        let mut sampled_pages = 0;
+        for (pid, process) in self.observed.iter().filter(|(_, process)| !process.large.is_empty())
+        {
+            let heads: Vec<Vpn> = process.large.iter().map(|l| l.0).collect();
+            let before = cached_bytes(&seen.samples);
+            let aside = SetAsideSamples::take(&mut seen.samples, *pid);
             let reported = LargePages::open(*pid, &heads, self.turn).and_then(|mut pages| {
                 let mut reported = Vec::new();
                 pages.aim(&self.tables, &mut large.aim, &self.ask)?;
                 for group in &large.aim.groups(&self.ask) {
                     let found = pages.group(&self.tables, *group, &mut reported)?;
                     large.aim.learn(*group, found, &self.ask);
-                    looks += group.looks;
-                    lengths += Nanos(group.length.get() * u64::from(group.looks));
+                    samples += group.samples;
+                    lengths += Nanos(group.length.get() * u64::from(group.samples));
                 }
-                looked_at += pages.len();
+                sampled_pages += pages.len();
                 Ok(reported)
             });
             let none = |reported: &[PageSamples]| {
@@ -310,59 +311,60 @@ impl PageTable {
             };
             let mut over = false;
             match reported {
-                Ok(reported) if reported.is_empty() => aside.put_back(&mut seen.looks),
+                Ok(reported) if reported.is_empty() => aside.put_back(&mut seen.samples),
                 // They went, or the kernel never clears them.
                 Ok(reported) if none(&reported) => {
                     self.unsampled += 1;
                     over = self.unsampled >= UNLOOKED;
-                    aside.put_back(&mut seen.looks);
+                    aside.put_back(&mut seen.samples);
                 }
                 Ok(reported) => {
                     self.unsampled = 0;
-                    seen.looks.extend(reported);
+                    seen.samples.extend(reported);
                 }
                 // Gone, not permitted, or none such in this kernel: as before there was this.
                 Err(e) => {
                     over = !e.is_gone();
-                    aside.put_back(&mut seen.looks);
+                    aside.put_back(&mut seen.samples);
                 }
             }
-            seen.memory = Bytes((seen.memory.get() + held(&seen.looks)).saturating_sub(before));
+            seen.memory =
+                Bytes((seen.memory.get() + cached_bytes(&seen.samples)).saturating_sub(before));
             if over {
                 self.large = None;
                 return;
             }
         }
-        large.aim.took(now().since(start).saturating_sub(lengths), looks);
+        large.aim.took(now().since(start).saturating_sub(lengths), samples);
         self.large = Some(large);
-        self.turn = self.turn.wrapping_add(looked_at);
+        self.turn = self.turn.wrapping_add(sampled_pages);
     }
 
-    fn report(&mut self, looks: u8, seen: &mut Observation) {
-        for (pid, watch) in &mut self.watched {
-            let window = Nanos((watch.waited.0 / u64::from(looks.max(1))).max(1));
-            for (range, tallies) in watch.ranges.iter().zip(watch.tallies.drain(..)) {
-                let hits: Vec<u8> = tallies.into_iter().map(|t| t.reported(looks)).collect();
+    fn report(&mut self, samples: u8, seen: &mut Observation) {
+        for (pid, process) in &mut self.observed {
+            let interval = Nanos((process.waited.0 / u64::from(samples.max(1))).max(1));
+            for (range, tallies) in process.ranges.iter().zip(process.tallies.drain(..)) {
+                let hits: Vec<u8> = tallies.into_iter().map(|t| t.reported(samples)).collect();
                 seen.memory += Bytes(hits.len() as u64);
                 let all = PageSamples {
                     pid: *pid,
                     start: range.start,
-                    windows: looks,
-                    window,
+                    sample_count: samples,
+                    interval,
                     each: 1,
                     at_random: false,
                     hits,
                 };
-                let heads: Vec<Vpn> = watch.large.iter().map(|l| l.0).collect();
-                seen.looks.extend(by_bit(all, &heads));
+                let heads: Vec<Vpn> = process.large.iter().map(|l| l.0).collect();
+                seen.samples.extend(by_bit(all, &heads));
             }
         }
     }
 }
 
-/// What looks page by page take.
-fn held(looks: &[PageSamples]) -> u64 {
-    looks.iter().map(|one| one.hits.len() as u64).sum()
+/// What samples page by page take.
+fn cached_bytes(samples: &[PageSamples]) -> u64 {
+    samples.iter().map(|one| one.hits.len() as u64).sum()
 }
 
 fn midway(from: Tick, to: Tick) -> Tick {
@@ -380,7 +382,8 @@ impl Tracker for PageTable {
                 ..TrackerVisibility::default()
             },
             blind_to:
-                "reads told from writes; accesses served by a translation cached before the look",
+                "reads as distinct from writes; accesses served by a translation cached before \
+                    the sample",
         }
     }
 
@@ -390,7 +393,7 @@ impl Tracker for PageTable {
         self.find(mappings)?;
         self.whole = self.aim.groups(&self.ask).is_empty();
         if self.whole {
-            self.watched.values_mut().for_each(WatchedProcess::begin);
+            self.observed.values_mut().for_each(ObservedProcess::begin);
             self.clear_all();
         }
         self.cpu = work.used(Nanos::ZERO);
@@ -410,7 +413,7 @@ impl Tracker for PageTable {
             self.report(1, &mut seen);
             let found = GroupObservation { present, accessed, ..GroupObservation::default() };
             self.aim.learn(
-                SampleGroup { length: self.ask.window, looks: 1, sharp: false },
+                SampleGroup { length: self.ask.interval, samples: 1, sharp: false },
                 found,
                 &self.ask,
             );
@@ -425,18 +428,18 @@ impl Tracker for PageTable {
     fn prescan(&mut self, mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
         let (work, mut slept) = (self.meter.start(), Nanos::ZERO);
         self.find(mappings)?;
-        self.watched.values_mut().for_each(WatchedProcess::begin);
+        self.observed.values_mut().for_each(ObservedProcess::begin);
         let (mut prescan, mut since) = (Prescan::default(), now());
         for touched in &mut prescan.touched {
             let before = now();
             self.clear_all();
             since = midway(before, now());
             let before = now();
-            sleep(Prescan::LOOK);
+            sleep(Prescan::SAMPLE_LENGTH);
             slept += now().since(before);
             (prescan.present, *touched) = self.read_all();
         }
-        let tallies = self.watched.values().flat_map(|w| &w.tallies).flatten();
+        let tallies = self.observed.values().flat_map(|w| &w.tallies).flatten();
         prescan.both = tallies.filter(|t| t.hits() == 2).count() as u64;
         for at in Prescan::LATER {
             if prescan.verdict().is_some() {
@@ -449,7 +452,7 @@ impl Tracker for PageTable {
             let (_, touched) = self.count();
             prescan.later.push((midway(begun, now()).since(since), touched));
         }
-        self.watched.values_mut().for_each(|w| w.tallies.clear());
+        self.observed.values_mut().for_each(|w| w.tallies.clear());
         prescan.cpu = work.used(slept);
         Ok(Some(prescan))
     }
@@ -464,7 +467,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_accesses_are_seen_or_it_says_why() {
+    fn own_accesses_are_seen_or_the_reason_is_given() {
         let mut tracker = match PageTable::new(Root::live()) {
             Ok(tracker) => tracker,
             Err(e) => return println!("skipped: {e}"),
@@ -477,7 +480,7 @@ mod tests {
         let ask = tracker.ask.clone();
         tracker.begin(&[mapping], &ask).unwrap();
         let seen = tracker.finish(now()).unwrap();
-        assert_eq!(seen.looks.iter().map(|l| l.range().len()).sum::<u64>(), 250);
+        assert_eq!(seen.samples.iter().map(|l| l.range().len()).sum::<u64>(), 250);
         drop(memory);
     }
 }

@@ -1,7 +1,7 @@
 //! Accesses from the processor's samples, by `perf_event_open`.
 //!
 //! Where the user may sample whole CPUs there is a ring for each CPU, and other programs' samples
-//! are left out; else there is one for each thread. Rings are drained when a window ends. The
+//! are left out; else there is one for each thread. Rings are drained when an interval ends. The
 //! period follows the cost of draining, among primes, so that no loop of the program keeps step
 //! with it.
 
@@ -30,7 +30,7 @@ const FIRST_PERIOD: usize = 6;
 /// Pages of a ring: 64 KiB for some 900 samples of 72 bytes.
 const RING_PAGES: usize = 16;
 /// Rings by thread at most: each takes a descriptor, of which a process has 1024 by default.
-const MOST_THREADS: usize = 512;
+const MAX_THREADS: usize = 512;
 /// Of the share of a core that draining may take, the part below which the period is halved.
 const EASY: f64 = 0.25;
 
@@ -214,7 +214,7 @@ impl PerfSamples {
             let threads = |pid| task::threads(&self.root, pid).unwrap_or_default();
             pids.into_iter().flat_map(threads).map(RingOwner::Thread).collect()
         };
-        if owners.len() > MOST_THREADS && !self.whole_cpus {
+        if owners.len() > MAX_THREADS && !self.whole_cpus {
             let why = format!("{} threads are too many for a ring each", owners.len());
             return Err(stopped(&why));
         }
@@ -354,16 +354,16 @@ impl Tracker for PerfSamples {
         for ring in self.rings.values().flat_map(|rings| &rings.rings) {
             let _gone = ring.disable();
         }
-        let window = now().since(self.since);
+        let interval = now().since(self.since);
         let lost = self.counts.lost;
         self.drain();
-        let mut seen = self.map.take(&self.mappings, window, self.periods());
+        let mut seen = self.map.take(&self.mappings, interval, self.periods());
         seen.lost += self.counts.lost - lost;
         let rings = self.rings.values().flat_map(|rings| &rings.rings).map(SampleRing::bytes);
         seen.memory = Bytes(seen.memory.get() + rings.sum::<usize>() as u64);
         seen.cpu = self.begin_cpu + work.used(Nanos::ZERO);
-        if window > Nanos::ZERO {
-            self.adapt(seen.cpu.as_secs_f64() / window.as_secs_f64());
+        if interval > Nanos::ZERO {
+            self.adapt(seen.cpu.as_secs_f64() / interval.as_secs_f64());
         }
         Ok(seen)
     }
@@ -452,7 +452,7 @@ mod tests {
 
     fn ask() -> SampleRequest {
         SampleRequest {
-            window: Nanos(1),
+            interval: Nanos(1),
             fine: vec![],
             reads: true,
             writes: true,

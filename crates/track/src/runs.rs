@@ -3,12 +3,12 @@
 use terrace_engine::RangeObservation;
 use terrace_types::{Nanos, Pid, Vpn, VpnRange};
 
-/// How one set of looks was made.
+/// How one set of samples was made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SampleSet {
     pub(crate) pid: Pid,
-    pub(crate) windows: u16,
-    pub(crate) window: Nanos,
+    pub(crate) sample_count: u16,
+    pub(crate) interval: Nanos,
     pub(crate) writes_only: bool,
 }
 
@@ -19,8 +19,8 @@ impl SampleSet {
             pid: self.pid,
             range,
             hits,
-            windows: self.windows,
-            window: self.window,
+            sample_count: self.sample_count,
+            interval: self.interval,
             writes_only: self.writes_only,
             every_page: true,
         }
@@ -28,9 +28,9 @@ impl SampleSet {
 }
 
 /// Hits of consecutive pages from `start`, neighbours with the same count joined. Pages with
-/// `None` were not looked at.
+/// `None` were not sampled.
 pub(crate) fn join(
-    looks: SampleSet,
+    samples: SampleSet,
     start: Vpn,
     hits: impl Iterator<Item = Option<u16>>,
     into: &mut Vec<RangeObservation>,
@@ -42,7 +42,7 @@ pub(crate) fn join(
             (Some(run), Some(hit)) if run.hits == hit => run.range.end = Vpn(page.0 + 1),
             (_, hit) => {
                 into.extend(open.take());
-                open = hit.map(|h| looks.of(VpnRange::new(page, Vpn(page.0 + 1)), h));
+                open = hit.map(|h| samples.of(VpnRange::new(page, Vpn(page.0 + 1)), h));
             }
         }
     }
@@ -53,14 +53,14 @@ pub(crate) fn join(
 mod tests {
     use super::*;
 
-    const LOOKS: SampleSet =
-        SampleSet { pid: Pid(1), windows: 4, window: Nanos(9), writes_only: false };
+    const SAMPLE_SET: SampleSet =
+        SampleSet { pid: Pid(1), sample_count: 4, interval: Nanos(9), writes_only: false };
 
     #[test]
     fn neighbours_join_and_gaps_part() {
         let mut all = Vec::new();
         let hits = [Some(1), Some(1), None, Some(1), Some(0), Some(0)];
-        join(LOOKS, Vpn(10), hits.into_iter(), &mut all);
+        join(SAMPLE_SET, Vpn(10), hits.into_iter(), &mut all);
         let ranges: Vec<_> = all.iter().map(|s| (s.range.start.0, s.range.end.0, s.hits)).collect();
         assert_eq!(ranges, [(10, 12, 1), (13, 14, 1), (14, 16, 0)]);
     }

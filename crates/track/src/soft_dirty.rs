@@ -14,18 +14,18 @@ use terrace_types::{
     BitSource, Bytes, Nanos, Pid, Request, Tick, TrackerVisibility, Vpn, VpnRange,
 };
 
-/// Clears soft-dirty bits (`clear_refs` = 4), lets a window pass, and reads which pages were
-/// written (`PAGEMAP_SCAN`, or pagemap itself before Linux 6.7). Each window costs the target a
-/// fault for each page that it writes, so windows are never shorter than 25 ms and, by
+/// Clears soft-dirty bits (`clear_refs` = 4), lets an interval pass, and reads which pages were
+/// written (`PAGEMAP_SCAN`, or pagemap itself before Linux 6.7). Each interval costs the target a
+/// fault for each page that it writes, so intervals are never shorter than 25 ms and, by
 /// the cost of the last one, rarer the more is written: the faults are charged to the budget.
 ///
-/// When a window is looked into, and what that says: [`terrace_engine::written`].
+/// When an interval is sampled, and what that says: [`terrace_engine::written`].
 #[derive(Debug)]
 pub struct SoftDirty {
     root: Root,
     budget: Budget,
     meter: CpuMeter,
-    open: Option<OpenWindow>,
+    open: Option<OpenInterval>,
     last_cost: Nanos,
     scan_works: bool,
     cpus: u64,
@@ -34,11 +34,11 @@ pub struct SoftDirty {
 /// Page-map entries read at a time, where dirty runs cannot be asked for.
 const PIECE: u64 = 4096;
 
-/// A window under way.
+/// An interval under way.
 #[derive(Debug)]
-struct OpenWindow {
+struct OpenInterval {
     since: Tick,
-    watched: BTreeMap<Pid, WriteSamples>,
+    observed: BTreeMap<Pid, WriteSamples>,
     cpu: Nanos,
 }
 
@@ -58,7 +58,7 @@ impl SoftDirty {
         }
     }
 
-    /// Whether a window is under way.
+    /// Whether an interval is under way.
     #[must_use]
     pub const fn under_way(&self) -> bool {
         self.open.is_some()
@@ -67,77 +67,80 @@ impl SoftDirty {
     fn start(&mut self, mappings: &[Mapping]) -> Result<(), TrackError> {
         let work = self.meter.start();
         let mut ranges: BTreeMap<Pid, Vec<VpnRange>> = BTreeMap::new();
-        for m in mappings.iter().filter(|m| is_watched(m)) {
+        for m in mappings.iter().filter(|m| is_observed(m)) {
             ranges.entry(m.pid).or_default().push(m.range);
         }
-        let (mut refused, mut watched) = (None, BTreeMap::new());
+        let (mut refused, mut observed) = (None, BTreeMap::new());
         for (pid, ranges) in ranges {
-            match self.window(pid, ranges) {
-                Ok(window) => drop(watched.insert(pid, window)),
+            match self.interval(pid, ranges) {
+                Ok(interval) => drop(observed.insert(pid, interval)),
                 Err(e) if task::is_over(&self.root, pid, &e) => {}
                 Err(e) => refused = Some(e),
             }
         }
-        if let (true, Some(error)) = (watched.is_empty(), refused) {
+        if let (true, Some(error)) = (observed.is_empty(), refused) {
             return Err(stopped(&error));
         }
-        if watched.is_empty() {
+        if observed.is_empty() {
             return Ok(());
         }
         let since = now();
-        let mut open = OpenWindow { since, watched, cpu: Nanos::ZERO };
+        let mut open = OpenInterval { since, observed, cpu: Nanos::ZERO };
         let mut slept = Nanos::ZERO;
         for at in EARLY {
             let before = now();
             sleep(at.saturating_sub(before.since(open.since)));
             slept += now().since(before);
-            self.look_into(&mut open)?;
+            self.sample_written(&mut open)?;
         }
         open.cpu = work.used(slept);
         self.open = Some(open);
         Ok(())
     }
 
-    /// Begins a window into one process, over the pages that are there.
-    fn window(&mut self, pid: Pid, ranges: Vec<VpnRange>) -> Result<WriteSamples, SysError> {
+    /// Begins an interval into one process, over the pages that are there.
+    fn interval(&mut self, pid: Pid, ranges: Vec<VpnRange>) -> Result<WriteSamples, SysError> {
         let map = PageMap::open(&self.root, pid)?;
-        let mut window = WriteSamples::new(ranges);
-        window
-            .leave_out_absent(|range, tell| self.having(PageSelector::There, &map, range, tell))?;
+        let mut interval = WriteSamples::new(ranges);
+        interval.leave_out_absent(|range, report_pages| {
+            self.having(PageSelector::There, &map, range, report_pages)
+        })?;
         ClearRefs::open(&self.root, pid).and_then(|c| c.clear(Clear::SoftDirty))?;
-        Ok(window)
+        Ok(interval)
     }
 
-    /// Looks which pages are dirty by now; processes that are gone are left out.
-    fn look_into(&mut self, open: &mut OpenWindow) -> Result<(), TrackError> {
+    /// Samples which pages are dirty by now; processes that are gone are left out.
+    fn sample_written(&mut self, open: &mut OpenInterval) -> Result<(), TrackError> {
         let (mut gone, since) = (Vec::new(), open.since);
-        for (pid, window) in &mut open.watched {
+        for (pid, interval) in &mut open.observed {
             let before = now();
             // A page's bit was read somewhere on the way: the middle is least wrong.
             let middle = || Nanos((before.since(since).0 + now().since(since).0) / 2);
-            let looked = PageMap::open(&self.root, *pid)
+            let present_pages = PageMap::open(&self.root, *pid)
                 .and_then(|map| {
-                    window.look(
-                        |range, tell| self.having(PageSelector::Dirty, &map, range, tell),
+                    interval.sample(
+                        |range, report_pages| {
+                            self.having(PageSelector::Dirty, &map, range, report_pages)
+                        },
                         middle,
                     )
                 })
-                .and_then(|()| self.leave_out_whole(*pid, window));
-            match looked {
+                .and_then(|()| self.leave_out_whole(*pid, interval));
+            match present_pages {
                 Ok(()) => {}
                 Err(e) if task::is_over(&self.root, *pid, &e) => gone.push(*pid),
                 Err(e) => return Err(stopped(&e)),
             }
         }
-        open.watched.retain(|pid, _| !gone.contains(pid));
+        open.observed.retain(|pid, _| !gone.contains(pid));
         Ok(())
     }
 
     /// Leaves out mappings that count as dirty as a whole, should so much be dirty at once that
     /// there may be some; all, where the kernel does not tell which (mappings that are merged while
-    /// they are read may be told twice): the next window may be better.
-    fn leave_out_whole(&self, pid: Pid, window: &mut WriteSamples) -> Result<(), SysError> {
-        if !window.is_doubtful() {
+    /// they are read may be told twice): the next interval may be better.
+    fn leave_out_whole(&self, pid: Pid, interval: &mut WriteSamples) -> Result<(), SysError> {
+        if !interval.is_doubtful() {
             return Ok(());
         }
         let page = page_size().get();
@@ -151,7 +154,7 @@ impl SoftDirty {
             Err(e) if task::is_over(&self.root, pid, &e) => return Err(e),
             Err(_) => vec![VpnRange::new(Vpn(0), Vpn(u64::MAX))],
         };
-        window.leave_out(&whole);
+        interval.leave_out(&whole);
         Ok(())
     }
 
@@ -161,11 +164,11 @@ impl SoftDirty {
         what: PageSelector,
         map: &PageMap,
         range: VpnRange,
-        tell: &mut dyn FnMut(VpnRange),
+        report_pages: &mut dyn FnMut(VpnRange),
     ) -> Result<(), SysError> {
         if self.scan_works {
             let category = what.category();
-            match map.scan(range, category, category, |run, _| tell(run)) {
+            match map.scan(range, category, category, |run, _| report_pages(run)) {
                 Err(SysError::Absent { .. }) => self.scan_works = false,
                 other => return other.map(|_| ()),
             }
@@ -177,7 +180,7 @@ impl SoftDirty {
             map.read(piece, &mut entries)?;
             for (at, _) in entries.iter().enumerate().filter(|(_, e)| what.holds(e)) {
                 let page = start.0 + at as u64;
-                tell(VpnRange::new(Vpn(page), Vpn(page + 1)));
+                report_pages(VpnRange::new(Vpn(page), Vpn(page + 1)));
             }
             start = piece.end;
         }
@@ -217,7 +220,7 @@ impl PageSelector {
 /// Memory of the process's own, all of which is moved: anonymous memory, be it read-only for now,
 /// of which it must be told that it is not written; and copies of a file's pages, where there can
 /// be any.
-fn is_watched(m: &Mapping) -> bool {
+fn is_observed(m: &Mapping) -> bool {
     m.kind == MappingKind::Anonymous || m.kind == MappingKind::FilePrivate && m.writable
 }
 
@@ -258,16 +261,16 @@ impl Tracker for SoftDirty {
         };
         let work = self.meter.start();
         let mut open = open;
-        self.look_into(&mut open)?;
-        if !open.watched.iter().all(|(pid, window)| window.ripe(self.running(*pid))) {
+        self.sample_written(&mut open)?;
+        if !open.observed.iter().all(|(pid, interval)| interval.ripe(self.running(*pid))) {
             open.cpu += work.used(Nanos::ZERO);
             self.open = Some(open);
             seen.writes_to_come = true;
             return Ok(seen);
         }
-        let written_pages: u64 = open.watched.values().map(WriteSamples::pages).sum();
-        for (pid, window) in open.watched {
-            window.over(pid, self.running(pid), &mut seen.writes);
+        let written_pages: u64 = open.observed.values().map(WriteSamples::pages).sum();
+        for (pid, interval) in open.observed {
+            interval.over(pid, self.running(pid), &mut seen.writes);
         }
         seen.cpu = open.cpu + work.used(Nanos::ZERO);
         seen.memory = Bytes(seen.writes.iter().map(|w| w.found.len() as u64).sum());
@@ -288,7 +291,7 @@ mod tests {
     use terrace_sys::Capabilities;
 
     #[test]
-    fn mappings_that_count_as_dirty_as_a_whole_are_left_out_and_all_where_it_is_not_told() {
+    fn wholly_dirty_mappings_are_left_out() {
         let folder = std::env::temp_dir().join(format!("terrace-smaps-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("proc/7")).unwrap();
         let tracker = SoftDirty::new(Root::with_prefix(&folder), Budget::default());
@@ -299,10 +302,10 @@ mod tests {
         let range = |from, to| VpnRange::new(Vpn(from), Vpn(to));
         let left = |smaps: &str| {
             std::fs::write(folder.join("proc/7/smaps"), smaps).unwrap();
-            let mut window = WriteSamples::new(vec![range(100, 300), range(400, 600)]);
-            window.force_sample(|range, tell| tell(range), || Nanos::millis(30));
-            tracker.leave_out_whole(Pid(7), &mut window).unwrap();
-            window.pages()
+            let mut interval = WriteSamples::new(vec![range(100, 300), range(400, 600)]);
+            interval.force_sample(|range, report_pages| report_pages(range), || Nanos::millis(30));
+            tracker.leave_out_whole(Pid(7), &mut interval).unwrap();
+            interval.pages()
         };
         let (one, other) = (line(50, 300), line(400, 600));
         assert_eq!(left(&format!("{one}VmFlags: rd wr sd \n{other}VmFlags: rd wr \n")), 200);
@@ -327,7 +330,7 @@ mod tests {
         let range = VpnRange::new(Vpn(first), Vpn(first + 60));
         let mapping = Mapping { pid, range, kind: MappingKind::Anonymous, writable: true };
         let ask = SampleRequest {
-            window: SHORTEST,
+            interval: SHORTEST,
             fine: vec![],
             reads: true,
             writes: true,
@@ -349,9 +352,9 @@ mod tests {
     }
 
     #[test]
-    fn a_file_mapped_privately_is_watched_for_copies_of_its_pages() {
+    fn a_private_file_mapping_is_observed_for_copied_pages() {
         let of = |kind, writable| {
-            is_watched(&Mapping {
+            is_observed(&Mapping {
                 pid: Pid(1),
                 range: VpnRange::new(Vpn(1), Vpn(2)),
                 kind,
@@ -368,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_to_watch_is_no_error() {
+    fn no_process_to_observe_is_no_error() {
         let mut tracker = SoftDirty::new(Root::live(), Budget::default());
         let gone = Mapping {
             pid: Pid(i32::MAX),
@@ -377,7 +380,7 @@ mod tests {
             writable: true,
         };
         let ask = SampleRequest {
-            window: SHORTEST,
+            interval: SHORTEST,
             fine: vec![],
             reads: true,
             writes: true,

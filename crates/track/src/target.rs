@@ -4,7 +4,7 @@ use crate::{ProcessTree, TierWriteCounter};
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_engine::{Mapping, MappingKind, Target, TargetChange, TargetError};
 use terrace_sys::maps::{maps, smaps, MapLine};
-use terrace_sys::zones::{room, zones, FrameMap};
+use terrace_sys::zones::{free_memory, zones, FrameMap};
 use terrace_sys::{query_pages, task, Category, PageEntry, PageMap, PageStatus, Root, SysError};
 use terrace_types::{
     Area, Bytes, NodeId, PageFlags, PageStat, Pid, ThroughputSource, TierState, Vpn, VpnRange,
@@ -27,7 +27,7 @@ pub struct LiveTarget {
     frames: FrameMap,
     page_size: Bytes,
     allowed: BTreeMap<Pid, Vec<NodeId>>,
-    /// Processes that this user may not look at: children that became somebody else's (`sudo`,
+    /// Processes that this user may not read: children that became somebody else's (`sudo`,
     /// `ping`).
     hidden: BTreeSet<Pid>,
     /// Of each tier, what counts the bytes written to it.
@@ -109,8 +109,8 @@ impl LiveTarget {
 
     /// Mappings of one process. Flags are read only where they can matter: smaps walks every page.
     /// Merging (KSM) is no reason to: only some pages of a mapping offered for it are merged, and
-    /// those are told page by page ([`flags_of`]).
-    fn look_at(&mut self, pid: Pid) -> Result<Vec<Mapping>, SysError> {
+    /// those are reported page by page ([`flags_of`]).
+    fn read_mappings(&mut self, pid: Pid) -> Result<Vec<Mapping>, SysError> {
         let status = task::status(&self.root, pid)?;
         let flags_matter = status.locked_kib > 0 || status.hugetlb_kib > 0;
         let lines = if flags_matter { smaps(&self.root, pid)? } else { maps(&self.root, pid)? };
@@ -312,7 +312,7 @@ impl Target for LiveTarget {
         let pids: Vec<Pid> = self.tree.pids().collect();
         let (mut shown, mut hidden) = (false, Vec::new());
         for pid in pids {
-            match self.look_at(pid) {
+            match self.read_mappings(pid) {
                 Ok(found) => {
                     shown = true;
                     mappings.extend(found);
@@ -322,7 +322,7 @@ impl Target for LiveTarget {
                 Err(e) => return Err(refused("read the mappings", pid, &e)),
             }
         }
-        // One that this user may not look at does not end what is done for the others.
+        // One that this user may not read does not end what is done for the others.
         if let (false, Some((pid, e))) = (shown, hidden.first()) {
             return Err(refused("read the mappings", *pid, e));
         }
@@ -367,7 +367,7 @@ impl Target for LiveTarget {
         let state = |tier: &TierNodes| {
             let nodes: Vec<NodeId> =
                 tier.nodes.iter().copied().filter(|n| allowed.contains(n)).collect();
-            let rooms = nodes.iter().map(|n| room(&zones, *n, self.page_size));
+            let rooms = nodes.iter().map(|n| free_memory(&zones, *n, self.page_size));
             let (mut capacity, mut free, mut unused) = (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
             for r in rooms {
                 capacity += r.capacity;
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_several_reads_are_told_apart() {
+    fn pages_of_several_reads_are_distinguished() {
         let me = Pid(std::process::id() as i32);
         let mut target = own_target();
         let pages = 2 * LOCATED_AT_ONCE + 100;
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_in_use_is_told_by_process() {
+    fn memory_in_use_is_reported_by_process() {
         let mut target = own_target();
         target.refresh().unwrap();
         let before = target.resident().unwrap();
@@ -509,7 +509,7 @@ mod tests {
     /// A file that nobody may read, root included, stands in for the maps of a child that became
     /// another user's.
     #[test]
-    fn a_child_that_may_not_be_looked_at_is_left_alone_and_the_rest_is_managed() {
+    fn a_child_that_cannot_be_read_is_left_alone_and_the_rest_managed() {
         let unreadable = "/sys/bus/platform/drivers_probe";
         if !std::fs::read(unreadable)
             .is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_others_are_told_by_their_own_bits() {
+    fn pages_of_others_are_identified_by_their_own_bits() {
         const PRESENT: u64 = 1 << 63;
         const FILE: u64 = 1 << 61;
         const EXCLUSIVE: u64 = 1 << 56;

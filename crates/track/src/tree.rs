@@ -17,7 +17,7 @@ pub struct ProcessTree {
     children_files: bool,
 }
 
-/// What a look found.
+/// What a sample found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct TreeChange {
     pub(crate) born: Vec<Pid>,
@@ -63,7 +63,7 @@ impl ProcessTree {
         self.alive.is_empty()
     }
 
-    /// Looks again.
+    /// Reads again.
     pub(crate) fn refresh(&mut self) -> TreeChange {
         let mut change = TreeChange::default();
         let root = self.root.clone();

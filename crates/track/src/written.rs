@@ -2,8 +2,8 @@
 
 use terrace_types::{BytesPerSec, Nanos, Tick};
 
-/// No sooner again: each socket is interrupted for its counters, and glances are as little as 10 ms
-/// apart.
+/// No sooner again: each socket is interrupted for its counters, and quick scans are as little as
+/// 10 ms apart.
 const SHORTEST: Nanos = Nanos::millis(20);
 
 /// A counter of bytes written, and what it said last.

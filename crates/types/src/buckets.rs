@@ -1,7 +1,7 @@
 //! Logarithmic buckets for histograms of positive figures (rates, values).
 //!
 //! A bucket is the upper bits of a float, six bits of mantissa wide (1.6%), so that none is
-//! reckoned. All below 1 is in the first; they go on to 2^32, and what is larger is in the last.
+//! computed. All below 1 is in the first; they go on to 2^32, and what is larger is in the last.
 
 const SHIFT: u32 = 17;
 const BEFORE_ONE: u32 = (127 << 6) - 1;

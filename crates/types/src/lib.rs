@@ -1,5 +1,5 @@
 //! The vocabulary of Terrace: ids, units, half-open page ranges, the snapshot a policy
-//! sees and the plan it returns. No I/O, no dependency on any other room.
+//! sees and the plan it returns. No I/O, no dependency on any other crate.
 //!
 //! Units live in types: [`Bytes`], [`Nanos`], [`BytesPerSec`], [`Heat`] (accesses per second).
 //! Page numbers ([`Vpn`]) count *base pages* of the size the snapshot states.

@@ -11,11 +11,12 @@ pub enum MoveReason {
     WriteIntensive,
     /// Read often.
     ReadIntensive,
-    /// Hot, reads and writes not told apart.
+    /// Hot, reads and writes not distinguished.
     Hot,
-    /// Room is free in the better tier.
-    FillRoom,
-    /// Cold, makes room.
+    /// Space is free in the better tier.
+    #[serde(rename = "fill_room")]
+    FillFreeMemory,
+    /// Cold, frees space.
     Cold,
     /// Its accesses come from that node.
     NearAccessor,
@@ -65,7 +66,8 @@ pub enum Request {
     /// Call the next step after this time, not sooner.
     Wait(Nanos),
     /// Track these pages more finely for a while.
-    LookCloser {
+    #[serde(rename = "look_closer")]
+    SampleByPage {
         /// Process.
         pid: Pid,
         /// Pages.
@@ -76,12 +78,14 @@ pub enum Request {
     /// With [`Relax`](Self::Relax): that pages cool is no news, for the worse tiers serve too
     /// little for anything to be gained by it; that heat comes there is.
     IgnoreCooling,
-    /// Nothing could be gained from looking at accesses: let time pass without trackers, and decide
+    /// Nothing could be gained from sampling accesses: let time pass without trackers, and decide
     /// again once pages have come or memory was taken.
-    Doze,
+    #[serde(rename = "doze")]
+    Idle,
     /// The target is still filling its memory, and what it touches meanwhile says little: let time
-    /// pass without trackers until free memory stands still, then look.
-    Settle,
+    /// pass without trackers until free memory stands still, then sample.
+    #[serde(rename = "settle")]
+    WarmUp,
 }
 
 /// What was decided, for the journal and the report.

@@ -16,7 +16,7 @@ pub struct TierState {
     /// In nobody's use: `free`, and what lies on the CPUs' lists of free pages, of which a CPU has
     /// its own only. How full a tier is, this tells; what fits, `free` does.
     pub unused: Bytes,
-    /// Bytes a second written to this tier over the window; `None` when nothing can tell.
+    /// Bytes a second written to this tier over the interval; `None` when nothing can tell.
     pub write_throughput: Option<BytesPerSec>,
     /// How `write_throughput` was had.
     pub throughput_source: ThroughputSource,
@@ -41,7 +41,7 @@ pub enum ThroughputSource {
 pub enum BitSource {
     /// Page-table bits, exact for each page.
     Exact,
-    /// Inferred from heat estimates over the window.
+    /// Inferred from heat estimates over the interval.
     Approximate,
     /// No bits are given.
     #[default]
@@ -53,15 +53,15 @@ pub enum BitSource {
 pub struct TrackerVisibility {
     /// Reads move a page's heat.
     pub reads: bool,
-    /// Writes are told apart from reads.
+    /// Writes are distinguished from reads.
     pub writes: bool,
-    /// Accesses are looked at page by page, not by samples of regions.
+    /// Accesses are sampled page by page, not by samples of regions.
     pub pages: bool,
     /// Counts by cell and thread are present in [`Snapshot::by_cell`].
     pub cells: bool,
     /// Where the `REFERENCED` and `DIRTY` flags come from.
     pub bits: BitSource,
-    /// Accesses are counted, one in so many of them: the time looked at is that part of the time
+    /// Accesses are counted, one in so many of them: the time sampled is that part of the time
     /// that passed.
     #[serde(default)]
     pub sampled: bool,
@@ -166,7 +166,7 @@ impl Area {
     }
 }
 
-/// Sampled accesses to one page from one cell (and thread, where known) in the window.
+/// Sampled accesses to one page from one cell (and thread, where known) in the interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellCount {
     /// Process and page.
@@ -187,7 +187,8 @@ pub struct CellCount {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Time since the previous snapshot, over which counts were taken.
-    pub window: Nanos,
+    #[serde(rename = "window")]
+    pub interval: Nanos,
     /// Bytes of a base page.
     pub page_size: Bytes,
     /// Tiers by rank, best first.
@@ -200,8 +201,8 @@ pub struct Snapshot {
     pub sees: TrackerVisibility,
     /// Heat was seen to shift since the previous snapshot: what was known before counts for little.
     pub shifted: bool,
-    /// Whether free memory went on shrinking while the last window passed: the target may still be
-    /// filling its own.
+    /// Whether free memory went on shrinking while the last interval passed: the target may still
+    /// be filling its own.
     pub filling: bool,
     /// Whether it was waited for since the previous snapshot, until its memory stood still.
     #[serde(default)]
@@ -211,7 +212,7 @@ pub struct Snapshot {
     #[serde(default)]
     pub swept: f32,
     /// Whether most of what is known of heat is a lower bound: pages share an accessed bit (a huge
-    /// page's 512 do), which is found set however short the look.
+    /// page's 512 do), which is found set however short the sample.
     #[serde(default)]
     pub at_least: bool,
     /// Whether most pages that were found touched were found so every time: how they compare, and

@@ -54,7 +54,10 @@ fn meaning(line: u32, what: String) -> VertexError {
 
 impl<'a> Checker<'a> {
     fn declarations(&self) -> Checked {
-        let real = |d: &&_| !matches!(d, crate::syntax::Declaration { kind, .. } if *kind == DeclarationKind::Comment);
+        let real = |d: &&_| {
+            !matches!(d,
+                crate::syntax::Declaration { kind, .. } if *kind == DeclarationKind::Comment)
+        };
         let declarations: Vec<_> = self.program.declarations.iter().filter(real).collect();
         if declarations.len() > MOST_DECLARATIONS {
             return Err(meaning(0, format!("more than {MOST_DECLARATIONS} declarations")));

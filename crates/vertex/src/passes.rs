@@ -85,8 +85,8 @@ impl Pass {
     /// Transforms a program wherever that is legal.
     ///
     /// # Errors
-    /// [`VertexError::Refused`] where it is legal nowhere, [`VertexError::Unchanged`] where there is
-    /// nothing to do; whatever [`crate::check::check`] finds.
+    /// [`VertexError::Refused`] where it is legal nowhere, [`VertexError::Unchanged`] where there
+    /// is nothing to do; whatever [`crate::check::check`] finds.
     pub fn apply(
         self,
         program: &VertexProgram,

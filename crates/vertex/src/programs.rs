@@ -11,7 +11,8 @@ pub struct ShippedProgram {
 
 macro_rules! shipped {
     ($($name:literal),*) => {
-        &[$(ShippedProgram { name: $name, text: include_str!(concat!("../programs/", $name, ".tv")) }),*]
+        &[$(ShippedProgram { name: $name,
+            text: include_str!(concat!("../programs/", $name, ".tv")) }),*]
     };
 }
 

@@ -78,19 +78,23 @@ fn parallel_loop(random: &mut Random, index: u64) -> String {
         ),
         5 => format!("for {u} in {v}.neighbors {{ atomic {u}.{changed} {op} {own}; }}"),
         6 => format!(
-            "if {condition} {{ for {u} in {v}.out via e {{ atomic {u}.{changed} {op} {own} * e.weight; }} }}"
+            "if {condition} \
+                {{ for {u} in {v}.out via e {{ atomic {u}.{changed} {op} {own} * e.weight; }} }}"
         ),
         _ => format!(
-            "let x = {own}; for {u} in {v}.neighbors {{ if edge({u}, {v}) {{ x += {far}; }} }} {v}.{changed} = x;"
+            "let x = {own}; for {u} in {v}.neighbors {{ if edge({u}, {v}) {{ x += {far}; }} }} \
+                {v}.{changed} = x;"
         ),
     };
     format!("parallel for {v} in vertices {{ {body} }}\n")
 }
 
 fn program(random: &mut Random) -> VertexProgram {
-    let mut text = "program random;\nparameter p = 3;\nedge weight;\nglobal g = 0;\nglobal h = 5;\n\
-                    vertex a = self;\nvertex b = self * p % 7;\nvertex c = 1;\nvertex d = infinity;\n"
-        .to_owned();
+    let mut text =
+        "program random;\nparameter p = 3;\nedge weight;\nglobal g = 0;\nglobal h = 5;\n\
+                    vertex a = self;\nvertex b = self * p % 7;\nvertex c = 1;\nvertex d = \
+                    infinity;\n"
+            .to_owned();
     for index in 0..2 + random.below(4) {
         text += &parallel_loop(random, index);
     }

@@ -57,7 +57,8 @@ impl WorkloadRunner for Mix {
         let (loads, stores) = (after[0] - before[0], after[1] - before[1]);
         match algorithm.finish(&memory, &threads) {
             Ok(outcome) => format!(
-                "{spec}: {words} words, {} accesses as it counts them, {loads} loads, {stores} stores, {:.2} to 1",
+                "{spec}: {words} words, {} accesses as it counts them, {loads} loads, {stores} \
+                    stores, {:.2} to 1",
                 outcome.accesses,
                 loads as f64 / stores.max(1) as f64
             ),

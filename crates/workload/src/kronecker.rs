@@ -54,7 +54,7 @@ impl Kronecker {
         }
     }
 
-    /// The same; where the table of chances is read is told.
+    /// The same; where the table of chances is read is reported.
     fn build_telling<M: WordMemory + ?Sized>(
         &self,
         memory: &M,

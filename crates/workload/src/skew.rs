@@ -1,6 +1,6 @@
 //! `skew` and `fits`: a hot set and a cold one, each accessed uniformly at random.
 //!
-//! Cold pages are touched first and so fill the fast tier; the hot set lands where room is left.
+//! Cold pages are touched first and so fill the fast tier; the hot set lands where space is left.
 //! Every thread increments words of its own (word `threads * k + thread`), so the counts do not
 //! depend on how threads interleave.
 

@@ -170,7 +170,7 @@ pub struct WorkloadSpec {
     pub seed: u64,
     /// Free memory of the fast tier, which sizes are shares of.
     pub fast: Bytes,
-    /// Size of the data (of the cold data where hot and cold are told apart).
+    /// Size of the data (of the cold data where hot and cold are distinguished).
     pub size: DataSize,
     /// Size of the hot set.
     pub hot_size: DataSize,
@@ -596,14 +596,16 @@ mod tests {
                 layout: if flags & 1 == 0 { HotLayout::Contiguous } else { HotLayout::Scattered },
                 hot: if flags & 2 == 0 { HotAccess::Write } else { HotAccess::Read },
                 pages: if flags & 4 == 0 { DataPageSize::Base } else { DataPageSize::Huge },
-                accesses, class_s: flags & 8 != 0, seconds: (flags & 7 == 7).then_some(Nanos(time)), phase: Nanos(time),
+                accesses, class_s: flags & 8 != 0, seconds: (flags & 7 == 7).then_some(Nanos(time)),
+                phase: Nanos(time),
                 ..WorkloadSpec::new(WorkloadName::ALL[name])
             };
             prop_assert_eq!(WorkloadSpec::parse(&spec.to_string()), Ok(spec));
         }
 
         #[test]
-        fn no_text_makes_the_parser_panic(text in "\\PC{0,40}", key in "[a-z_]{1,9}", value in "[0-9.%/kMGiBs-]{0,24}") {
+        fn no_text_makes_the_parser_panic(text in "\\PC{0,40}", key in "[a-z_]{1,9}",
+            value in "[0-9.%/kMGiBs-]{0,24}") {
             let _any = WorkloadSpec::parse(&text);
             let _any = WorkloadSpec::parse(&format!("skew,{key}={value}"));
             for key in ["threads", "fast", "size", "hot_share", "accesses", "seconds"] {

@@ -20,9 +20,9 @@ fn class_s_gives_the_published_values() {
 }
 
 /// Memory that knows what the algorithm's own heap holds.
-struct Told(Heap, AtomicU64);
+struct ReportingHeap(Heap, AtomicU64);
 
-impl WordMemory for Told {
+impl WordMemory for ReportingHeap {
     fn load(&self, word: usize) -> u64 {
         self.0.load(word)
     }
@@ -41,7 +41,7 @@ impl WorkloadRunner for Size {
     type Out = u64;
     fn conduct<A: Algorithm>(self, mut algorithm: A, _: &WorkloadSpec) -> u64 {
         let words = algorithm.words();
-        let memory = Told(Heap::new(words), AtomicU64::new(0));
+        let memory = ReportingHeap(Heap::new(words), AtomicU64::new(0));
         algorithm.prepare(&memory);
         words as u64 * 8 + memory.1.into_inner()
     }

@@ -5,7 +5,8 @@ use terrace_machine::Machine;
 use terrace_model::{ModelOptions, ModelParams};
 
 const KNOWN: &str =
-    "machine, stats, profile, profile_window_ms, profile_all, placed, clock0, quantum_us, outstanding, all_fast, memory_mode, count_only, instruction_ns";
+    "machine, stats, profile, profile_window_ms, profile_all, placed, clock0, quantum_us, \
+        outstanding, all_fast, memory_mode, count_only, instruction_ns";
 
 /// Parsed arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -149,7 +149,8 @@ mod tests {
 
     #[test]
     fn commands_are_told_from_comments_output_and_other_blocks() {
-        let table = "```\nterrace tiers      what it does\n   more of that\nterrace x --a \\\n    --b\n```\n";
+        let table = "```\nterrace tiers      what it does\n   more of that\nterrace x --a \\\n    \
+            --b\n```\n";
         assert_eq!(texts(table), ["terrace tiers", "terrace x --a --b"]);
         let shell = "```sh\nterrace a  b # why\nmake x\nelse\n```\n```c\nmake y\n```\n";
         assert_eq!(texts(shell), ["terrace a  b", "make x"]);

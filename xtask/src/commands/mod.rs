@@ -136,13 +136,15 @@ impl Bench {
     /// a plan and a CUDA kernel.
     fn furnish(&self) -> Result<(), String> {
         let script = format!(
-            "rm -rf '{work}' && mkdir -p '{work}' && cd '{work}' && cp \"$(command -v sort)\" solver \
+            "rm -rf '{work}' && mkdir -p '{work}' && cd '{work}' && cp \"$(command -v sort)\" \
+                solver \
              && cp solver program && seq 1000 >input \
              && cp '{presets}/lab-cxl.toml' machine.toml && cp '{kernels}/fir.cu' . \
              && printf 'arena bulk prefer 0\\ndefault bulk\\n' >plan && chmod 755 . \
              && {{ [ \"$(id -u)\" != 0 ] || chown -R {ORDINARY_ID}:{ORDINARY_ID} .; }}",
             work = self.work.display(),
-            presets = Path::new("crates/machine/presets").canonicalize().unwrap_or_default().display(),
+            presets =
+                Path::new("crates/machine/presets").canonicalize().unwrap_or_default().display(),
             kernels = Path::new("crates/gpu/kernels").canonicalize().unwrap_or_default().display(),
         );
         let made = Command::new("sh").args(["-c", &script]).output();

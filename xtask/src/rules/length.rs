@@ -19,7 +19,10 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
             let lines = without_tests(text);
             let excused = EXCEPTIONS.iter().any(|(name, _)| *name == path);
             if lines > MOST && !excused {
-                let what = format!("{lines} lines without tests, {MOST} at most: split it, or list it with a reason");
+                let what = format!(
+                    "{lines} lines without tests, {MOST} at most: split it, or \
+                    list it with a reason"
+                );
                 Some(Finding::error(path, what))
             } else if lines > NOTED {
                 Some(Finding::note(path, format!("{lines} lines without tests, aim for {NOTED}")))

@@ -65,14 +65,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_looking_at_every_place(words in prop::collection::vec(any::<u64>(), 1..4), more in any::<u64>(),
-                                     count in 1_usize..100, align in 0_u32..5, origin in 0_usize..40) {
+        fn a_bit_search_agrees_with_a_linear_scan(words in prop::collection::vec(any::<u64>(),
+            1..4), more in any::<u64>(),
+                                     count in 1_usize..100, align in 0_u32..5,
+                                     origin in 0_usize..40) {
             // Mostly ones, so that long runs occur.
             let words: Vec<u64> = words.iter().map(|w| w | more | more.rotate_left(17)).collect();
             let len = words.len() * 64;
             let align = 1 << align;
             let set = |bit: usize| words[bit / 64] >> (bit % 64) & 1 == 1;
-            let slow = (0..len).find(|s| (origin + s) % align == 0 && s + count <= len && (*s..s + count).all(set));
+            let slow = (0..len)
+                .find(|s| (origin + s) % align == 0 && s + count <= len && (*s..s + count)
+                    .all(set));
             prop_assert_eq!(find_run(|w| words[w], len, count, align, origin), slow);
         }
 
@@ -80,7 +84,8 @@ mod tests {
         fn masks_cover_their_range(start in 0_usize..200, more in 0_usize..200) {
             for bit in 0..448 {
                 let expected = (start..start + more).contains(&bit);
-                prop_assert_eq!(mask(bit / 64, start, start + more) >> (bit % 64) & 1 == 1, expected);
+                prop_assert_eq!(mask(bit / 64, start, start + more) >> (bit % 64) & 1 == 1,
+                    expected);
             }
         }
     }

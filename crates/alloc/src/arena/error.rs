@@ -48,13 +48,19 @@ pub enum ArenaAllocError {
     #[error("the arena is at its size limit; raise it or free something")]
     Limit,
     /// The addresses for arenas are used up, or the kernel refuses more mappings.
-    #[error("the addresses for arenas are used up; destroy arenas, or raise ulimit -v and vm.max_map_count")]
+    #[error(
+        "the addresses for arenas are used up; destroy arenas, or raise ulimit -v and \
+        vm.max_map_count"
+    )]
     NoAddresses,
     /// The arena was destroyed.
     #[error("arena was destroyed before; its handle names nothing")]
     Destroyed,
     /// The thread is inside the allocator already: a signal handler that allocates.
-    #[error("this thread is inside the allocator already (a signal handler); allocate outside of handlers")]
+    #[error(
+        "this thread is inside the allocator already (a signal handler); allocate outside of \
+        handlers"
+    )]
     Reentered,
 }
 

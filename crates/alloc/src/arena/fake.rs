@@ -16,7 +16,7 @@ pub struct FakeNodes {
 
 #[derive(Debug, Default)]
 struct State {
-    rooms: BTreeMap<NodeId, u64>,
+    free_memory: BTreeMap<NodeId, u64>,
     bound: Vec<(VpnRange, NodePolicy, Vec<NodeId>)>,
     pages: BTreeMap<Vpn, NodeId>,
     stuck: BTreeSet<Vpn>,
@@ -27,11 +27,11 @@ struct State {
 }
 
 impl FakeNodes {
-    /// Nodes with room for so many pages each.
+    /// Nodes with space for so many pages each.
     #[must_use]
-    pub fn new(rooms: &[(NodeId, u64)]) -> Self {
+    pub fn new(free_memory: &[(NodeId, u64)]) -> Self {
         let fake = Self::default();
-        fake.state().rooms = rooms.iter().copied().collect();
+        fake.state().free_memory = free_memory.iter().copied().collect();
         fake
     }
 
@@ -60,7 +60,7 @@ impl FakeNodes {
         self.state().slow = Some(time);
     }
 
-    /// Forgets where pages are, so that what ended arenas had takes no room.
+    /// Forgets where pages are, so that what ended arenas had takes no free space.
     pub fn forget_pages(&self) {
         self.state().pages.clear();
     }
@@ -86,7 +86,7 @@ impl FakeNodes {
 impl State {
     fn free(&self, node: NodeId) -> u64 {
         let used = self.pages.values().filter(|n| **n == node).count() as u64;
-        self.rooms.get(&node).map_or(0, |room| room.saturating_sub(used))
+        self.free_memory.get(&node).map_or(0, |free_bytes| free_bytes.saturating_sub(used))
     }
 
     /// Where first touch puts a page.
@@ -95,7 +95,7 @@ impl State {
             return *node;
         }
         let policy = self.bound.iter().rev().find(|(range, ..)| range.contains(page));
-        let all: Vec<NodeId> = self.rooms.keys().copied().collect();
+        let all: Vec<NodeId> = self.free_memory.keys().copied().collect();
         let mut order = match policy {
             Some((_, NodePolicy::Interleave, nodes)) => vec![nodes[page.0 as usize % nodes.len()]],
             Some((_, NodePolicy::Bind | NodePolicy::Preferred, nodes)) => nodes.clone(),
@@ -114,10 +114,10 @@ impl NodeOps for FakeNodes {
     }
 
     fn nodes(&self) -> Vec<NodeId> {
-        self.state().rooms.keys().copied().collect()
+        self.state().free_memory.keys().copied().collect()
     }
 
-    fn room(&self, node: NodeId) -> Option<Bytes> {
+    fn free_bytes(&self, node: NodeId) -> Option<Bytes> {
         let page = terrace_sys::page_size().get();
         Some(Bytes(self.state().free(node) * page))
     }

@@ -22,7 +22,7 @@ pub(crate) use freeing::{free, free_cached, inner_of, resize_large, usable};
 
 use super::error::{ArenaAllocError, FreeError};
 use super::meta;
-use super::place::SPILL_MOST;
+use super::place::MAX_SPILL;
 use super::sizes::{
     aligned_class, block_size, class_of, computed_class, slab_slices, CLASSES, MIN_ALIGN, SLICE,
     SLICE_SHIFT, SMALL_MAX, TABLED,
@@ -37,11 +37,11 @@ use std::sync::atomic::{compiler_fence, AtomicBool, AtomicPtr, AtomicU64, Orderi
 use terrace_sys::ForkSafeLock;
 
 /// Arenas at most.
-pub(crate) const ARENAS_MOST: usize = 1 << 16;
+pub(crate) const MAX_ARENAS: usize = 1 << 16;
 /// Free slices that may hold old content before they are given back to the kernel: 16 MiB.
-const DIRTY_MOST: usize = 256;
+const MAX_DIRTY: usize = 256;
 /// Segments double up to 4 MiB * 2^10, unless a block needs more.
-const ORDER_MOST: usize = 10;
+const MAX_ORDER: usize = 10;
 /// A large block this long gives its pages back as soon as it is freed.
 const DISCARD_AT: usize = 1 << 20;
 
@@ -76,18 +76,18 @@ struct Bin {
 struct NoStack([AtomicPtr<u8>; STACK + 1]);
 
 // As stacks themselves are, whose records are aligned to their size.
-const _: () = assert!(align_of::<NoStack>() == STACK_SIZE && meta::ALIGN_MOST >= STACK_SIZE);
+const _: () = assert!(align_of::<NoStack>() == STACK_SIZE && meta::MAX_ALIGN >= STACK_SIZE);
 
 static NO_STACK: NoStack = NoStack([const { AtomicPtr::new(null_mut()) }; STACK + 1]);
 
 impl NoStack {
-    /// Its last word. Never written: there is no room above it, and no block below.
+    /// Its last word. Never written: there is no free space above it, and no block below.
     const fn top() -> *mut *mut u8 {
         (&raw const NO_STACK.0[STACK]).cast::<*mut u8>().cast_mut()
     }
 }
 
-/// Whether there is no room above this word of a stack.
+/// Whether there is no free space above this word of a stack.
 #[inline(always)]
 fn is_last(top: *mut *mut u8) -> bool {
     top as usize & (STACK_SIZE - 1) == STACK_SIZE - size_of::<*mut u8>()
@@ -111,7 +111,7 @@ const BIN_BY_SIXTEEN: [u16; TABLED / 16 + 1] = {
 };
 
 /// Blocks on a class's stack at most.
-const fn room_of(class: usize) -> usize {
+const fn stack_capacity(class: usize) -> usize {
     let fits = STACK_BYTES / block_size(class);
     if fits < STACK {
         fits
@@ -178,7 +178,7 @@ pub(crate) struct LockedArena {
     caches: *mut Cache,
     orphans: *mut Cache,
     /// Classes in the order in which they are filled.
-    pub(crate) classes: [u16; SPILL_MOST],
+    pub(crate) classes: [u16; MAX_SPILL],
     pub(crate) class_count: usize,
     order: usize,
     pub(crate) twice: u64,
@@ -189,7 +189,7 @@ unsafe impl Sync for Inner {}
 
 /// Number of the record of the arena that has this generation.
 pub(crate) const fn index_of(generation: u64) -> usize {
-    generation as usize % ARENAS_MOST
+    generation as usize % MAX_ARENAS
 }
 
 static GENERATIONS: AtomicU64 = AtomicU64::new(1);
@@ -200,19 +200,19 @@ pub(crate) fn ready() -> bool {
     if !INNERS.load(Acquire).is_null() {
         return true;
     }
-    let Ok(at) = terrace_sys::map_zeroed(ARENAS_MOST * size_of::<Inner>()) else { return false };
+    let Ok(at) = terrace_sys::map_zeroed(MAX_ARENAS * size_of::<Inner>()) else { return false };
     // Whoever was first wins; the loser's mapping costs addresses only.
     let _other_was_first = INNERS.compare_exchange(null_mut(), at as *mut Inner, AcqRel, Acquire);
     true
 }
 
 impl Inner {
-    /// The record with this number. [`ready`] came before, and `index` is below [`ARENAS_MOST`].
+    /// The record with this number. [`ready`] came before, and `index` is below [`MAX_ARENAS`].
     pub(crate) fn by_index(index: usize) -> &'static Inner {
-        debug_assert!(index < ARENAS_MOST);
+        debug_assert!(index < MAX_ARENAS);
         // SAFETY: the table has that many records, zero at first: generation 0, a free lock, null
         // pointers, all valid; it is never unmapped.
-        unsafe { &*INNERS.load(Acquire).add(index & (ARENAS_MOST - 1)) }
+        unsafe { &*INNERS.load(Acquire).add(index & (MAX_ARENAS - 1)) }
     }
 
     /// What the lock guards.
@@ -227,12 +227,12 @@ impl Inner {
 
     /// Starts an arena in this record. Returns its generation.
     pub(crate) fn start(&self, index: usize, limit: usize, classes: &[u16]) -> u64 {
-        let _held = self.lock.hold();
+        let _locked = self.lock.hold();
         // SAFETY: the lock is held.
-        let held = unsafe { self.locked() };
-        let mut order = [0; SPILL_MOST];
+        let locked = unsafe { self.locked() };
+        let mut order = [0; MAX_SPILL];
         order[..classes.len()].copy_from_slice(classes);
-        *held = LockedArena {
+        *locked = LockedArena {
             segments: null_mut(),
             limit,
             taken: 0,
@@ -245,7 +245,7 @@ impl Inner {
             order: 0,
             twice: 0,
         };
-        let generation = GENERATIONS.fetch_add(1, Relaxed) * ARENAS_MOST as u64 + index as u64;
+        let generation = GENERATIONS.fetch_add(1, Relaxed) * MAX_ARENAS as u64 + index as u64;
         self.generation.store(generation, Release);
         generation
     }
@@ -256,13 +256,13 @@ impl Inner {
     /// No block of the arena is used any more, and no thread is allocating from it or freeing into
     /// it.
     pub(crate) unsafe fn end(&self, generation: u64) -> bool {
-        let _held = self.lock.hold();
+        let _locked = self.lock.hold();
         if self.generation.compare_exchange(generation, 0, AcqRel, Relaxed).is_err() {
             return false;
         }
         // SAFETY: the lock is held.
-        let held = unsafe { self.locked() };
-        let mut segment = std::mem::replace(&mut held.segments, null_mut());
+        let locked = unsafe { self.locked() };
+        let mut segment = std::mem::replace(&mut locked.segments, null_mut());
         while !segment.is_null() {
             // SAFETY: segments in the list are this arena's; by the contract nothing in them is
             // used. Slabs go back to the pool first, since the table that finds them is cleared
@@ -280,8 +280,8 @@ impl Inner {
                 segment = next;
             }
         }
-        let mut cache = std::mem::replace(&mut held.caches, null_mut());
-        held.orphans = null_mut();
+        let mut cache = std::mem::replace(&mut locked.caches, null_mut());
+        locked.orphans = null_mut();
         while !cache.is_null() {
             // SAFETY: caches in the list are this arena's; threads that know of them see the
             // generation.
@@ -295,7 +295,7 @@ impl Inner {
                 cache = next;
             }
         }
-        held.taken = 0;
+        locked.taken = 0;
         true
     }
 
@@ -306,31 +306,31 @@ impl Inner {
             // line below.
             unsafe { (*cache).empty_stacks() };
         }
-        let _held = self.lock.hold();
+        let _locked = self.lock.hold();
         if self.generation.load(Relaxed) != generation {
             return;
         }
         // SAFETY: the generation is the cache's, so it is alive; the lock is held.
         unsafe {
             (*cache).owner.store(0, Release);
-            let held = self.locked();
-            (*cache).next_orphan = held.orphans;
-            held.orphans = cache;
+            let locked = self.locked();
+            (*cache).next_orphan = locked.orphans;
+            locked.orphans = cache;
         }
     }
 
     /// A cache for the calling thread: an orphan, or a new one.
     fn adopt(&self, generation: u64, token: u64) -> Result<*mut Cache, ArenaAllocError> {
-        let _held = self.lock.hold();
+        let _locked = self.lock.hold();
         if self.generation.load(Relaxed) != generation {
             return Err(ArenaAllocError::Destroyed);
         }
         // SAFETY: the lock is held; orphans are caches of this arena.
         unsafe {
-            let held = self.locked();
-            if !held.orphans.is_null() {
-                let cache = held.orphans;
-                held.orphans = (*cache).next_orphan;
+            let locked = self.locked();
+            if !locked.orphans.is_null() {
+                let cache = locked.orphans;
+                locked.orphans = (*cache).next_orphan;
                 (*cache).owner.store(token, Release);
                 return Ok(cache);
             }
@@ -344,12 +344,12 @@ impl Inner {
                 busy: AtomicBool::new(false),
                 table: space::Table::now(),
                 inner: self,
-                next: held.caches,
+                next: locked.caches,
                 next_orphan: null_mut(),
                 bins: [const { Bin::empty() }; CLASSES],
                 mailbox: Mailbox(AtomicPtr::new(null_mut())),
             });
-            held.caches = cache;
+            locked.caches = cache;
             Ok(cache)
         }
     }
@@ -358,49 +358,49 @@ impl Inner {
     /// content. The lock is held.
     fn take_slices(
         &self,
-        held: &mut LockedArena,
+        locked: &mut LockedArena,
         slices: usize,
         align: usize,
     ) -> Result<(*mut Segment, usize, bool), ArenaAllocError> {
-        if held.taken.checked_add(slices).is_none_or(|all| all > held.limit) {
+        if locked.taken.checked_add(slices).is_none_or(|all| all > locked.limit) {
             return Err(ArenaAllocError::Limit);
         }
-        let mut segment = held.segments;
+        let mut segment = locked.segments;
         while !segment.is_null() {
             // SAFETY: segments in the list are this arena's, and its lock is held.
             let this = unsafe { &mut *segment };
             if let Some((first, dirty)) = this.take(slices, align) {
-                held.taken += slices;
-                held.peak = held.peak.max(held.taken);
+                locked.taken += slices;
+                locked.peak = locked.peak.max(locked.taken);
                 return Ok((segment, first, dirty));
             }
             segment = this.next;
         }
-        let segment = self.more(held, slices, align)?;
+        let segment = self.more(locked, slices, align)?;
         // SAFETY: fresh, and this arena's.
         let this = unsafe { &mut *segment };
-        this.next = held.segments;
-        held.segments = segment;
+        this.next = locked.segments;
+        locked.segments = segment;
         let (first, dirty) = this.take(slices, align).ok_or(ArenaAllocError::NoAddresses)?;
-        held.taken += slices;
-        held.peak = held.peak.max(held.taken);
+        locked.taken += slices;
+        locked.peak = locked.peak.max(locked.taken);
         Ok((segment, first, dirty))
     }
 
-    /// One more segment, of the first class with room for it.
+    /// One more segment, of the first class with space for it.
     fn more(
         &self,
-        held: &mut LockedArena,
+        locked: &mut LockedArena,
         slices: usize,
         align: usize,
     ) -> Result<*mut Segment, ArenaAllocError> {
         // Not more than the limit can ever fill.
-        let left = (held.limit - held.taken).div_ceil(SEGMENT_SLICES).max(1);
+        let left = (locked.limit - locked.taken).div_ceil(SEGMENT_SLICES).max(1);
         let most = (usize::BITS - 1 - left.leading_zeros()) as usize;
-        let wanted = held.order.min(most).min(ORDER_MOST);
+        let wanted = locked.order.min(most).min(MAX_ORDER);
         let owner = std::ptr::from_ref(self) as usize;
-        let count = held.class_count;
-        for (at, class) in held.classes[..count].iter().enumerate() {
+        let count = locked.class_count;
+        for (at, class) in locked.classes[..count].iter().enumerate() {
             let mut order = wanted;
             if at + 1 < count {
                 match spill(*class, slices, order) {
@@ -411,7 +411,7 @@ impl Inner {
             // When addresses get scarce, the least that will do.
             for order in [order, 0] {
                 if let Ok(segment) = space::segment(*class, slices, align, order, owner) {
-                    held.order += 1;
+                    locked.order += 1;
                     return Ok(segment);
                 }
             }
@@ -422,28 +422,28 @@ impl Inner {
     /// Gives slices back. The lock is held.
     fn give_slices(
         &self,
-        held: &mut LockedArena,
+        locked: &mut LockedArena,
         segment: *mut Segment,
         first: usize,
         slices: usize,
         discard: bool,
     ) {
-        held.taken -= slices;
+        locked.taken -= slices;
         // SAFETY: the slices were taken from this segment of this arena, whose lock is held.
         unsafe { (*segment).put(first, slices, discard) };
         if discard {
             return;
         }
-        held.dirty_free += slices;
-        if held.dirty_free > DIRTY_MOST {
-            Self::purge(held);
+        locked.dirty_free += slices;
+        if locked.dirty_free > MAX_DIRTY {
+            Self::purge(locked);
         }
     }
 
     /// Gives the pages of free slices back to the kernel; how many slices had some. The lock is
     /// held.
-    pub(crate) fn purge(held: &mut LockedArena) -> usize {
-        let mut segment = held.segments;
+    pub(crate) fn purge(locked: &mut LockedArena) -> usize {
+        let mut segment = locked.segments;
         while !segment.is_null() {
             // SAFETY: segments in the list are this arena's, whose lock is held.
             unsafe {
@@ -451,13 +451,13 @@ impl Inner {
                 segment = (*segment).next;
             }
         }
-        std::mem::take(&mut held.dirty_free)
+        std::mem::take(&mut locked.dirty_free)
     }
 
     /// Blocks on stacks of all caches, and their bytes. The lock is held.
-    pub(crate) fn on_stacks(held: &LockedArena) -> (u64, u64) {
+    pub(crate) fn on_stacks(locked: &LockedArena) -> (u64, u64) {
         let mut sums = (0, 0);
-        let mut cache = held.caches;
+        let mut cache = locked.caches;
         while !cache.is_null() {
             // SAFETY: caches in the list are this arena's, and the lock keeps them.
             let (blocks, bytes) = unsafe { Cache::on_stacks(cache) };
@@ -497,17 +497,17 @@ impl Inner {
     }
 }
 
-/// Order of a segment that the class's node has room for; `None`: it has no room for what is
+/// Order of a segment that the class's node has space for; `None`: it has no free space for what is
 /// needed.
 fn spill(class: u16, slices: usize, wanted: usize) -> Option<usize> {
     let (node, ops) = space::class_node(class)?;
-    let Some(room) = ops.room(node) else { return Some(wanted) };
-    let room = (room.get() >> SLICE_SHIFT) as usize;
-    if room < slices.max(SEGMENT_SLICES) {
+    let Some(free_bytes) = ops.free_bytes(node) else { return Some(wanted) };
+    let free_bytes = (free_bytes.get() >> SLICE_SHIFT) as usize;
+    if free_bytes < slices.max(SEGMENT_SLICES) {
         return None;
     }
     let mut order = wanted;
-    while order > 0 && SEGMENT_SLICES << order > room {
+    while order > 0 && SEGMENT_SLICES << order > free_bytes {
         order -= 1;
     }
     Some(order)

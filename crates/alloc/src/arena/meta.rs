@@ -11,7 +11,7 @@ const CHUNK: usize = 1 << 20;
 const STEP: usize = 64;
 const LISTS: usize = 64;
 /// Records are aligned to what divides their size, up to this.
-pub(crate) const ALIGN_MOST: usize = 256;
+pub(crate) const MAX_ALIGN: usize = 256;
 /// Larger records get a mapping of their own, by powers of two.
 const SINGLE: usize = STEP * LISTS;
 
@@ -54,11 +54,11 @@ pub(crate) fn unlock_after_fork() {
     META.lock.unlock();
 }
 
-/// Room for a record of `bytes`, aligned to 64, and to 128 or 256 where its size is a multiple of
+/// Space for a record of `bytes`, aligned to 64, and to 128 or 256 where its size is a multiple of
 /// that; null when there is no memory. Content is as it was left: zero the first time, else what
 /// the last record of this size held.
 pub(crate) fn take(bytes: usize) -> *mut u8 {
-    let _held = META.lock.hold();
+    let _locked = META.lock.hold();
     // SAFETY: the lock is held, so this is the only reference.
     let pools = unsafe { &mut *META.pools.get() };
     if bytes > SINGLE {
@@ -91,10 +91,10 @@ pub(crate) fn take(bytes: usize) -> *mut u8 {
 /// What records of so many bytes, a multiple of [`STEP`], are aligned to.
 const fn alignment(rounded: usize) -> usize {
     let most = rounded & rounded.wrapping_neg();
-    if most < ALIGN_MOST {
+    if most < MAX_ALIGN {
         most
     } else {
-        ALIGN_MOST
+        MAX_ALIGN
     }
 }
 
@@ -104,7 +104,7 @@ const fn alignment(rounded: usize) -> usize {
 /// `record` came from [`take`] with the same `bytes`, and nobody uses it any more but by the stale
 /// pointers that the module speaks of.
 pub(crate) unsafe fn give(record: *mut u8, bytes: usize) {
-    let _held = META.lock.hold();
+    let _locked = META.lock.hold();
     // SAFETY: the lock is held, so this is the only reference.
     let pools = unsafe { &mut *META.pools.get() };
     let list = if bytes > SINGLE {

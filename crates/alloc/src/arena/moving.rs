@@ -2,7 +2,7 @@
 //! from then on comes from there, then the pages that have memory are moved in large batches.
 
 use super::error::{ArenaError, MoveError};
-use super::place::{Devices, NodeOps, SPILL_MOST};
+use super::place::{Devices, NodeOps, MAX_SPILL};
 use super::sizes::SLICE_SHIFT;
 use super::{registry, space, Arena};
 use std::collections::BTreeMap;
@@ -42,8 +42,8 @@ pub enum Strictness {
 pub enum StayReason {
     /// In use by the kernel at that moment, three times.
     Busy,
-    /// The nodes have no room.
-    NoRoom,
+    /// The nodes have no free space.
+    NoSpace,
     /// Mapped by other processes too (after a fork, say).
     Shared,
     /// The move was cancelled before.
@@ -56,7 +56,7 @@ impl fmt::Display for StayReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy => f.write_str("busy"),
-            Self::NoRoom => f.write_str("no room"),
+            Self::NoSpace => f.write_str("no free space"),
             Self::Shared => f.write_str("shared with other processes"),
             Self::Cancelled => f.write_str("cancelled"),
             Self::Errno(errno) => write!(f, "errno {errno}"),
@@ -303,22 +303,22 @@ fn bind(
     let classes = registry::classes(devices, huge, nodes)?;
     let page = terrace_sys::page_size().get();
     let mut parts = Vec::new();
-    let _held = arena.inner().lock.hold();
+    let _locked = arena.inner().lock.hold();
     if !arena.is_alive() {
         return Err(ArenaError::Destroyed.into());
     }
     // SAFETY: the lock is held to the end of this function.
-    let held = unsafe { arena.inner().locked() };
+    let locked = unsafe { arena.inner().locked() };
     let mut done: Vec<(*mut space::Segment, u16)> = Vec::new();
-    let mut room = SpillRoom::new(devices, nodes);
-    let mut segment = held.segments;
+    let mut spill = SpillSpace::new(devices, nodes);
+    let mut segment = locked.segments;
     while !segment.is_null() {
         // SAFETY: segments in the list are this arena's, and its lock is held.
         let this = unsafe { &mut *segment };
         let mut ranges = Vec::new();
         this.used_ranges(&mut ranges);
         let used = ranges.iter().map(|(start, end)| end - start).sum();
-        let class = classes[room.next(used)];
+        let class = classes[spill.next(used)];
         let old = this.class;
         if let Err(e) = space::rebind(this, class) {
             for (segment, old) in done {
@@ -329,31 +329,32 @@ fn bind(
             return Err(ArenaError::Bind(e).into());
         }
         done.push((segment, old));
-        let to = room.order();
+        let to = spill.order();
         parts.extend(ranges.into_iter().map(|(start, end)| Part {
             pages: VpnRange::new(Vpn(start as u64 / page), Vpn(end as u64 / page)),
             to: to.clone(),
         }));
         segment = this.next;
     }
-    held.classes = [0; SPILL_MOST];
-    held.classes[..classes.len()].copy_from_slice(&classes);
-    held.class_count = classes.len();
+    locked.classes = [0; MAX_SPILL];
+    locked.classes[..classes.len()].copy_from_slice(&classes);
+    locked.class_count = classes.len();
     Ok(parts)
 }
 
 /// Which device of a spill order a segment goes to.
-struct SpillRoom {
+struct SpillSpace {
     nodes: Vec<NodeId>,
     left: Option<Vec<u64>>,
     at: usize,
 }
 
-impl SpillRoom {
+impl SpillSpace {
     fn new(devices: &Devices, nodes: &dyn NodeOps) -> Self {
         let named = devices.nodes().to_vec();
-        let left = matches!(devices, Devices::Spill(_))
-            .then(|| named.iter().map(|n| nodes.room(*n).map_or(u64::MAX, Bytes::get)).collect());
+        let left = matches!(devices, Devices::Spill(_)).then(|| {
+            named.iter().map(|n| nodes.free_bytes(*n).map_or(u64::MAX, Bytes::get)).collect()
+        });
         Self { nodes: named, left, at: 0 }
     }
 
@@ -372,7 +373,7 @@ impl SpillRoom {
     }
 }
 
-/// Moves pages to the first of the nodes with room, or, interleaved, each to its own.
+/// Moves pages to the first of the nodes with space, or, interleaved, each to its own.
 fn batch(
     nodes: &dyn NodeOps,
     pages: &[Vpn],
@@ -474,7 +475,7 @@ const EFAULT: i32 = 14;
 fn reason(errno: i32) -> StayReason {
     match errno {
         16 | 11 => StayReason::Busy,
-        12 | 0 => StayReason::NoRoom,
+        12 | 0 => StayReason::NoSpace,
         13 => StayReason::Shared,
         other => StayReason::Errno(other),
     }

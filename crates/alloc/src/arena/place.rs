@@ -16,15 +16,15 @@ pub enum Devices {
     #[default]
     Anywhere,
     /// These nodes and no others. A page that is touched when all are full gets the process killed,
-    /// as the kernel does for any bound memory: know the room before.
+    /// as the kernel does for any bound memory: know the space before.
     Only(Vec<NodeId>),
-    /// These nodes while they have room, then the nearest.
+    /// These nodes while they have space, then the nearest.
     Prefer(Vec<NodeId>),
     /// These nodes in turn, page by page.
     Interleave(Vec<NodeId>),
-    /// The first node until it is full, then the second, and so on: segment by segment, by the room
-    /// that a node has when a segment is begun. Nothing is killed: a page that finds its node full
-    /// goes to the nearest.
+    /// The first node until it is full, then the second, and so on: segment by segment, by the
+    /// space that a node has when a segment is begun. Nothing is killed: a page that finds its node
+    /// full goes to the nearest.
     Spill(Vec<NodeId>),
 }
 
@@ -61,14 +61,14 @@ impl Devices {
         if nodes.is_empty() && *self != Self::Anywhere {
             return Err(ArenaError::Devices("no node is named"));
         }
-        if nodes.len() > SPILL_MOST && matches!(self, Self::Spill(_)) {
+        if nodes.len() > MAX_SPILL && matches!(self, Self::Spill(_)) {
             return Err(ArenaError::Devices("a spill order has 16 nodes at most"));
         }
         for (at, node) in nodes.iter().enumerate() {
             if nodes[..at].contains(node) {
                 return Err(ArenaError::Devices("a node is named twice"));
             }
-            if !there.contains(node) || usize::from(node.0) >= NodeSet::MOST {
+            if !there.contains(node) || usize::from(node.0) >= NodeSet::MAX_NODES {
                 return Err(ArenaError::NoNode(*node));
             }
         }
@@ -90,7 +90,7 @@ impl fmt::Display for Devices {
 }
 
 /// Entries of a spill order at most.
-pub(crate) const SPILL_MOST: usize = 16;
+pub(crate) const MAX_SPILL: usize = 16;
 
 /// A set of nodes without memory of its own: it is kept where nothing may allocate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -98,7 +98,7 @@ pub(crate) struct NodeSet([u64; 16]);
 
 impl NodeSet {
     /// Nodes are numbered below this (the kernel's `MAX_NUMNODES` at its largest).
-    pub(crate) const MOST: usize = 1024;
+    pub(crate) const MAX_NODES: usize = 1024;
 
     pub(crate) fn of(nodes: &[NodeId]) -> Self {
         let mut set = [0; 16];
@@ -111,7 +111,7 @@ impl NodeSet {
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = NodeId> {
-        (0..Self::MOST as u16)
+        (0..Self::MAX_NODES as u16)
             .filter(move |n| self.0[usize::from(*n) / 64] >> (n % 64) & 1 == 1)
             .map(NodeId)
     }
@@ -132,7 +132,7 @@ impl Policy {
         start: usize,
         len: usize,
     ) -> Result<(), SysError> {
-        let mut nodes = [NodeId(0); NodeSet::MOST];
+        let mut nodes = [NodeId(0); NodeSet::MAX_NODES];
         let mut count = 0;
         for node in self.nodes.iter() {
             nodes[count] = node;
@@ -146,8 +146,8 @@ impl Policy {
 pub trait NodeOps: Send + Sync {
     /// Nodes with memory.
     fn nodes(&self) -> Vec<NodeId>;
-    /// Room on a node now; `None` where nobody can tell.
-    fn room(&self, node: NodeId) -> Option<Bytes>;
+    /// Space on a node now; `None` where nobody can tell.
+    fn free_bytes(&self, node: NodeId) -> Option<Bytes>;
     /// From where pages of a range shall come when they are first touched; pages there stay.
     ///
     /// # Errors
@@ -189,9 +189,9 @@ impl NodeOps for KernelNodes {
         zones::nodes_with_memory(&Root::live())
     }
 
-    fn room(&self, node: NodeId) -> Option<Bytes> {
+    fn free_bytes(&self, node: NodeId) -> Option<Bytes> {
         let zones = zones::zones(&Root::live()).ok()?;
-        Some(zones::room(&zones, node, terrace_sys::page_size()).sure)
+        Some(zones::free_memory(&zones, node, terrace_sys::page_size()).sure)
     }
 
     fn bind(

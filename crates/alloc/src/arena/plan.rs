@@ -193,7 +193,9 @@ impl ArenaPlan {
         }
         let arena = self.named(arena)?;
         if matches!(self.arenas[arena].devices, Devices::Spill(_)) {
-            return Err("shared memory has no spill order; give it an arena with only, prefer or interleave".into());
+            return Err("shared memory has no spill order; give it an arena with only, prefer or \
+                interleave"
+                .into());
         }
         let (name, open) = starred(name.strip_prefix('/').unwrap_or(name));
         if name.contains('/') || (name.is_empty() && !open) {
@@ -243,7 +245,8 @@ impl ArenaPlan {
                 }
                 [word, ..] => {
                     return Err(format!(
-                        "{word:?}: an arena has only, prefer, interleave or spill with nodes, limit BYTES, huge"
+                        "{word:?}: an arena has only, prefer, interleave or spill with nodes, \
+                            limit BYTES, huge"
                     ))
                 }
             };
@@ -389,8 +392,10 @@ mod tests {
     proptest! {
         #[test]
         fn anything_is_read_or_refused(parts in prop::collection::vec(prop::sample::select(vec![
-            "arena ", "a", "b", " only ", "1", ",", "limit ", "18446744073709551615", "T", "size ", "..", "\n", " ",
-            "thread ", "*", "main", "shm ", "/", "spill ", "site ", "+0x", "ffffffffffffffffff", "default ", "#", "huge", "\u{e9}", "\0",
+            "arena ", "a", "b", " only ", "1", ",", "limit ", "18446744073709551615", "T", "size ",
+            "..", "\n", " ",
+            "thread ", "*", "main", "shm ", "/", "spill ", "site ", "+0x", "ffffffffffffffffff",
+            "default ", "#", "huge", "\u{e9}", "\0",
         ]), 0..60)) {
             let text = parts.concat();
             if let Ok(plan) = ArenaPlan::parse(text.as_bytes()) {

@@ -1,7 +1,7 @@
 //! Which arenas there are, and what is known of each beyond its memory.
 
 use super::error::ArenaError;
-use super::heap::{self, Inner, ARENAS_MOST};
+use super::heap::{self, Inner, MAX_ARENAS};
 use super::moving::Shared;
 use super::place::{Devices, NodeOps};
 use super::sizes::SLICE;
@@ -42,7 +42,7 @@ static REGISTRY: Registry = Registry {
 };
 
 fn locked<T>(act: impl FnOnce(&mut Table) -> T) -> T {
-    let _held = REGISTRY.lock.hold();
+    let _locked = REGISTRY.lock.hold();
     // SAFETY: the lock is held, so this is the only reference.
     act(unsafe { &mut *REGISTRY.table.get() })
 }
@@ -64,8 +64,8 @@ pub(crate) fn create(spec: &ArenaSpec) -> Result<Arena, ArenaError> {
     locked(|table| {
         let number = match table.free.pop() {
             Some(number) => number,
-            None if table.entries.len() >= ARENAS_MOST => {
-                return Err(ArenaError::TooMany(ARENAS_MOST))
+            None if table.entries.len() >= MAX_ARENAS => {
+                return Err(ArenaError::TooMany(MAX_ARENAS))
             }
             None => {
                 table.entries.push(None);

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn division_tells_index_or_none_for_all_offsets() {
+    fn division_gives_the_index_or_none_for_all_offsets() {
         for class in 0..CLASSES {
             let (size, divisor) = (block_size(class), divisor(block_size(class)));
             for offset in 0..slab_slices(class) * SLICE {

@@ -32,7 +32,7 @@ pub(crate) const SEGMENT_SLICES: usize = SEGMENT >> SLICE_SHIFT;
 /// Segments' sizes: 4 MiB to 4 MiB * 2^23.
 const ORDERS: usize = 24;
 /// Different sets of devices at most.
-pub(crate) const CLASSES_MOST: usize = 256;
+pub(crate) const MAX_CLASSES: usize = 256;
 /// The slab table begins so far into its pages. A load that has the last 12 bits of its address in
 /// common with a store just made waits for it on many processors; the first block of the first
 /// arena ends in zeros, and its entry shall not.
@@ -105,7 +105,7 @@ struct Class {
 struct Locked {
     at: usize,
     end: usize,
-    classes: [Option<Class>; CLASSES_MOST],
+    classes: [Option<Class>; MAX_CLASSES],
 }
 
 struct Space {
@@ -127,7 +127,7 @@ static SPACE: Space = Space {
     slabs: AtomicUsize::new(0),
     segments: AtomicUsize::new(0),
     lock: ForkSafeLock::new(),
-    locked: UnsafeCell::new(Locked { at: 0, end: 0, classes: [const { None }; CLASSES_MOST] }),
+    locked: UnsafeCell::new(Locked { at: 0, end: 0, classes: [const { None }; MAX_CLASSES] }),
 };
 
 /// Why a segment cannot be had.
@@ -139,7 +139,7 @@ pub(crate) fn ready() -> Result<(), ArenaError> {
     if SPACE.len.load(Acquire) != 0 {
         return Ok(());
     }
-    let _held = SPACE.lock.hold();
+    let _locked = SPACE.lock.hold();
     if SPACE.len.load(Relaxed) != 0 {
         return Ok(());
     }
@@ -288,7 +288,7 @@ pub(crate) fn class(
     ops: &'static dyn NodeOps,
 ) -> Result<u16, ArenaError> {
     ready()?;
-    let _held = SPACE.lock.hold();
+    let _locked = SPACE.lock.hold();
     // SAFETY: the lock is held, so this is the only reference.
     let locked = unsafe { &mut *SPACE.locked.get() };
     for (number, class) in locked.classes.iter_mut().enumerate() {
@@ -304,15 +304,15 @@ pub(crate) fn class(
         *class = Some(new);
         return Ok(number as u16);
     }
-    Err(ArenaError::TooManyClasses(CLASSES_MOST))
+    Err(ArenaError::TooManyClasses(MAX_CLASSES))
 }
 
-/// A new zone for a class, with room for `least` bytes.
+/// A new zone for a class, with space for `least` bytes.
 fn zone(class: &mut Class, at: &mut usize, end: usize, least: usize) -> Result<(), ArenaError> {
-    let len = (SPACE.len.load(Relaxed) / CLASSES_MOST).max(least).next_multiple_of(SEGMENT);
+    let len = (SPACE.len.load(Relaxed) / MAX_CLASSES).max(least).next_multiple_of(SEGMENT);
     let start = *at;
     if end - start < len {
-        return Err(ArenaError::TooManyClasses(CLASSES_MOST));
+        return Err(ArenaError::TooManyClasses(MAX_CLASSES));
     }
     if class.policy.mode != NodePolicy::Default {
         class.policy.apply(class.ops, start, len).map_err(ArenaError::Bind)?;
@@ -326,8 +326,8 @@ fn zone(class: &mut Class, at: &mut usize, end: usize, least: usize) -> Result<(
     Ok(())
 }
 
-/// A segment of a class with room for a run of `slices` at a multiple of `align` bytes, at least of
-/// `order`, for the arena `owner`.
+/// A segment of a class with space for a run of `slices` at a multiple of `align` bytes, at least
+/// of `order`, for the arena `owner`.
 pub(crate) fn segment(
     class: u16,
     slices: usize,
@@ -341,7 +341,7 @@ pub(crate) fn segment(
     if order >= ORDERS {
         return Err(NoSegment);
     }
-    let _held = SPACE.lock.hold();
+    let _locked = SPACE.lock.hold();
     // SAFETY: the lock is held, so this is the only reference.
     let locked = unsafe { &mut *SPACE.locked.get() };
     let Some(of) = locked.classes[usize::from(class)].as_mut() else { return Err(NoSegment) };
@@ -435,7 +435,7 @@ pub(crate) unsafe fn give_segment(segment: *mut Segment) {
     let this = unsafe { &mut *segment };
     this.owner.store(0, Release);
     this.purge_all();
-    let _held = SPACE.lock.hold();
+    let _locked = SPACE.lock.hold();
     // SAFETY: the lock is held, so this is the only reference.
     let locked = unsafe { &mut *SPACE.locked.get() };
     if let Some(home) = locked.classes[usize::from(this.home)].as_mut() {
@@ -457,7 +457,7 @@ pub(crate) fn rebind(segment: &mut Segment, class: u16) -> Result<(), terrace_sy
         return Ok(());
     }
     let (policy, ops) = {
-        let _held = SPACE.lock.hold();
+        let _locked = SPACE.lock.hold();
         // SAFETY: the lock is held, so this is the only reference.
         let locked = unsafe { &*SPACE.locked.get() };
         match &locked.classes[usize::from(class)] {
@@ -472,7 +472,7 @@ pub(crate) fn rebind(segment: &mut Segment, class: u16) -> Result<(), terrace_sy
 
 /// Nodes of a class and who speaks for them.
 pub(crate) fn class_node(class: u16) -> Option<(NodeId, &'static dyn NodeOps)> {
-    let _held = SPACE.lock.hold();
+    let _locked = SPACE.lock.hold();
     // SAFETY: the lock is held, so this is the only reference.
     let locked = unsafe { &*SPACE.locked.get() };
     let class = locked.classes[usize::from(class)].as_ref()?;

@@ -16,7 +16,7 @@ pub struct ArenaStats {
     /// Bytes of those blocks.
     pub allocated: Bytes,
     /// Bytes of slices it holds: blocks, and free blocks beside them.
-    pub held: Bytes,
+    pub reserved: Bytes,
     /// Most it ever held.
     pub peak: Bytes,
     /// What it may hold; `None`: anything.
@@ -53,20 +53,20 @@ impl Residency {
 }
 
 pub(crate) fn stats(arena: Arena) -> Result<ArenaStats, ArenaError> {
-    let _held = arena.inner().lock.hold();
+    let _locked = arena.inner().lock.hold();
     if !arena.is_alive() {
         return Err(ArenaError::Destroyed);
     }
     // SAFETY: the lock is held to the end of this function.
-    let held = unsafe { arena.inner().locked() };
+    let locked = unsafe { arena.inner().locked() };
     let mut stats = ArenaStats {
-        held: bytes_of(held.taken),
-        peak: bytes_of(held.peak),
-        limit: (held.limit < usize::MAX / super::sizes::SLICE).then(|| bytes_of(held.limit)),
-        freed_twice: held.twice,
+        reserved: bytes_of(locked.taken),
+        peak: bytes_of(locked.peak),
+        limit: (locked.limit < usize::MAX / super::sizes::SLICE).then(|| bytes_of(locked.limit)),
+        freed_twice: locked.twice,
         ..ArenaStats::default()
     };
-    let mut segment = held.segments;
+    let mut segment = locked.segments;
     while !segment.is_null() {
         // SAFETY: segments in the list are this arena's, and its lock is held.
         let this = unsafe { &*segment };
@@ -83,27 +83,27 @@ pub(crate) fn stats(arena: Arena) -> Result<ArenaStats, ArenaError> {
         });
         segment = this.next;
     }
-    let (blocks, bytes) = super::heap::Inner::on_stacks(held);
+    let (blocks, bytes) = super::heap::Inner::on_stacks(locked);
     stats.blocks = stats.blocks.saturating_sub(blocks);
     stats.allocated = stats.allocated - Bytes(bytes);
     Ok(stats)
 }
 
 pub(crate) fn trim(arena: Arena) -> Bytes {
-    let _held = arena.inner().lock.hold();
+    let _locked = arena.inner().lock.hold();
     if !arena.is_alive() {
         return Bytes::ZERO;
     }
     // SAFETY: the lock is held to the end of this function.
-    let held = unsafe { arena.inner().locked() };
-    bytes_of(super::heap::Inner::purge(held))
+    let locked = unsafe { arena.inner().locked() };
+    bytes_of(super::heap::Inner::purge(locked))
 }
 
 pub(crate) fn residency(arena: Arena) -> Result<Residency, ArenaError> {
     let nodes = registry::with(arena, |d| d.nodes).ok_or(ArenaError::Destroyed)?;
     let mut ranges = Vec::new();
     {
-        let _held = arena.inner().lock.hold();
+        let _locked = arena.inner().lock.hold();
         if !arena.is_alive() {
             return Err(ArenaError::Destroyed);
         }
@@ -118,7 +118,7 @@ pub(crate) fn residency(arena: Arena) -> Result<Residency, ArenaError> {
     }
     let page = terrace_sys::page_size();
     let vpn = |at: usize| Vpn(at as u64 / page.get());
-    let held: u64 = ranges.iter().map(|(start, end)| (end - start) as u64).sum();
+    let reserved: u64 = ranges.iter().map(|(start, end)| (end - start) as u64).sum();
     let mut found = Residency::default();
     let mut touched = 0;
     for (start, end) in ranges {
@@ -134,7 +134,7 @@ pub(crate) fn residency(arena: Arena) -> Result<Residency, ArenaError> {
             }
         }
     }
-    found.untouched = Bytes(held.saturating_sub(touched));
+    found.untouched = Bytes(reserved.saturating_sub(touched));
     Ok(found)
 }
 

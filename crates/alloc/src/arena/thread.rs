@@ -159,7 +159,7 @@ impl Thread {
         STARTED.fetch_add(1, Relaxed);
         // Without the word at the thread's end its caches stay its own for ever: a leak, nothing
         // worse.
-        let _told_at_the_end = key().is_some_and(|key| key.arm(record as usize));
+        let _reported_at_the_end = key().is_some_and(|key| key.arm(record as usize));
         // SAFETY: as above; this thread alone uses it.
         unsafe { (*record).busy.set(false) };
         record

@@ -204,7 +204,7 @@ impl Gpus for FakeGpus {
             if let Some(gpu) = on {
                 // A driver would push others' pages out; the caller must not let it come to that.
                 free[usize::from(gpu)] =
-                    free[usize::from(gpu)].checked_sub(PAGE as u64).expect("room on the GPU");
+                    free[usize::from(gpu)].checked_sub(PAGE as u64).expect("space on the GPU");
             }
         }
         Ok(())

@@ -1,10 +1,10 @@
 //! CUDA managed memory: a class beside the ranking, whose indices are GPUs.
 //!
-//! It is asked for by name ([`ClassId::CUDA_MANAGED`]): what tells it from other memory is who can
-//! reach it, not how fast it is. Pages have a home, a GPU or the host; the driver moves them when
-//! it must. [`Gpus`] is what is needed of the driver, [`GpuClass`] what a request means on the GPUs
-//! there are and which advice gives pages their home; weighing is that of [`crate::commit`]. Where
-//! there is no CUDA, the class is absent and the error says why.
+//! It is asked for by name ([`ClassId::CUDA_MANAGED`]): what distinguishes it from other memory is
+//! who can reach it, not how fast it is. Pages have a home, a GPU or the host; the driver moves
+//! them when it must. [`Gpus`] is what is needed of the driver, [`GpuClass`] what a request means
+//! on the GPUs there are and which advice gives pages their home; weighing is that of
+//! [`crate::commit`]. Where there is no CUDA, the class is absent and the error says why.
 
 #[cfg(test)]
 pub(crate) mod fake;
@@ -143,7 +143,8 @@ impl GpuClass {
             match device.places {
                 true => nodes.push(NodeId(number as u16)),
                 false => notes.push(format!(
-                    "GPU {number} ({}) is left out: managed memory cannot be placed on it (no concurrent managed access).",
+                    "GPU {number} ({}) is left out: managed memory cannot be placed on it (no \
+                        concurrent managed access).",
                     device.name
                 )),
             }

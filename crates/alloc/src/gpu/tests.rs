@@ -52,7 +52,7 @@ fn span(at: usize, mib: u64) -> Range<usize> {
 }
 
 #[test]
-fn one_gpu_is_the_home_and_its_peers_and_the_host_have_a_way() {
+fn the_local_gpu_its_peers_and_the_host_are_reachable() {
     let (memory, gpus) = two();
     let at = memory.allocate(Bytes::mib(8), these(&[1])).unwrap();
     let said = [
@@ -61,7 +61,7 @@ fn one_gpu_is_the_home_and_its_peers_and_the_host_have_a_way() {
         "reach 0..2048 from the host true",
         "reach 0..2048 from GPU 0 true",
     ];
-    assert_eq!(gpus.calls(), said, "in this order: the home before those who reach it");
+    assert_eq!(gpus.calls(), said, "in this order: the local GPU before those that reach it");
     let row = memory.describe(at).unwrap();
     assert_eq!((row.got, row.wanted), (vec![(RANK, Bytes::mib(8))], vec![RANK]));
     assert_eq!(row.why, "8 MiB are at home on GPU 1");
@@ -108,7 +108,7 @@ fn what_strict_accepts_was_brought_and_what_does_not_fit_is_refused() {
     assert_eq!(gpus.brought(0), 32 * MIB);
     let refused = memory.allocate(Bytes::mib(16), strict(these(&[0]))).unwrap_err();
     assert!(
-        matches!(refused, AllocError::NoRoomOnGpus { room, .. } if room == Bytes::mib(8)),
+        matches!(refused, AllocError::NoSpaceOnGpus { free, .. } if free == Bytes::mib(8)),
         "{refused}"
     );
     assert_eq!(gpus.blocks(), 1, "the refused block was kept");
@@ -124,7 +124,7 @@ fn what_strict_accepts_was_brought_and_what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn fallback_stays_managed_and_what_finds_no_room_is_at_home_with_the_host() {
+fn fallback_stays_managed_and_overflow_goes_to_the_host() {
     let (memory, gpus) = two();
     let at = memory.allocate(Bytes::mib(80), these(&[0])).unwrap();
     assert_eq!(gpus.at_home(span(at, 80), Some(Home::Gpu(0))), 64 * MIB);
@@ -134,7 +134,7 @@ fn fallback_stays_managed_and_what_finds_no_room_is_at_home_with_the_host() {
     let row = memory.describe(at).unwrap();
     assert_eq!(row.got, [(RANK, Bytes::mib(64))]);
     assert!(
-        row.why.contains("16 MiB found no room there and are at home with the host"),
+        row.why.contains("16 MiB found no free space there and lie with the host"),
         "{}",
         row.why
     );
@@ -172,7 +172,7 @@ fn a_commit_weighs_gpus_and_nodes_apart_and_reports_both() {
 }
 
 #[test]
-fn a_commit_brings_what_is_strict_or_asks_for_it_and_takes_the_refused_up_again() {
+fn a_commit_retries_refused_objects() {
     let (memory, gpus, _) = with(FakeGpus::with_sizes(&[Bytes::mib(64)]), "lab-cxl");
     memory
         .allocate(
@@ -291,7 +291,7 @@ fn without_cuda_it_is_an_error_that_says_why_or_other_memory_that_says_so() {
 }
 
 #[test]
-fn full_gpus_give_way_to_the_next_class_where_one_is_named() {
+fn full_gpus_fall_back_to_the_next_class() {
     let (memory, _, kernel) = with(FakeGpus::with_sizes(&[Bytes::mib(8)]), "lab-cxl");
     let places = vec![
         on(Index::All).places.remove(0),
@@ -300,7 +300,7 @@ fn full_gpus_give_way_to_the_next_class_where_one_is_named() {
     let wish = Attributes { places, mismatch: Mismatch::Error, ..Attributes::default() };
     let at = memory.allocate(Bytes::mib(16), wish).unwrap();
     assert_eq!(kernel.on(span(at, 16), 1), 16 * MIB, "strict there too");
-    assert!(memory.describe(at).unwrap().why.contains("have room for 8 MiB"));
+    assert!(memory.describe(at).unwrap().why.contains("have 8 MiB free"));
 }
 
 #[test]
@@ -397,13 +397,16 @@ proptest::proptest! {
     /// is left.
     #[test]
     fn any_sequence_of_calls_keeps_order(
-        calls in proptest::collection::vec((0_u8..8, 1_u64..6_000_000, 0_u8..6, proptest::bool::ANY, 0_u8..20), 1..60),
+        calls in proptest::collection::vec((0_u8..8, 1_u64..6_000_000, 0_u8..6, proptest::bool::ANY,
+            0_u8..20), 1..60),
     ) {
-        let (memory, gpus, kernel) = with(FakeGpus::with_sizes(&[Bytes::mib(12), Bytes::mib(20)]), "lab-cxl");
-        let room: u64 = kernel.rooms().iter().map(|r| r.1.get()).sum();
+        let (memory, gpus, kernel) =
+            with(FakeGpus::with_sizes(&[Bytes::mib(12), Bytes::mib(20)]), "lab-cxl");
+        let free: u64 = kernel.free_memory().iter().map(|r| r.1.get()).sum();
         let mut live: Vec<(usize, usize)> = Vec::new();
         for (call, size, split, strict, fault) in calls {
-            if let Some(name) = ["allocate", "prefer", "reach", "bring", "free"].get(usize::from(fault)) {
+            if let Some(name) =
+                ["allocate", "prefer", "reach", "bring", "free"].get(usize::from(fault)) {
                 gpus.break_call(name);
             }
             match call {
@@ -429,7 +432,8 @@ proptest::proptest! {
                     };
                     if let Ok(at) = memory.allocate(Bytes(size), wish) {
                         let len = memory.size_of(at).unwrap().get() as usize;
-                        proptest::prop_assert!(live.iter().all(|(a, l)| at + len <= *a || a + l <= at));
+                        proptest::prop_assert!(live.iter()
+                            .all(|(a, l)| at + len <= *a || a + l <= at));
                         live.push((at, len));
                     } else {
                         proptest::prop_assert!(strict, "fallback always has memory");
@@ -449,7 +453,8 @@ proptest::proptest! {
                     let Ok(report) = memory.commit(scope) else { continue };
                     for row in report.rows {
                         let got: u64 = row.got.iter().map(|g| g.1.get()).sum();
-                        proptest::prop_assert!(got <= row.size.get() && (!row.refused || got == 0), "{:?}", row);
+                        proptest::prop_assert!(got <= row.size.get() && (!row.refused || got == 0),
+                            "{:?}", row);
                         let part = row.address..row.address + row.size.get() as usize;
                         if row.refused || row.why.contains("did not take that") {
                             continue;
@@ -467,6 +472,7 @@ proptest::proptest! {
             memory.free(at).unwrap();
         }
         proptest::prop_assert_eq!((gpus.blocks(), gpus.brought(0), gpus.brought(1)), (0, 0, 0));
-        proptest::prop_assert_eq!(kernel.rooms().iter().map(|r| r.1.get()).sum::<u64>(), room);
+        proptest::prop_assert_eq!(kernel.free_memory().iter().map(|r| r.1.get()).sum::<u64>(),
+            free);
     }
 }

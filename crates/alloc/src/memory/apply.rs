@@ -216,13 +216,15 @@ impl Memory {
         }
         if applied.populated > Bytes::ZERO {
             applied.notes.push(format!(
-                "{} were made present at once: {OWN_POLICIES} ranges have policies of their own already",
+                "{} were made present at once: {OWN_POLICIES} ranges have policies of their own \
+                    already",
                 applied.populated
             ));
         }
         if left > Bytes::ZERO {
             applied.notes.push(format!(
-                "{left} are left to the kernel: there was no room to make them present at once"
+                "{left} are left to the kernel: there was no free space to make them present at \
+                    once"
             ));
         }
         Ok(())
@@ -264,10 +266,11 @@ impl Memory {
 
     /// What can be had on these nodes now, within a slice and less a margin of the group's limit.
     fn sure(&self, nodes: &[NodeId]) -> u64 {
-        let rooms = self.kernel.rooms();
-        let room: u64 = rooms.iter().filter(|(n, _)| nodes.contains(n)).map(|(_, b)| b.get()).sum();
+        let free_memory = self.kernel.free_memory();
+        let free: u64 =
+            free_memory.iter().filter(|(n, _)| nodes.contains(n)).map(|(_, b)| b.get()).sum();
         let left = self.kernel.headroom().map_or(u64::MAX, |h| h.get().saturating_sub(MARGIN));
-        room.min(left).min(SLICE as u64)
+        free.min(left).min(SLICE as u64)
     }
 
     /// Moves what is there and lies elsewhere than it belongs.
@@ -303,7 +306,7 @@ impl Memory {
                 || !self.populate(std::slice::from_ref(&part), &piece.nodes)?
             {
                 applied.refused =
-                    Some("others took the room while it was being reserved".to_owned());
+                    Some("others took the memory while it was being reserved".to_owned());
                 return Ok(());
             }
         }

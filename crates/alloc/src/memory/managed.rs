@@ -1,7 +1,7 @@
 //! Managed memory beside the rest: the driver's address ranges, weighed among GPUs as others are
 //! among nodes, and placed by advice. See [`crate::gpu`].
 
-use super::{check, Memory, State, MOST};
+use super::{check, Memory, State, MAX_BYTES};
 use crate::attributes::{Attributes, Binding, ClassId, ClassPlacement, Mismatch, NodeSplit};
 use crate::classes::{Classes, Meaning};
 use crate::commit::{weigh, Asked, CommitReport, CommitRow, Decided, WHOLE_BELOW};
@@ -81,7 +81,7 @@ impl Managed {
         }
         if host > 0 {
             reported.push(format!(
-                "{} found no room there and are at home with the host",
+                "{} found no free space there and lie with the host",
                 Bytes(host as u64)
             ));
         }
@@ -207,7 +207,7 @@ impl Memory {
         let mut meaning = class.meaning(&places, &wish, &self.classes, self.kernel.as_ref())?;
         wish.places = places;
         check(&wish)?;
-        if size.get() > MOST {
+        if size.get() > MAX_BYTES {
             return Err(AllocError::TooLarge { size });
         }
         let len = (size.get().max(1) as usize).next_multiple_of(self.page());
@@ -240,7 +240,7 @@ impl Memory {
                     .rows
                     .iter()
                     .any(|r| r.refused)
-                    .then(|| self.no_room_on(&state, class, address)),
+                    .then(|| self.no_space_on(&state, class, address)),
                 Err(error) => Some(error),
             };
             if let Some(error) = refused {
@@ -251,15 +251,15 @@ impl Memory {
         Ok(address)
     }
 
-    fn no_room_on(&self, state: &State, class: &GpuClass, address: usize) -> AllocError {
+    fn no_space_on(&self, state: &State, class: &GpuClass, address: usize) -> AllocError {
         let Some(object) = state.managed.get(&address) else {
             return AllocError::NotOurs { address };
         };
-        match self.rooms_on(state, class, &[address]) {
-            Ok(rooms) => AllocError::NoRoomOnGpus {
+        match self.free_memory_on(state, class, &[address]) {
+            Ok(free_memory) => AllocError::NoSpaceOnGpus {
                 asked: Bytes(object.len as u64),
                 gpus: list(&object.asked()),
-                room: Bytes(rooms.values().sum()),
+                free: Bytes(free_memory.values().sum()),
             },
             Err(error) => error,
         }
@@ -281,15 +281,15 @@ impl Memory {
         row
     }
 
-    /// Room on each GPU that these objects ask for: what is free, and what is not promised to
+    /// Space on each GPU that these objects ask for: what is free, and what is not promised to
     /// others. Nobody can tell how much of what was promised is there already.
-    fn rooms_on(
+    fn free_memory_on(
         &self,
         state: &State,
         class: &GpuClass,
         chosen: &[usize],
     ) -> Result<BTreeMap<NodeId, u64>, AllocError> {
-        let (mut asked, mut rooms) = (BTreeSet::new(), BTreeMap::new());
+        let (mut asked, mut free_memory) = (BTreeSet::new(), BTreeMap::new());
         chosen.iter().filter_map(|a| state.managed.get(a)).for_each(|o| asked.extend(o.asked()));
         for gpu in asked {
             let (mut own, mut others) = (0, 0);
@@ -301,9 +301,9 @@ impl Memory {
             }
             let total = class.device(gpu.0).map_or(0, |d| d.total.get());
             let free = class.gpus().free(gpu.0)?.get();
-            rooms.insert(gpu, (free + own).min(total.saturating_sub(others)));
+            free_memory.insert(gpu, (free + own).min(total.saturating_sub(others)));
         }
-        Ok(rooms)
+        Ok(free_memory)
     }
 
     /// Those of managed memory that a commit weighs, ascending.
@@ -321,7 +321,7 @@ impl Memory {
     ) -> Result<CommitReport, AllocError> {
         let start = self.kernel.now();
         let class = self.class()?;
-        let rooms = self.rooms_on(state, class, chosen)?;
+        let free_memory = self.free_memory_on(state, class, chosen)?;
         let objects = chosen.iter().filter_map(|address| state.managed.get(address));
         let asked: Vec<Asked<'_>> = objects
             .map(|o| Asked {
@@ -332,11 +332,11 @@ impl Memory {
             })
             .collect();
         // GPUs are in no group of the kernel's that would limit them.
-        let mut weighed = weigh(class.as_classes(), &asked, &rooms, None, self.page())?;
+        let mut weighed = weigh(class.as_classes(), &asked, &free_memory, None, self.page())?;
         drop(asked);
         let objects: Vec<&Managed> =
             chosen.iter().filter_map(|address| state.managed.get(address)).collect();
-        in_order(&objects, &mut weighed.decided, &rooms, self.page());
+        in_order(&objects, &mut weighed.decided, &free_memory, self.page());
         let decided_at = self.kernel.now();
         let mut report = CommitReport {
             value: weighed.value,
@@ -426,8 +426,8 @@ impl Managed {
             .try_for_each(|p| class.place(&at(address, p), &class.advice(&p.nodes, &asked)))
     }
 
-    /// Brings each piece home, GPUs' only where all that is missing there has room: a driver
-    /// without room pushes out what was brought before.
+    /// Brings each piece home, GPUs' only where all that is missing there has space: a driver
+    /// without space pushes out what was brought before.
     fn bring(
         &mut self,
         class: &GpuClass,
@@ -490,10 +490,10 @@ fn overlap(a: &Piece, b: &Piece) -> usize {
 fn in_order(
     objects: &[&Managed],
     decided: &mut [Decided],
-    rooms: &BTreeMap<NodeId, u64>,
+    free_memory: &BTreeMap<NodeId, u64>,
     page: usize,
 ) {
-    let mut rooms = rooms.clone();
+    let mut free_memory = free_memory.clone();
     let mut spills: Vec<usize> = Vec::new();
     for (at, (object, decided)) in objects.iter().zip(decided.iter()).enumerate() {
         let placed = decided.pieces.iter().any(|p| !p.nodes.is_empty());
@@ -504,7 +504,7 @@ fn in_order(
         for piece in decided.pieces.iter().filter(|p| !p.nodes.is_empty()) {
             let each = (piece.range.len() / piece.nodes.len()) as u64;
             for gpu in piece.nodes.iter() {
-                rooms.entry(*gpu).and_modify(|r| *r = r.saturating_sub(each));
+                free_memory.entry(*gpu).and_modify(|r| *r = r.saturating_sub(each));
             }
         }
     }
@@ -517,12 +517,12 @@ fn in_order(
         let undivided = pieces.len() == 1;
         let mut amounts: Vec<(Nodes, usize)> = Vec::new();
         for gpu in object.asked() {
-            let room = rooms.get(&gpu).map_or(0, |r| *r as usize / page * page);
+            let free = free_memory.get(&gpu).map_or(0, |r| *r as usize / page * page);
             let here =
-                if undivided && object.is_whole() && room < left { 0 } else { room.min(left) };
+                if undivided && object.is_whole() && free < left { 0 } else { free.min(left) };
             if here > 0 {
                 amounts.push((Nodes::from([gpu]), here));
-                rooms.entry(gpu).and_modify(|r| *r -= here as u64);
+                free_memory.entry(gpu).and_modify(|r| *r -= here as u64);
                 left -= here;
             }
         }
@@ -541,10 +541,10 @@ fn in_order(
 }
 
 /// Whether other memory will do where managed memory cannot be had: with fallback any, without it
-/// what was named besides, and only for want of room.
+/// what was named besides, and only for want of space.
 fn may_be_instead(wish: &Attributes, others: &[ClassPlacement], error: &AllocError) -> bool {
     match error {
-        AllocError::NoRoomOnGpus { .. } | AllocError::Cuda(CudaError::Full { .. }) => {
+        AllocError::NoSpaceOnGpus { .. } | AllocError::Cuda(CudaError::Full { .. }) => {
             wish.mismatch == Mismatch::Fallback || !others.is_empty()
         }
         AllocError::NoCuda(_) | AllocError::Cuda(_) => wish.mismatch == Mismatch::Fallback,

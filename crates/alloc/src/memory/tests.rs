@@ -91,29 +91,32 @@ fn what_strict_accepts_is_there() {
     let at = memory.allocate(Bytes::mib(48), strict()).unwrap();
     assert_eq!(kernel.on(at..at + (48 << 20), 0), 48 * MIB);
     let refused = memory.allocate(Bytes::mib(48), strict()).unwrap_err();
-    assert!(matches!(refused, AllocError::NoRoom { .. }), "{refused}");
-    // Refused memory leaves nothing behind; freed memory is room again.
+    assert!(matches!(refused, AllocError::NoSpace { .. }), "{refused}");
+    // Refused memory leaves nothing behind; freed memory is space again.
     memory.free(at).unwrap();
     memory.allocate(Bytes::mib(48), strict()).unwrap();
 }
 
 #[test]
-fn others_who_are_faster_make_it_an_error_not_a_kill() {
+fn a_race_for_memory_is_an_error_not_a_kill() {
     let (memory, kernel) = on("lab-cxl");
     kernel.set_free(0, Bytes::mib(64));
     kernel.steal(0, Bytes::mib(40));
     let refused = memory.allocate(Bytes::mib(48), strict()).unwrap_err();
-    assert!(matches!(refused, AllocError::NoRoom { .. }), "{refused}");
-    assert_eq!(memory.kernel.rooms()[0].1, Bytes::mib(24), "pages of the refused object were kept");
+    assert!(matches!(refused, AllocError::NoSpace { .. }), "{refused}");
+    assert_eq!(
+        memory.kernel.free_memory()[0].1,
+        Bytes::mib(24),
+        "pages of the refused object were kept"
+    );
 }
 
 #[test]
 fn the_groups_limit_and_earlier_promises_count() {
     let (memory, kernel) = on("lab-cxl");
     kernel.set_headroom(Bytes::mib(10));
-    assert!(
-        matches!(memory.allocate(Bytes::mib(16), strict()), Err(AllocError::NoRoom { limit, .. }) if limit.contains("limit"))
-    );
+    assert!(matches!(memory.allocate(Bytes::mib(16), strict()),
+            Err(AllocError::NoSpace { limit, .. }) if limit.contains("limit")));
     kernel.set_headroom(Bytes::gib(10));
     kernel.set_free(0, Bytes::mib(64));
     // Bound and not touched: promised.
@@ -123,7 +126,7 @@ fn the_groups_limit_and_earlier_promises_count() {
 }
 
 #[test]
-fn a_commit_refuses_the_least_worthy_and_takes_it_up_again() {
+fn a_commit_refuses_the_least_valuable_and_retries_it() {
     let (memory, kernel) = on("lab-cxl");
     kernel.set_free(0, Bytes::mib(64));
     let wish = |n: &str, p| Attributes { mismatch: Mismatch::Error, ..committed(n, p) };
@@ -190,7 +193,7 @@ fn splits_lie_as_they_say() {
 }
 
 #[test]
-fn spill_over_goes_to_the_next_and_fallback_is_told() {
+fn spill_goes_to_the_next_class_and_fallback_is_reported() {
     let (memory, kernel) = on("lab-cxl");
     kernel.set_free(0, Bytes::mib(8));
     let places =
@@ -286,13 +289,16 @@ proptest::proptest! {
     /// nothing is left.
     #[test]
     fn any_sequence_of_calls_keeps_order(
-        calls in proptest::collection::vec((0_u8..8, 0_u64..6_000_000, 0_u8..6, proptest::bool::ANY), 1..60),
+        calls in proptest::collection::vec((0_u8..8, 0_u64..6_000_000, 0_u8..6,
+            proptest::bool::ANY), 1..60),
     ) {
         let (memory, kernel) = on("lab-cxl");
         kernel.set_free(0, Bytes::mib(24));
         kernel.set_free(1, Bytes::mib(64));
-        let room: u64 = kernel.rooms().iter().map(|r| r.1.get()).sum();
-        let places = vec![ClassPlacement::default(), ClassPlacement { class: ClassId(-1), index: Index::All }];
+        let free: u64 = kernel.free_memory().iter().map(|r| r.1.get()).sum();
+        let places =
+            vec![ClassPlacement::default(),
+                ClassPlacement { class: ClassId(-1), index: Index::All }];
         let mut live: Vec<(usize, usize)> = Vec::new();
         for (call, size, kind, strict) in calls {
             match call {
@@ -316,7 +322,8 @@ proptest::proptest! {
                     match memory.allocate(Bytes(size), wish) {
                         Ok(at) => {
                             let len = memory.size_of(at).unwrap().get() as usize;
-                            proptest::prop_assert!(live.iter().all(|(a, l)| at + len <= *a || *a + l <= at));
+                            proptest::prop_assert!(live.iter()
+                                .all(|(a, l)| at + len <= *a || *a + l <= at));
                             live.push((at, len));
                         }
                         Err(error) => proptest::prop_assert!(strict, "{}", error),
@@ -325,7 +332,8 @@ proptest::proptest! {
                 4 | 5 if !live.is_empty() => {
                     let (at, len) = live.swap_remove(size as usize % live.len());
                     memory.free(at).unwrap();
-                    proptest::prop_assert_eq!(kernel.on(at..at + len, 0) + kernel.on(at..at + len, 1), 0);
+                    proptest::prop_assert_eq!(kernel.on(at..at + len, 0) + kernel.on(at..at + len,
+                        1), 0);
                 }
                 6 if !live.is_empty() => {
                     let (at, len) = live[size as usize % live.len()];
@@ -335,7 +343,8 @@ proptest::proptest! {
                     let scope = if strict { Scope::All } else { Scope::Epoch };
                     for row in memory.commit(scope).unwrap().rows {
                         let got: u64 = row.got.iter().map(|g| g.1.get()).sum();
-                        proptest::prop_assert!(got <= row.size.get() && (!row.refused || got == 0), "{:?}", row);
+                        proptest::prop_assert!(got <= row.size.get() && (!row.refused || got == 0),
+                            "{:?}", row);
                     }
                 }
             }
@@ -343,13 +352,14 @@ proptest::proptest! {
         for (at, _) in live {
             memory.free(at).unwrap();
         }
-        proptest::prop_assert_eq!(kernel.rooms().iter().map(|r| r.1.get()).sum::<u64>(), room);
+        proptest::prop_assert_eq!(kernel.free_memory().iter().map(|r| r.1.get()).sum::<u64>(),
+            free);
         proptest::prop_assert!(memory.state().unwrap().own.is_empty());
     }
 }
 
 #[test]
-fn what_no_class_could_hold_is_not_told_that_others_are_worth_more() {
+fn an_object_too_large_for_all_classes_gets_that_reason() {
     let (memory, kernel) = on("lab-cxl");
     for split in [NodeSplit::Os, NodeSplit::Equal] {
         let wish = Attributes { mismatch: Mismatch::Error, split, ..committed("large", 1) };
@@ -379,7 +389,7 @@ fn a_node_that_goes_away_takes_no_data_and_no_program_with_it() {
     let row = memory.describe(given).unwrap();
     assert!(row.why.contains("where the kernel puts it"), "{}", row.why);
     let refused = memory.allocate(Bytes::mib(1), strict()).unwrap_err();
-    assert!(matches!(refused, AllocError::NoRoom { room: Bytes(0), .. }), "{refused}");
+    assert!(matches!(refused, AllocError::NoSpace { free: Bytes(0), .. }), "{refused}");
 
     let report = memory.commit(Scope::All).unwrap();
     assert_eq!(report.rows.len(), 3);

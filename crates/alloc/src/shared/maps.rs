@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use terrace_sys::RobustLock;
 
 /// Bytes of a grain: a cache line, so that blocks of two processes share none.
-pub(super) const GRAIN: usize = 64;
+pub(super) const GRANULE: usize = 64;
 /// Bytes that get their memory at once.
 pub(super) const CHUNK: usize = 64 << 10;
-const CHUNK_GRAINS: usize = CHUNK / GRAIN;
+const CHUNK_GRANULES: usize = CHUNK / GRANULE;
 /// The last two bytes are the format's version.
 const MAGIC: u64 = u64::from_be_bytes(*b"TRCSHM\0\x01");
 const HEAD_LEN: usize = 4096;
-const MOST: u64 = 1 << 46;
+const MAX_BYTES: u64 = 1 << 46;
 
 /// Where things are, from the size alone, so that nothing of a file needs to be trusted for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,12 +31,12 @@ pub(super) struct Geometry {
 impl Geometry {
     /// For blocks of `size` bytes together; `None`: there can be no such arena.
     pub fn for_size(size: u64) -> Option<Self> {
-        if size == 0 || size > MOST {
+        if size == 0 || size > MAX_BYTES {
             return None;
         }
         let data_len = (size as usize).next_multiple_of(CHUNK);
         // Whole words: a chunk has 1,024 grains.
-        let map = data_len / GRAIN / 8;
+        let map = data_len / GRANULE / 8;
         let backed = (data_len / CHUNK).div_ceil(64) * 8;
         let starts_at = HEAD_LEN + map;
         let backed_at = starts_at + map;
@@ -109,7 +109,7 @@ impl Head {
 pub(super) enum Freed {
     /// A block of so many grains.
     Done {
-        grains: usize,
+        granules: usize,
     },
     NotAllocated,
     Interior,
@@ -122,7 +122,7 @@ pub(super) struct Maps<'a> {
     used: &'a [AtomicU64],
     starts: &'a [AtomicU64],
     backed: &'a [AtomicU64],
-    grains: usize,
+    granules: usize,
 }
 
 impl<'a> Maps<'a> {
@@ -140,17 +140,17 @@ impl<'a> Maps<'a> {
             used: map(geometry.used_at, geometry.starts_at),
             starts: map(geometry.starts_at, geometry.backed_at),
             backed: map(geometry.backed_at, backed_end),
-            grains: geometry.data_len / GRAIN,
+            granules: geometry.data_len / GRANULE,
         }
     }
 
     /// The first of a run of free grains at a multiple of `align` grains: from where the last
     /// search ended on, then from the start.
-    pub fn find(&self, grains: usize, align: usize) -> Option<usize> {
+    pub fn find(&self, granules: usize, align: usize) -> Option<usize> {
         let next = (self.head.next.load(Relaxed) as usize).min(self.used.len());
         let from = |word: usize| {
             let free = |w: usize| !self.used[word + w].load(Relaxed);
-            find_run(free, self.grains - word * 64, grains, align, word * 64)
+            find_run(free, self.granules - word * 64, granules, align, word * 64)
                 .map(|at| word * 64 + at)
         };
         from(next).or_else(|| from(0))
@@ -161,11 +161,11 @@ impl<'a> Maps<'a> {
     pub fn without_memory(
         self,
         at: usize,
-        grains: usize,
+        granules: usize,
     ) -> impl Iterator<Item = Range<usize>> + 'a {
         let has =
             move |chunk: usize| self.backed[chunk / 64].load(Relaxed) >> (chunk % 64) & 1 == 1;
-        let (mut next, end) = (at / CHUNK_GRAINS, (at + grains).div_ceil(CHUNK_GRAINS));
+        let (mut next, end) = (at / CHUNK_GRANULES, (at + granules).div_ceil(CHUNK_GRANULES));
         std::iter::from_fn(move || {
             while next < end && has(next) {
                 next += 1;
@@ -184,20 +184,20 @@ impl<'a> Maps<'a> {
 
     /// Notes that grains are about to change. Whoever finds the note makes them free, which undoes
     /// an allocation that nobody was told of, and finishes a free.
-    fn note(&self, at: usize, grains: usize) {
+    fn note(&self, at: usize, granules: usize) {
         self.head.at.store(at as u64, Relaxed);
-        self.head.len.store(grains as u64, Relaxed);
+        self.head.len.store(granules as u64, Relaxed);
         store(&self.head.busy, 1);
     }
 
     /// Makes a block of free grains.
-    pub fn put(&self, at: usize, grains: usize) {
-        self.note(at, grains);
+    pub fn put(&self, at: usize, granules: usize) {
+        self.note(at, granules);
         change(self.starts, at, at + 1, true);
-        change(self.used, at, at + grains, true);
-        store(&self.head.used, self.head.used.load(Relaxed) + grains as u64);
+        change(self.used, at, at + granules, true);
+        store(&self.head.used, self.head.used.load(Relaxed) + granules as u64);
         store(&self.head.blocks, self.head.blocks.load(Relaxed) + 1);
-        store(&self.head.next, ((at + grains) / 64) as u64);
+        store(&self.head.next, ((at + granules) / 64) as u64);
         store(&self.head.busy, 0);
     }
 
@@ -207,11 +207,11 @@ impl<'a> Maps<'a> {
 
     /// The block that begins at `offset` bytes.
     pub fn length(&self, offset: usize) -> Freed {
-        let at = offset / GRAIN;
+        let at = offset / GRANULE;
         if !Self::bit(self.used, at) {
             return Freed::NotAllocated;
         }
-        if offset % GRAIN != 0 || !Self::bit(self.starts, at) {
+        if offset % GRANULE != 0 || !Self::bit(self.starts, at) {
             return Freed::Interior;
         }
         // A block ends before the next start or the next free grain; looked for from the word that
@@ -227,37 +227,37 @@ impl<'a> Maps<'a> {
                 bits
             }
         };
-        let end = find_run(ends, self.grains - first * 64, 1, 1, 0)
-            .map_or(self.grains, |end| first * 64 + end);
-        Freed::Done { grains: end - at }
+        let end = find_run(ends, self.granules - first * 64, 1, 1, 0)
+            .map_or(self.granules, |end| first * 64 + end);
+        Freed::Done { granules: end - at }
     }
 
     /// Makes the grains of the block at `offset` free.
     pub fn remove(&self, offset: usize) -> Freed {
         let found = self.length(offset);
-        if let Freed::Done { grains } = found {
-            let at = offset / GRAIN;
-            self.note(at, grains);
-            self.clear(at, grains);
-            store(&self.head.used, self.head.used.load(Relaxed).saturating_sub(grains as u64));
+        if let Freed::Done { granules } = found {
+            let at = offset / GRANULE;
+            self.note(at, granules);
+            self.clear(at, granules);
+            store(&self.head.used, self.head.used.load(Relaxed).saturating_sub(granules as u64));
             store(&self.head.blocks, self.head.blocks.load(Relaxed).saturating_sub(1));
-            // The lowest room is used first.
+            // The lowest space is used first.
             store(&self.head.next, self.head.next.load(Relaxed).min((at / 64) as u64));
             store(&self.head.busy, 0);
         }
         found
     }
 
-    fn clear(&self, at: usize, grains: usize) {
-        change(self.used, at, at + grains, false);
+    fn clear(&self, at: usize, granules: usize) {
+        change(self.used, at, at + granules, false);
         change(self.starts, at, at + 1, false);
     }
 
     /// After a holder's death: its change is undone or finished, and counts are found anew.
     pub fn put_right(&self) {
         if self.head.busy.load(Relaxed) != 0 {
-            let at = (self.head.at.load(Relaxed) as usize).min(self.grains);
-            let len = (self.head.len.load(Relaxed) as usize).min(self.grains - at);
+            let at = (self.head.at.load(Relaxed) as usize).min(self.granules);
+            let len = (self.head.len.load(Relaxed) as usize).min(self.granules - at);
             if len > 0 {
                 self.clear(at, len);
             }
@@ -273,7 +273,7 @@ impl<'a> Maps<'a> {
     }
 
     pub fn used_bytes(&self) -> u64 {
-        self.head.used.load(Relaxed) * GRAIN as u64
+        self.head.used.load(Relaxed) * GRANULE as u64
     }
 
     pub fn blocks(&self) -> u64 {
@@ -288,7 +288,7 @@ impl<'a> Maps<'a> {
     #[cfg(test)]
     pub fn is_whole(&self) -> bool {
         let mut blocks = 0;
-        for at in 0..self.grains {
+        for at in 0..self.granules {
             let (used, start) = (Self::bit(self.used, at), Self::bit(self.starts, at));
             let inner = used && !start;
             if (start && !used) || (inner && (at == 0 || !Self::bit(self.used, at - 1))) {

@@ -25,7 +25,7 @@
 //!   (`sys::RobustLock`), and what its holder was changing is undone or finished by whoever takes
 //!   it next, from a note written before the first change. Blocks that it had stay until somebody
 //!   frees them.
-//! - What was allocated has memory: touching it is never killed for want of room in `/dev/shm`.
+//! - What was allocated has memory: touching it is never killed for want of space in `/dev/shm`.
 //! - A file that is no shared arena, or is cut short, is refused by name. Processes that open one
 //!   may write to all of it, so they must trust one another.
 
@@ -35,7 +35,7 @@ mod segment;
 mod tests;
 
 use crate::arena::{ArenaError, ArenaSpec, Devices, FreeError, NodeOps};
-use maps::{Freed, Geometry, Head, Maps, CHUNK, GRAIN};
+use maps::{Freed, Geometry, Head, Maps, CHUNK, GRANULE};
 pub use segment::place_segment;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -43,11 +43,11 @@ use terrace_sys::{prefer_huge_pages, remove_shared, LockFound, RobustLock, Share
 use terrace_types::Bytes;
 
 /// Blocks begin at a multiple of this at most, in every process.
-pub const ALIGN_MOST: usize = CHUNK;
+pub const MAX_ALIGN: usize = CHUNK;
 /// Freed blocks of this many bytes give their memory back at once.
 const GIVE_BACK_AT: usize = 1 << 20;
 /// Bytes of a name at most.
-const NAME_MOST: usize = 200;
+const MAX_NAME: usize = 200;
 
 /// What a shared arena shall be.
 #[derive(Clone)]
@@ -87,7 +87,8 @@ impl std::fmt::Debug for SharedSpec {
 pub enum SharedError {
     /// A name that is none.
     #[error(
-        "{name:?} cannot name shared memory; give 1 to {NAME_MOST} bytes without a slash, not beginning with a point"
+        "{name:?} cannot name shared memory; give 1 to {MAX_NAME} bytes without a slash, not \
+            beginning with a point"
     )]
     Name {
         /// What was given.
@@ -114,7 +115,8 @@ pub enum SharedError {
     Kernel(#[from] SysError),
     /// No run of grains is long enough.
     #[error(
-        "no room for {asked} in one piece in the shared arena, which has {size} of which {used} are used; free some"
+        "no free space for {asked} in one piece in the shared arena, which has {size} of which \
+            {used} are used; free some"
     )]
     Full {
         /// What was asked for.
@@ -125,16 +127,22 @@ pub enum SharedError {
         used: Bytes,
     },
     /// Not a power of two, or too large for a mapping that lies elsewhere in each process.
-    #[error("an alignment must be a power of two, {ALIGN_MOST} at most in a shared arena")]
+    #[error("an alignment must be a power of two, {MAX_ALIGN} at most in a shared arena")]
     Alignment,
     /// What is no block.
     #[error(transparent)]
     Free(#[from] FreeError),
     /// The thread has the lock already.
-    #[error("this thread is inside the shared arena already (a signal handler); allocate outside of handlers")]
+    #[error(
+        "this thread is inside the shared arena already (a signal handler); allocate outside \
+        of handlers"
+    )]
     Reentered,
     /// A process gave the lock back without putting right what a dead one had left.
-    #[error("the shared arena's lock is lost, because a process ended while it put the arena right; create it anew")]
+    #[error(
+        "the shared arena's lock is lost, because a process ended while it put the arena \
+        right; create it anew"
+    )]
     Lost,
 }
 
@@ -165,7 +173,8 @@ impl SharedArena {
     /// Makes one. Others see it whole or not at all.
     ///
     /// # Errors
-    /// [`SharedError`]: the name is bad or taken, devices that do not exist, no room for the maps.
+    /// [`SharedError`]: the name is bad or taken, devices that do not exist, no free space for the
+    /// maps.
     pub fn create(spec: &SharedSpec) -> Result<Self, SharedError> {
         spec.name.as_deref().map_or(Ok(()), check_name)?;
         spec.devices.check(&spec.nodes.nodes())?;
@@ -273,30 +282,30 @@ impl SharedArena {
     /// Its content is whatever was there.
     ///
     /// # Errors
-    /// [`SharedError`]: no room in the arena or for its memory, an alignment that cannot be.
+    /// [`SharedError`]: no free space in the arena or for its memory, an alignment that cannot be.
     pub fn alloc(&self, size: usize, align: usize) -> Result<NonNull<u8>, SharedError> {
-        if !align.is_power_of_two() || align > ALIGN_MOST {
+        if !align.is_power_of_two() || align > MAX_ALIGN {
             return Err(SharedError::Alignment);
         }
-        let held = self.lock()?;
+        let locked = self.lock()?;
         let full = |maps: &Maps<'_>| SharedError::Full {
             asked: Bytes(size as u64),
             size: Bytes(self.geometry.data_len as u64),
             used: Bytes(maps.used_bytes()),
         };
-        let grains = size.max(1).div_ceil(GRAIN);
-        let Some(at) = held.maps.find(grains, align.div_ceil(GRAIN)) else {
-            return Err(full(&held.maps));
+        let granules = size.max(1).div_ceil(GRANULE);
+        let Some(at) = locked.maps.find(granules, align.div_ceil(GRANULE)) else {
+            return Err(full(&locked.maps));
         };
-        for chunks in held.maps.without_memory(at, grains) {
+        for chunks in locked.maps.without_memory(at, granules) {
             let start = self.geometry.data_at + chunks.start * CHUNK;
             self.file.take(start..start + chunks.len() * CHUNK)?;
-            held.maps.set_backed(&chunks, true);
+            locked.maps.set_backed(&chunks, true);
         }
-        held.maps.put(at, grains);
+        locked.maps.put(at, granules);
         // SAFETY: the run lies in the mapping, as `find` found it below the geometry's grains.
-        let block = unsafe { self.file.as_ptr().add(self.geometry.data_at + at * GRAIN) };
-        NonNull::new(block).ok_or_else(|| full(&held.maps))
+        let block = unsafe { self.file.as_ptr().add(self.geometry.data_at + at * GRANULE) };
+        NonNull::new(block).ok_or_else(|| full(&locked.maps))
     }
 
     /// Frees a block that any process allocated.
@@ -308,19 +317,19 @@ impl SharedArena {
     /// [`SharedError::Free`]; then nothing was changed.
     pub unsafe fn free(&self, block: *mut u8) -> Result<(), SharedError> {
         let offset = self.inside(block).ok_or(FreeError::Foreign)?;
-        let held = self.lock()?;
-        let grains = match held.maps.remove(offset) {
-            Freed::Done { grains } => grains,
+        let locked = self.lock()?;
+        let granules = match locked.maps.remove(offset) {
+            Freed::Done { granules } => granules,
             Freed::NotAllocated => return Err(FreeError::NotAllocated.into()),
             Freed::Interior => return Err(FreeError::Interior.into()),
         };
-        if grains * GRAIN >= GIVE_BACK_AT {
+        if granules * GRANULE >= GIVE_BACK_AT {
             // Chunks that are the block's alone.
-            let chunks = offset.div_ceil(CHUNK)..(offset + grains * GRAIN) / CHUNK;
-            held.maps.set_backed(&chunks, false);
+            let chunks = offset.div_ceil(CHUNK)..(offset + granules * GRANULE) / CHUNK;
+            locked.maps.set_backed(&chunks, false);
             let start = self.geometry.data_at + chunks.start * CHUNK;
             if self.file.give_back(start..start + chunks.len() * CHUNK).is_err() {
-                held.maps.set_backed(&chunks, true);
+                locked.maps.set_backed(&chunks, true);
             }
         }
         Ok(())
@@ -333,7 +342,7 @@ impl SharedArena {
     pub fn usable_size(&self, block: *const u8) -> Result<usize, SharedError> {
         let offset = self.inside(block).ok_or(FreeError::Foreign)?;
         match self.lock()?.maps.length(offset) {
-            Freed::Done { grains } => Ok(grains * GRAIN),
+            Freed::Done { granules } => Ok(granules * GRANULE),
             Freed::NotAllocated => Err(FreeError::NotAllocated.into()),
             Freed::Interior => Err(FreeError::Interior.into()),
         }
@@ -376,12 +385,12 @@ impl SharedArena {
     /// # Errors
     /// [`SharedError::Reentered`], [`SharedError::Lost`].
     pub fn stats(&self) -> Result<SharedStats, SharedError> {
-        let held = self.lock()?;
+        let locked = self.lock()?;
         Ok(SharedStats {
             size: Bytes(self.geometry.data_len as u64),
-            used: Bytes(held.maps.used_bytes()),
-            blocks: held.maps.blocks(),
-            backed: Bytes(held.maps.backed_chunks() * CHUNK as u64),
+            used: Bytes(locked.maps.used_bytes()),
+            blocks: locked.maps.blocks(),
+            backed: Bytes(locked.maps.backed_chunks() * CHUNK as u64),
             recovered: self.head().recovered(),
         })
     }
@@ -400,11 +409,11 @@ impl Drop for SharedLock<'_> {
 }
 
 fn check_name(name: &str) -> Result<(), SharedError> {
-    let fine = (1..=NAME_MOST).contains(&name.len())
+    let fine = (1..=MAX_NAME).contains(&name.len())
         && !name.starts_with('.')
         && !name.contains(['/', '\0']);
     if fine {
         return Ok(());
     }
-    Err(SharedError::Name { name: name.chars().take(NAME_MOST).collect() })
+    Err(SharedError::Name { name: name.chars().take(MAX_NAME).collect() })
 }

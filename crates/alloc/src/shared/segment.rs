@@ -11,7 +11,8 @@ use terrace_sys::FileWindow;
 /// the segment may still be empty. What lies beyond its first 1 TiB stays unbound.
 ///
 /// # Errors
-/// [`SharedError`]: devices that do not exist or have a spill order, a file that cannot be mapped, no leave to bind.
+/// [`SharedError`]: devices that do not exist or have a spill order, a file that cannot be mapped,
+/// no leave to bind.
 pub fn place_segment(
     fd: BorrowedFd<'_>,
     devices: &Devices,

@@ -46,7 +46,7 @@ fn blocks_are_apart_aligned_and_refused_by_name_when_wrong() {
     let arena = small(4);
     let mut taken: BTreeMap<usize, usize> = BTreeMap::new();
     for size in [0, 1, 63, 64, 65, 1000, 70_000, 1 << 20] {
-        for align in [1, 64, 4096, ALIGN_MOST] {
+        for align in [1, 64, 4096, MAX_ALIGN] {
             let block = arena.alloc(size, align).unwrap();
             let start = block.as_ptr() as usize;
             assert_eq!(start % align.max(64), 0);
@@ -77,7 +77,7 @@ fn blocks_are_apart_aligned_and_refused_by_name_when_wrong() {
     }
     release(&arena, one).unwrap();
     assert_eq!(release(&arena, one), Err(FreeError::NotAllocated.into()));
-    for align in [0, 3, ALIGN_MOST * 2] {
+    for align in [0, 3, MAX_ALIGN * 2] {
         assert_eq!(arena.alloc(1, align), Err(SharedError::Alignment));
     }
     for size in [4 << 20, usize::MAX, usize::MAX - 63] {
@@ -243,9 +243,9 @@ fn children_that_are_killed_harm_nobody() {
             }
             assert_eq!(status, libc::SIGKILL, "the child found something wrong");
         }
-        let held = arena.lock().unwrap();
-        assert!(held.maps.is_whole(), "round {round}");
-        drop(held);
+        let locked = arena.lock().unwrap();
+        assert!(locked.maps.is_whole(), "round {round}");
+        drop(locked);
         sweep(&arena, &mine);
     }
     for (n, block) in mine.iter().enumerate() {

@@ -64,7 +64,7 @@ impl World {
         assert!(bytes.iter().all(|b| *b == fill), "content changed");
     }
 
-    /// Whether a refusal for want of room may be right.
+    /// Whether a refusal for want of space may be right.
     fn may_be_full(&self, arena: usize, error: ArenaAllocError) {
         assert_eq!(error, ArenaAllocError::Limit);
         assert!(self.arenas[arena].1.is_some(), "an arena without limit was full");

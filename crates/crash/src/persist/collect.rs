@@ -9,8 +9,8 @@ use std::io::{Read, Seek};
 use std::ops::ControlFlow;
 use terrace_trace::{CacheOperation, EventKind, TraceReader};
 
-/// EventKind the region of a recording does to the objects that images contain, in the order of time;
-/// at most `most` operations.
+/// EventKind the region of a recording does to the objects that images contain, in the order of
+/// time; at most `most` operations.
 ///
 /// # Errors
 /// [`StudyError`]; [`StudyError::TooLong`] where there are more.

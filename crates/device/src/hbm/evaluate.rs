@@ -20,7 +20,7 @@ use super::{height, refresh};
 /// Temperature beyond which the loop is a runaway, C: silicon conducts by itself here.
 const RUNAWAY_C: f64 = 250.0;
 /// Steps of the loop at most: enough for all rates and leakage that converges at all.
-const MOST_STEPS: usize = 60;
+const MAX_STEPS: usize = 60;
 /// Change of the hottest place at which the loop ends, K.
 const SETTLED_K: f64 = 0.01;
 /// Bursts that the cycle model serves for a figure, in units of refresh intervals' worth and more:
@@ -283,7 +283,7 @@ fn settle(design: &StackDesign, traffic: StackLoad) -> Settled {
         let settled = raised == rates && change < SETTLED_K;
         // Steps that grow while nothing else changes have no end.
         let grows = raised == rates && step > 8 && change > last_change;
-        let lost = !hottest.is_finite() || hottest > RUNAWAY_C || grows || step >= MOST_STEPS;
+        let lost = !hottest.is_finite() || hottest > RUNAWAY_C || grows || step >= MAX_STEPS;
         if settled || lost {
             let state = match (lost && !settled, hottest > design.refresh.maximum_c) {
                 (true, _) => ThermalState::Runaway,

@@ -60,7 +60,7 @@ pub struct SteadyHeat {
 }
 
 /// Iterations after which a solve stops; lines make tens enough.
-const MOST_ITERATIONS: usize = 4000;
+const MAX_ITERATIONS: usize = 4000;
 
 impl HeatGrid {
     /// A body of boxes with these edges (m), cells given by index, and heat transfer coefficients
@@ -233,7 +233,7 @@ impl HeatGrid {
         self.precondition(extra, &r, &mut z, &mut scratch);
         let mut p = z.clone();
         let mut rz = dot(&r, &z);
-        for iteration in 0..MOST_ITERATIONS {
+        for iteration in 0..MAX_ITERATIONS {
             if norm(&r) <= target || rz == 0.0 {
                 return iteration;
             }
@@ -251,7 +251,7 @@ impl HeatGrid {
                 p[at] = z[at] + beta * p[at];
             }
         }
-        MOST_ITERATIONS
+        MAX_ITERATIONS
     }
 
     /// The steady field, from a guess (or none), until the residual is `tolerance` of the sources.

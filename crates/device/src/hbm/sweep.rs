@@ -7,7 +7,7 @@ use super::fields::{NAMES, NUMBERS};
 use super::file;
 
 /// Designs of a sweep at most.
-const MOST_DESIGNS: usize = 10_000;
+const MAX_DESIGNS: usize = 10_000;
 /// Step of a range of dies that gives none: dies come in fours.
 const DIES_STEP: f64 = 4.0;
 
@@ -74,7 +74,7 @@ fn range(from: f64, to: f64, step: Option<f64>) -> Option<Vec<f64>> {
     let mut all = vec![from];
     while let Some(last) = all.last().copied() {
         let next = step.map_or(last * 2.0, |s| last + s);
-        if next >= to || all.len() >= MOST_DESIGNS {
+        if next >= to || all.len() >= MAX_DESIGNS {
             break;
         }
         all.push(next);
@@ -101,10 +101,10 @@ pub struct SweptDesign {
 /// [`StackError::Sweep`] when there are more than 10,000.
 pub fn designs(base: &StackDesign, keys: &[SweptKey]) -> Result<Vec<SweptDesign>, StackError> {
     let count = keys.iter().try_fold(1_usize, |n, k| n.checked_mul(k.values.len()));
-    if count.is_none_or(|n| n > MOST_DESIGNS) {
+    if count.is_none_or(|n| n > MAX_DESIGNS) {
         return Err(StackError::Sweep {
             text: keys.iter().map(|k| k.key.as_str()).collect::<Vec<_>>().join(", "),
-            why: format!("more than {MOST_DESIGNS} designs; give fewer values"),
+            why: format!("more than {MAX_DESIGNS} designs; give fewer values"),
         });
     }
     let mut all = vec![(Vec::new(), base.clone())];

@@ -5,7 +5,7 @@ use crate::digest::{digest, tier_header};
 use crate::journal::{
     encode, encode_header, DecisionEntry, JournalEntry, JournalHeader, TrackerHeader, VERSION,
 };
-use crate::watch::WindowSamples;
+use crate::trackers::IntervalSamples;
 use terrace_types::{Plan, Snapshot, Tick};
 
 impl Engine {
@@ -13,7 +13,7 @@ impl Engine {
         &mut self,
         snapshot: &Snapshot,
         plan: &Plan,
-        watched: &WindowSamples,
+        observed: &IntervalSamples,
         now: Tick,
         report: &mut StepReport,
     ) {
@@ -30,7 +30,7 @@ impl Engine {
         let at = now.since(self.started);
         if due || !plan.moves.is_empty() {
             self.journalled = Some(now);
-            let entry = digest(snapshot, at, watched.cpu);
+            let entry = digest(snapshot, at, observed.cpu);
             self.write(&JournalEntry::Snapshot(entry), &mut report.notes);
         }
         let state = if plan.moves.is_empty() { Default::default() } else { self.placement.memo() };
@@ -58,7 +58,7 @@ impl Engine {
             page_size_bytes: snapshot.page_size.get(),
             tiers: tiers.map(|(rank, t)| tier_header(&self.machine, rank, t)).collect(),
             trackers: self
-                .watch
+                .trackers
                 .trackers()
                 .iter()
                 .map(|t| t.info())

@@ -13,7 +13,7 @@ const PACE_CHANGES: u64 = 16;
 
 impl Engine {
     /// Makes the plan's moves, which are gone then, and those that the policy adds from the same
-    /// look. Gives the bytes of the longest list of moves and the CPU time of deciding on those
+    /// sample. Gives the bytes of the longest list of moves and the CPU time of deciding on those
     /// added.
     pub(super) fn carry_out(
         &mut self,

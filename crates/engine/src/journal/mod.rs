@@ -132,7 +132,7 @@ pub struct SnapshotEntry {
     /// Estimated share of accesses that the fast tier serves, 0 to 1; null when nothing was seen.
     #[serde(default)]
     pub fast_access_share: Option<f64>,
-    /// CPU time the trackers spent for this window.
+    /// CPU time the trackers spent for this interval.
     #[serde(default)]
     pub tracking_cpu_ns: u64,
 }

@@ -101,7 +101,7 @@ pub fn pages(world: &Shared) -> Vec<Box<dyn Tracker>> {
     vec![Box::new(tracker)]
 }
 
-/// What a stock kernel gives: coarse regions, write bits, and page-exact looks where asked.
+/// What a stock kernel gives: coarse regions, write bits, and page-exact samples where asked.
 pub fn stock(world: &Shared) -> Vec<Box<dyn Tracker>> {
     vec![
         Box::new(RegionTracker::new(world.clone(), 64)),

@@ -217,14 +217,16 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
     }
     let seconds = begun.elapsed().as_secs_f64();
     println!(
-        "{size} MiB in {dram} MiB, {repeats} interleaved repeats, load {first_load} to {}, {seconds:.0} s",
+        "{size} MiB in {dram} MiB, {repeats} interleaved repeats, load {first_load} to {}, \
+            {seconds:.0} s",
         load()
     );
     println!();
     table(&mut results);
     if let Some(at) = rest.iter().position(|a| *a == "--json") {
         let path = rest.get(at + 1).ok_or("--json FILE")?;
-        let reported = json!({"size_mib": size, "dram_mib": dram, "repeats": repeats, "load_before": first_load,
+        let reported = json!({"size_mib": size, "dram_mib": dram, "repeats": repeats,
+                "load_before": first_load,
             "load_after": load(), "wall_seconds": seconds, "runs": log});
         std::fs::write(path, format!("{reported:#}\n")).map_err(|e| format!("{path}: {e}"))?;
     }

@@ -18,13 +18,13 @@ mod work;
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let result =
-        match args.as_slice() {
-            ["work", backing, case, size, dram, folder] => work::run(backing, case, size, dram, folder),
-            ["drive", folder, rest @ ..] => drive::run(folder, rest),
-            _ => Err("far-bench work BACKING CASE SIZE_MIB DRAM_MIB FOLDER | drive FOLDER [--quick] [--json FILE]"
-                .to_owned()),
-        };
+    let result = match args.as_slice() {
+        ["work", backing, case, size, dram, folder] => work::run(backing, case, size, dram, folder),
+        ["drive", folder, rest @ ..] => drive::run(folder, rest),
+        _ => Err("far-bench work BACKING CASE SIZE_MIB DRAM_MIB FOLDER | drive FOLDER \
+                [--quick] [--json FILE]"
+            .to_owned()),
+    };
     if let Err(error) = result {
         eprintln!("far-bench: {error}");
         std::process::exit(1);

@@ -66,7 +66,7 @@ fn far(bytes: u64, dram: u64, store: impl BackingStore + 'static) -> Result<Memo
     let set = |name: &str| {
         std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok()).map(|kib| Bytes(kib << 10))
     };
-    options.unit = set("FAR_BENCH_UNIT_KIB").unwrap_or(options.unit);
+    options.chunk = set("FAR_BENCH_UNIT_KIB").unwrap_or(options.chunk);
     options.window = set("FAR_BENCH_WINDOW_KIB").unwrap_or(options.window);
     options.beside = std::env::var_os("FAR_BENCH_NOT_BESIDE").is_none();
     options.checksum = std::env::var_os("FAR_BENCH_NO_SUMS").is_none();

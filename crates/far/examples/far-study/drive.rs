@@ -112,7 +112,8 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
         number += 1;
     }
     let seconds = begun.elapsed().as_secs_f64();
-    let end = json!({"load_before": before, "load_after": load(), "wall_seconds": seconds, "dram_mib": form.dram,
+    let end = json!({"load_before": before, "load_after": load(), "wall_seconds": seconds,
+        "dram_mib": form.dram,
         "limit_s": form.limit, "beside_mib": BESIDE, "swap": ready.is_ok()});
     writeln!(lines, "{end}").map_err(|e| format!("{reported}: {e}"))
 }

@@ -43,7 +43,8 @@ fn main() {
         ["drive", folder, rest @ ..] => drive::run(folder, rest),
         ["tables", files @ ..] if !files.is_empty() => tables::print(files),
         ["undo", folder] => drive::undo(folder),
-        _ => Err("work BACKING KERNEL THOUSANDTHS DRAM_MIB FOLDER | drive FOLDER --lines FILE | tables FILE... | undo FOLDER"
+        _ => Err("work BACKING KERNEL THOUSANDTHS DRAM_MIB FOLDER | drive FOLDER --lines FILE | \
+            tables FILE... | undo FOLDER"
             .to_owned()),
     };
     if let Err(error) = result {

@@ -3,7 +3,7 @@
 //! compress better and faster, shorter ones cost less when a single page is wanted. Overwritten
 //! extents live until their last page is.
 
-use super::pages::{Pages, MOST_EXTENTS};
+use super::pages::{Pages, MAX_EXTENTS};
 use super::slab::{Place, Slab};
 use super::{words, BackingStore, CompletedJob, StoreBuffer, StoreError, StoreJob};
 use lz4_flex::block::{
@@ -12,9 +12,9 @@ use lz4_flex::block::{
 use terrace_types::Bytes;
 
 const PAGE: usize = 4096;
-/// Pages of an extent. Four in place of two: strided walks take 15% longer, lone pages 3%, sweeps
-/// and programs the same; 7% less memory where text is sorted. One: sweeps that write take 6%
-/// longer than with two.
+/// Pages of an extent. Four in place of two: strided access streams take 15% longer, lone pages 3%,
+/// sweeps and programs the same; 7% less memory where text is sorted. One: sweeps that write take
+/// 6% longer than with two.
 const LONGEST: usize = 2;
 const NAME: &str = "compressed";
 
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Compressed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Compressed")
             .field("pages", &self.pages.len())
-            .field("held", &self.slab.bytes_held())
+            .field("capacity", &self.slab.capacity_bytes())
             .finish()
     }
 }
@@ -101,7 +101,7 @@ impl Compressed {
     /// Takes in the first page or the first few; how many.
     fn put_first(&mut self, first: u64, data: &[u8]) -> Result<usize, StoreError> {
         let full = StoreError::Full { store: NAME, limit: self.limit };
-        if self.free.is_empty() && self.extents.len() >= MOST_EXTENTS {
+        if self.free.is_empty() && self.extents.len() >= MAX_EXTENTS {
             return Err(full);
         }
         let of_words = words::pack(&data[..PAGE.min(data.len())], &mut self.packed);
@@ -197,9 +197,9 @@ impl Compressed {
     pub(super) fn run(&mut self, job: &mut StoreJob) -> Result<(), StoreError> {
         let pieces = std::mem::take(&mut job.pieces);
         let result = pieces.iter().try_for_each(|p| match &mut job.buffer {
-            StoreBuffer::Send(slot) => self.put(p.at, &slot.bytes()[p.start..p.start + p.len]),
-            StoreBuffer::Fill(slot) => {
-                self.get(p.at, &mut slot.bytes_mut()[p.start..p.start + p.len])
+            StoreBuffer::Send(frame) => self.put(p.at, &frame.bytes()[p.start..p.start + p.len]),
+            StoreBuffer::Fill(frame) => {
+                self.get(p.at, &mut frame.bytes_mut()[p.start..p.start + p.len])
             }
         });
         job.pieces = pieces;
@@ -228,7 +228,7 @@ impl BackingStore for Compressed {
     }
 
     fn memory(&self) -> Bytes {
-        Bytes(self.slab.bytes_held() as u64)
+        Bytes(self.slab.capacity_bytes() as u64)
     }
 
     fn metadata(&self) -> Bytes {

@@ -43,12 +43,12 @@ impl ExistingFile {
             let len = (self.bytes.saturating_sub(p.at) as usize).min(p.len);
             let range = p.start..p.start + len;
             let (what, result) = match &mut job.buffer {
-                StoreBuffer::Fill(slot) => {
-                    slot.bytes_mut()[range.end..p.start + p.len].fill(0);
-                    ("reading", self.plain.read_exact_at(&mut slot.bytes_mut()[range], p.at))
+                StoreBuffer::Fill(frame) => {
+                    frame.bytes_mut()[range.end..p.start + p.len].fill(0);
+                    ("reading", self.plain.read_exact_at(&mut frame.bytes_mut()[range], p.at))
                 }
-                StoreBuffer::Send(slot) => {
-                    ("writing", self.plain.write_all_at(&slot.bytes()[range], p.at))
+                StoreBuffer::Send(frame) => {
+                    ("writing", self.plain.write_all_at(&frame.bytes()[range], p.at))
                 }
             };
             // An early end has no number of the kernel's: ENODATA, as from the ring.

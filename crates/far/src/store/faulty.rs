@@ -58,9 +58,9 @@ impl BackingStore for Faulty {
             }
             let (what, errno) = if read { ("reading", 5) } else { ("writing", 28) };
             let at = job.pieces.first().map_or(0, |p| p.at);
-            if let StoreBuffer::Fill(slot) = &mut job.buffer {
+            if let StoreBuffer::Fill(frame) = &mut job.buffer {
                 // A failed read leaves rubbish, which nobody must see.
-                slot.bytes_mut().fill(0xEE);
+                frame.bytes_mut().fill(0xEE);
             } else {
                 for p in &job.pieces {
                     self.inner.forget(p.at, p.len);
@@ -85,10 +85,10 @@ impl BackingStore for Faulty {
                 self.late.push(d);
                 continue;
             }
-            if let (StoreBuffer::Fill(slot), Ok(())) = (&mut d.job.buffer, &d.result) {
+            if let (StoreBuffer::Fill(frame), Ok(())) = (&mut d.job.buffer, &d.result) {
                 if self.chance(&faults.altered) {
                     if let Some(p) = d.job.pieces.first() {
-                        slot.bytes_mut()[p.start] ^= 1;
+                        frame.bytes_mut()[p.start] ^= 1;
                     }
                 }
             }

@@ -10,7 +10,7 @@ use std::path::Path;
 use terrace_sys::{wait_readable, Ring, StoreFile, SysError, Transfer};
 use terrace_types::{Bytes, Nanos};
 
-/// Bytes that lie together in one file: at least the largest unit, so that no piece is torn apart.
+/// Bytes that lie together in one file: at least the largest chunk, so that no piece is torn apart.
 const STRIPE: u64 = 2 << 20;
 /// Operations under way.
 const DEPTH: u32 = 128;
@@ -31,7 +31,7 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Makes one file in each folder; together they hold `bytes`, for which the room is taken now.
+    /// Makes one file in each folder; together they hold `bytes`, for which the space is taken now.
     ///
     /// # Errors
     /// [`StoreError::Setup`]: no folder, no permission, disk full.
@@ -42,7 +42,7 @@ impl FileStore {
         )
     }
 
-    /// As [`FileStore::create`], but room is taken as it is written, so that `bytes` may exceed
+    /// As [`FileStore::create`], but space is taken as it is written, so that `bytes` may exceed
     /// what there is. A disk that fills up is a write that fails: the data stays in memory.
     ///
     /// # Errors
@@ -115,8 +115,8 @@ impl BackingStore for FileStore {
                         })
                         .collect();
                     let buffer = match job.buffer {
-                        StoreBuffer::Fill(slot) => terrace_sys::TransferBuffer::Fill(slot),
-                        StoreBuffer::Send(slot) => terrace_sys::TransferBuffer::Send(slot),
+                        StoreBuffer::Fill(frame) => terrace_sys::TransferBuffer::Fill(frame),
+                        StoreBuffer::Send(frame) => terrace_sys::TransferBuffer::Send(frame),
                     };
                     ring.begin(Transfer { tag: job.tag, buffer, pieces });
                 }
@@ -139,8 +139,8 @@ impl BackingStore for FileStore {
                 let _tried_again = ring.finished(&mut ended);
                 for (transfer, errno) in ended {
                     let buffer = match transfer.buffer {
-                        terrace_sys::TransferBuffer::Fill(slot) => StoreBuffer::Fill(slot),
-                        terrace_sys::TransferBuffer::Send(slot) => StoreBuffer::Send(slot),
+                        terrace_sys::TransferBuffer::Fill(frame) => StoreBuffer::Fill(frame),
+                        terrace_sys::TransferBuffer::Send(frame) => StoreBuffer::Send(frame),
                     };
                     let files = self.files;
                     let pieces = transfer.pieces.iter().map(|p| super::JobPiece {
@@ -170,7 +170,7 @@ impl BackingStore for FileStore {
     }
 
     fn forget(&mut self, _at: u64, _len: usize) {
-        // The room stays taken: giving it back would cost a call now and the room later.
+        // The space stays taken: giving it back would cost a call now and the space later.
     }
 
     fn gap(&self) -> usize {
@@ -194,10 +194,10 @@ fn plain(files: &[File], job: &mut StoreJob, places: &[(usize, u64)]) -> Result<
     for (p, (file, offset)) in pieces.iter().zip(places) {
         let range = p.start..p.start + p.len;
         let result = match &mut job.buffer {
-            StoreBuffer::Fill(slot) => {
-                files[*file].read_exact_at(&mut slot.bytes_mut()[range], *offset)
+            StoreBuffer::Fill(frame) => {
+                files[*file].read_exact_at(&mut frame.bytes_mut()[range], *offset)
             }
-            StoreBuffer::Send(slot) => files[*file].write_all_at(&slot.bytes()[range], *offset),
+            StoreBuffer::Send(frame) => files[*file].write_all_at(&frame.bytes()[range], *offset),
         };
         // An early end has no number of the kernel's: ENODATA, as from the ring.
         result.map_err(|e| failed(job, e.raw_os_error().unwrap_or(61)))?;

@@ -33,13 +33,13 @@ impl BackingStore for Mem {
                     let page = (p.at + part as u64) / PAGE as u64;
                     let range = p.start + part..p.start + (part + PAGE).min(p.len);
                     match &mut job.buffer {
-                        StoreBuffer::Send(slot) => {
-                            self.pages.insert(page, slot.bytes()[range].into());
+                        StoreBuffer::Send(frame) => {
+                            self.pages.insert(page, frame.bytes()[range].into());
                         }
-                        StoreBuffer::Fill(slot) => match self.pages.get(&page) {
-                            Some(kept) => slot.bytes_mut()[range.clone()]
+                        StoreBuffer::Fill(frame) => match self.pages.get(&page) {
+                            Some(kept) => frame.bytes_mut()[range.clone()]
                                 .copy_from_slice(&kept[..range.len()]),
-                            None => slot.bytes_mut()[range].fill(0),
+                            None => frame.bytes_mut()[range].fill(0),
                         },
                     }
                 }

@@ -1,8 +1,8 @@
-//! Where units go when they are not in memory: one small trait, one file a store.
+//! Where chunks go when they are not in memory: one small trait, one file a store.
 //!
 //! A store takes [`StoreJob`]s and gives each back as [`CompletedJob`]. A job owns its buffer while
 //! it is under way. Offsets are those of the map, multiples of a page; a store is at least as large
-//! as its map. Jobs on one unit never overlap.
+//! as its map. Jobs on one chunk never overlap.
 
 mod compressed;
 mod existing;
@@ -42,8 +42,8 @@ impl StoreBuffer {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Self::Fill(slot) => slot.bytes(),
-            Self::Send(slot) => slot.bytes(),
+            Self::Fill(frame) => frame.bytes(),
+            Self::Send(frame) => frame.bytes(),
         }
     }
 }
@@ -59,7 +59,7 @@ pub struct JobPiece {
     pub len: usize,
 }
 
-/// Pieces of one unit to read or write.
+/// Pieces of one chunk to read or write.
 #[derive(Debug)]
 pub struct StoreJob {
     /// The caller's number.
@@ -102,7 +102,7 @@ pub enum StoreError {
         /// Where.
         at: u64,
     },
-    /// A bounded store has no room left.
+    /// A bounded store has no free space left.
     #[error("{store} is full ({limit}); give it more, or a file behind it")]
     Full {
         /// Which store.

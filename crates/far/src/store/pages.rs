@@ -5,8 +5,8 @@
 const TOGETHER: usize = 1024;
 /// Bits for a page's number in its extent.
 const INDEX_BITS: u32 = 2;
-/// As many extents can be told apart: 4 TiB of pages and more.
-pub(super) const MOST_EXTENTS: usize = (1 << (32 - INDEX_BITS)) - 1;
+/// As many extents can be distinguished: 4 TiB of pages and more.
+pub(super) const MAX_EXTENTS: usize = (1 << (32 - INDEX_BITS)) - 1;
 
 /// Extents by page.
 #[derive(Debug, Default)]
@@ -30,9 +30,9 @@ impl Pages {
         Some((word >> INDEX_BITS, (word & ((1 << INDEX_BITS) - 1)) as u8))
     }
 
-    /// Records a page; below [`MOST_EXTENTS`] extents, of which each has at most four pages.
+    /// Records a page; below [`MAX_EXTENTS`] extents, of which each has at most four pages.
     pub fn set(&mut self, page: u64, extent: u32, index: u8) {
-        debug_assert!((extent as usize) < MOST_EXTENTS && index < 1 << INDEX_BITS);
+        debug_assert!((extent as usize) < MAX_EXTENTS && index < 1 << INDEX_BITS);
         let (part, at) = (page as usize / TOGETHER, page as usize % TOGETHER);
         if part >= self.parts.len() {
             self.parts.resize_with(part + 1, || None);

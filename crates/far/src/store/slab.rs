@@ -29,7 +29,7 @@ pub(super) struct Slab {
     gone: Vec<u32>,
     /// By class, blocks that may have a free piece.
     open: std::collections::BTreeMap<usize, Vec<u32>>,
-    held: usize,
+    capacity: usize,
 }
 
 /// Bytes that a piece of `len` takes.
@@ -41,8 +41,8 @@ pub(super) fn class(len: usize) -> usize {
 
 impl Slab {
     /// Bytes held from the allocator.
-    pub const fn bytes_held(&self) -> usize {
-        self.held
+    pub const fn capacity_bytes(&self) -> usize {
+        self.capacity
     }
 
     /// Keeps a copy; `None` when that would need more than `limit` bytes.
@@ -58,10 +58,10 @@ impl Slab {
             open.pop();
         }
         let pieces = (BLOCK / size).max(1);
-        if self.held + pieces * size > limit {
+        if self.capacity + pieces * size > limit {
             return None;
         }
-        self.held += pieces * size;
+        self.capacity += pieces * size;
         let made = Block {
             bytes: vec![0; pieces * size].into_boxed_slice(),
             size,
@@ -94,7 +94,7 @@ impl Slab {
             self.open.entry(size).or_default().push(place.block);
         }
         if b.free.len() as u32 == b.pieces {
-            self.held -= b.bytes.len();
+            self.capacity -= b.bytes.len();
             self.blocks[place.block as usize] = None;
             self.gone.push(place.block);
             if let Some(open) = self.open.get_mut(&size) {
@@ -133,11 +133,11 @@ mod tests {
                 kept.push((slab.put(&data, usize::MAX).unwrap(), data));
             }
         }
-        assert!(slab.put(&[1; 300_000], slab.bytes_held()).is_none());
+        assert!(slab.put(&[1; 300_000], slab.capacity_bytes()).is_none());
         for (place, data) in kept {
             assert_eq!(&slab.get(place).unwrap()[..data.len()], data);
             slab.free(place);
         }
-        assert_eq!(slab.bytes_held(), 0);
+        assert_eq!(slab.capacity_bytes(), 0);
     }
 }

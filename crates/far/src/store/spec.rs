@@ -33,7 +33,7 @@ impl StoreSpec {
 
     /// Makes it, for a map of `bytes` of which `dram` are in memory. Compressed memory alone holds
     /// at most three quarters of what the machine has available now, before a file as much as
-    /// `dram`; a file takes its room as it is written.
+    /// `dram`; a file takes its space as it is written.
     ///
     /// # Errors
     /// [`StoreError::Setup`]: no folder, no permission.
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_three_forms_are_told_apart() {
+    fn the_three_store_forms_are_distinguished() {
         let spec = |text: &str| StoreSpec::parse(OsStr::new(text));
         assert_eq!(spec("compressed"), StoreSpec { compressed: true, folder: None });
         assert_eq!(spec("/a"), StoreSpec { compressed: false, folder: Some("/a".into()) });

@@ -1,5 +1,5 @@
-//! Compressed memory first, another store behind it: what finds no room in the first goes to the
-//! second.
+//! Compressed memory first, another store behind it: what finds no free space in the first goes to
+//! the second.
 
 use super::{BackingStore, CompletedJob, Compressed, StoreBuffer, StoreError, StoreJob};
 use std::os::fd::BorrowedFd;
@@ -24,7 +24,7 @@ impl Tiered {
 
     /// Reads what the first store has; the pieces left are the second's. A piece may lie in both.
     fn read_first(&mut self, job: &mut StoreJob) -> Result<(), StoreError> {
-        let StoreBuffer::Fill(slot) = &mut job.buffer else {
+        let StoreBuffer::Fill(frame) = &mut job.buffer else {
             return Ok(());
         };
         let mut left = Vec::new();
@@ -40,7 +40,7 @@ impl Tiered {
                 let end = end.min(p.len);
                 let at = p.at + start as u64;
                 if here {
-                    self.first.get(at, &mut slot.bytes_mut()[p.start + start..p.start + end])?;
+                    self.first.get(at, &mut frame.bytes_mut()[p.start + start..p.start + end])?;
                 } else {
                     left.push(super::JobPiece { at, start: p.start + start, len: end - start });
                 }

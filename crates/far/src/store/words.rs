@@ -16,7 +16,7 @@ const TAIL: usize = 7;
 /// Bytes that a packed page takes at most.
 pub(super) const MOST: usize = HEAD + PAGE / 2 + TAIL;
 /// Words that are looked at first.
-const LOOKED_AT: usize = 16;
+const SAMPLED_WORDS: usize = 16;
 /// A page with more than this part of its words like the one before is left to lz4, which makes
 /// more of it.
 const ALIKE: (usize, usize) = (3, 4);
@@ -82,7 +82,7 @@ fn width<W: Word>((least, most): (i64, i64)) -> Option<usize> {
 fn pack_as<W: Word>(page: &[u8; PAGE], out: &mut [u8; MOST]) -> Option<usize> {
     let words = || page.chunks_exact(W::BYTES).map(W::of);
     let base = W::of(page);
-    width::<W>(spread(words().step_by(PAGE / W::BYTES / LOOKED_AT), base))?;
+    width::<W>(spread(words().step_by(PAGE / W::BYTES / SAMPLED_WORDS), base))?;
     let all = spread(words(), base);
     let kept = width::<W>(all)?;
     let count = PAGE / W::BYTES;
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_around_nought_is_near() {
+    fn words_around_zero_are_near() {
         let page = page_of(512, |n| (n as i64 % 200 - 100).to_le_bytes().to_vec());
         assert_eq!(packed(&page).map(|p| p.len()), Some(HEAD + 512 + TAIL));
         let page = page_of(1024, |n| (n as i32 % 20_000 - 500).to_le_bytes().to_vec());

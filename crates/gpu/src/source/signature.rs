@@ -60,7 +60,10 @@ pub enum SourceError {
         bytes: usize,
     },
     /// There is no kernel in it.
-    #[error("the source has no __global__ function with a body; name a file that holds the kernel itself")]
+    #[error(
+        "the source has no __global__ function with a body; name a file that holds the kernel \
+        itself"
+    )]
     NoKernel,
     /// No kernel of this name.
     #[error("the source has no kernel {name}; it has {found}")]

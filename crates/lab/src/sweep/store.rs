@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_found_under_the_name_asked_and_a_broken_file_is_not() {
+    fn stored_results_are_found_by_name_and_broken_files_skipped() {
         let dir = std::env::temp_dir().join(format!("terrace-store-{}", std::process::id()));
         let store = RecordStore::open(&dir).unwrap();
         let record = CaseRecord {

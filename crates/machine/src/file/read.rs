@@ -4,7 +4,7 @@ use super::section::{Section, Source};
 use super::MAX_FILE;
 use crate::costs::{DaemonCosts, KernelCosts};
 use crate::error::{MachineError, TextPosition};
-use crate::loaded::{LoadLatencyCurve, LOADED_KEYS, MOST_CURVES};
+use crate::loaded::{LoadLatencyCurve, LOADED_KEYS, MAX_CURVES};
 use crate::model::{
     CacheLevel, CoreModel, Energy, Evidence, Link, Machine, MemoryKind, MigrationCost, Node,
     TlbSpec,
@@ -146,7 +146,7 @@ fn machine(top: &Section<'_, '_>, name: &str) -> Result<Machine, MachineError> {
     let links = top.sections("link", &LINK, MAX_NODES * MAX_NODES)?;
     let mut links =
         links.iter().map(|section| link(section, evidence)).collect::<Result<Vec<_>, _>>()?;
-    let loaded = top.sections("loaded", &LOADED_KEYS, MOST_CURVES)?;
+    let loaded = top.sections("loaded", &LOADED_KEYS, MAX_CURVES)?;
     let mut loaded = loaded.iter().map(LoadLatencyCurve::read).collect::<Result<Vec<_>, _>>()?;
     loaded.sort_by_key(|curve| (curve.node, curve.read_percent));
     let far = top.sections("far", &FAR, MAX_STORES)?;

@@ -95,8 +95,10 @@ mod tests {
     #[test]
     fn hand_written_sections_are_found_or_refused() {
         let text = preset_text("lab-cxl").unwrap();
-        let own =
-            format!("{text}\n[[far]]  # mine\nfault_us = 3\n  name = 'file' # of course\n\n[[far]]\nname = \"b\"");
+        let own = format!(
+            "{text}\n[[far]]  # mine\nfault_us = 3\n  name = 'file' # of \
+                course\n\n[[far]]\nname = \"b\""
+        );
         let out = with_store(&own, "m", &store("file", 1)).unwrap();
         assert!(!out.contains("mine") && out.contains("name = \"b\"\n"), "{out}");
         let inline = format!("far = [{{ name = \"file\" }}]\n{text}");

@@ -414,7 +414,7 @@ fn caches(topology: &Topology) -> Vec<CacheLevel> {
 
 impl CacheLevel {
     /// A cache level as an operating system describes it: without times, and with 0 ways where full
-    /// or not told. `None` where the parts make no cache.
+    /// or not reported. `None` where the parts make no cache.
     #[must_use]
     pub fn from_parts(
         level: u8,

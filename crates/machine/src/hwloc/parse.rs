@@ -341,8 +341,8 @@ impl Parser {
         self.table = Some((wanted, indexing, Vec::new(), Vec::new()));
     }
 
-    /// A table of version 1: relative to a base, row by row. Which objects it is about is told by
-    /// depth alone; that they are the NUMA nodes, by their number, when the table is used.
+    /// A table of version 1: relative to a base, row by row. Which objects it is about is reported
+    /// by depth alone; that they are the NUMA nodes, by their number, when the table is used.
     fn relative_table(&mut self, attributes: &Attributes) {
         let number = |key: &str| attributes.text(key).and_then(|text| text.parse::<f64>().ok());
         let base = number("latency_base").filter(|base| base.is_finite() && *base > 0.0);

@@ -163,14 +163,19 @@ pub enum StageError {
         length: usize,
     },
     /// Addresses shall stay, and no page tells which node it is from.
-    #[error("no block has a whole page with memory, so that it is not known where pages go back to; give `slow`, or touch the data first")]
+    #[error(
+        "no block has a whole page with memory, so that it is not known where pages go back \
+        to; give `slow`, or touch the data first"
+    )]
     NoHome,
     /// No thread to work.
     #[error("no threads were given; give one at least, and two to stage")]
     NoThreads,
     /// The kernel panicked. Blocks that were through before are whole, all others as they were, but
     /// for this one where `intact` is false.
-    #[error("the kernel panicked at block {block}: {message}{}", if *.intact { "" } else { " (the block may be half done: it was worked on in place)" })]
+    #[error("the kernel panicked at block {block}: \
+        {message}{}", if *.intact { "" } else { " (the \
+        block may be half done: it was worked on in place)" })]
     Panicked {
         /// The block's number.
         block: usize,

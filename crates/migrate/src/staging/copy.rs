@@ -87,7 +87,8 @@ unsafe fn streaming_sse2(from: *const u8, to: *mut u8, len: usize) {
                 std::arch::asm!(
                     "movntdq [{to}], {a}", "movntdq [{to} + 16], {b}",
                     "movntdq [{to} + 32], {c}", "movntdq [{to} + 48], {d}",
-                    to = in(reg) to.add(at + line), a = in(xmm_reg) a, b = in(xmm_reg) b, c = in(xmm_reg) c, d = in(xmm_reg) d,
+                    to = in(reg) to.add(at + line), a = in(xmm_reg) a, b = in(xmm_reg) b, c =
+                        in(xmm_reg) c, d = in(xmm_reg) d,
                     options(nostack, preserves_flags)
                 );
             }

@@ -53,7 +53,7 @@ const STREAM: u32 = 16;
 impl From<&StagingFigures> for Costs {
     /// A machine file has what all CPUs do together. One thread does what its lines in flight allow
     /// at the node's latency, and never more than all together. It is taken to go over blocks in
-    /// order: a kernel that does not is told by [`StagingWork::compute_ns_per_byte`].
+    /// order: a kernel that does not is reported by [`StagingWork::compute_ns_per_byte`].
     fn from(figures: &StagingFigures) -> Self {
         let flight = f64::from(figures.misses.max(STREAM)) * LINE;
         let one = |(all, latency): (BytesPerSec, Nanos)| {
@@ -176,7 +176,11 @@ impl fmt::Display for NoStagingReason {
                 write!(f, "two buffers take {wanted} of fast memory, {room} may be had")
             }
             Self::NoFigures => {
-                write!(f, "the bandwidths of the two nodes are not known; measure them with terrace probe")
+                write!(
+                    f,
+                    "the bandwidths of the two nodes are not known; measure them with \
+                    terrace probe"
+                )
             }
             Self::NoGain { staged, in_place } => {
                 write!(

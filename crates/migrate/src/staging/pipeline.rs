@@ -24,7 +24,7 @@ use terrace_types::{Bytes, Nanos, Tick};
 /// order. What lies in no block is not touched.
 ///
 /// `blocks` is asked for the first [`StagingOptions::ahead`] before anything runs, and for each
-/// further one when there is room for it, by one thread at a time. A range that overlaps any
+/// further one when there is space for it, by one thread at a time. A range that overlaps any
 /// earlier one or leaves the data ends the run: see [`StageError`].
 ///
 /// # Errors

@@ -206,7 +206,7 @@ fn a_block_larger_than_the_buffers_is_worked_on_where_it_lies() {
     there.sort_unstable();
     assert_eq!((there, report.stayed), (vec![2, 4], Bytes((85_000 + 59_000) * 8)));
     assert_eq!((report.brought, report.returned), (Bytes(24_000), Bytes(24_000)));
-    // It is not intact if its kernel fails; it is staged where its size was told.
+    // It is not intact if its kernel fails; it is staged where its size was reported.
     let fails = |block: usize, _: &mut [u64]| assert!(block != 2, "large");
     let failed = stage_update(&mut data, blocks.clone(), &options, fails);
     assert!(

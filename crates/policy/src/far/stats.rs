@@ -17,11 +17,11 @@ pub struct FarCounts {
     pub rescues: u64,
     /// Times that pages of zeros were mapped.
     pub zero_fills: u64,
-    /// Faults that had to wait for a slot, for room, or for their unit.
+    /// Faults that had to wait for a frame, for space, or for their chunk.
     pub deferred: u64,
     /// Threads that went on at the CPU of the pager's thread.
     pub woken_here: u64,
-    /// Units taken out of memory.
+    /// Chunks taken out of memory.
     pub evictions: u64,
     /// Bytes read from the store.
     pub read_bytes: u64,
@@ -33,7 +33,7 @@ pub struct FarCounts {
     pub zero_bytes: u64,
     /// Bytes read ahead of need.
     pub prefetched_bytes: u64,
-    /// Of them, bytes mapped at once because their walk was trusted.
+    /// Of them, bytes mapped at once because their access stream was trusted.
     pub mapped_ahead_bytes: u64,
     /// Of them, bytes held back until touched, and touched.
     pub hits_bytes: u64,
@@ -47,8 +47,8 @@ pub struct FarCounts {
     pub write_failures: u64,
     /// Victims of which some pages could not be taken, since a device was at work on them.
     pub held_back: u64,
-    /// Slots handed out.
-    pub slots_taken: u64,
+    /// Frames handed out.
+    pub frames_taken: u64,
     /// Gauge: bytes mapped or reserved now.
     pub mapped_bytes: u64,
     /// Gauge: bytes that may be mapped.

@@ -4,16 +4,16 @@
 //! among cold ones (the scattered, written hot set).
 //!
 //! The approximation, by name *dirty attribution*: a tenth of the region's accesses is spread
-//! evenly, the rest in proportion to the share of looks that found each page dirty, at most
+//! evenly, the rest in proportion to the share of samples that found each page dirty, at most
 //! [`CAP`] times the average. Shares that differ no more than chance makes them differ are first
-//! drawn together: few looks at evenly written pages change nothing, nor does a region where no
+//! drawn together: few samples of evenly written pages change nothing, nor does a region where no
 //! page is dirty, or all are.
 
 /// A page gets at most this many times its region's average.
 pub const CAP: f32 = 16.0;
 /// Spread evenly whatever the bits say.
 const EVEN: f32 = 0.1;
-/// Regions with a smaller share of dirty looks are left alone.
+/// Regions with a smaller share of dirty samples are left alone.
 const LEAST: f32 = 0.005;
 
 /// Chance is counted this many times, for the spread it was estimated with is itself by chance.
@@ -28,18 +28,18 @@ pub struct RegionShare {
 }
 
 impl RegionShare {
-    /// From each page's share of dirty looks and the number of looks behind it.
+    /// From each page's share of dirty samples and the number of samples behind it.
     pub fn from_pages(pages: impl Iterator<Item = (f32, f32)>) -> Self {
-        let (mut n, mut sum, mut squares, mut looks) = (0.0f32, 0.0f32, 0.0f32, 0.0f32);
+        let (mut n, mut sum, mut squares, mut samples) = (0.0f32, 0.0f32, 0.0f32, 0.0f32);
         for (dirty, times) in pages {
             n += 1.0;
             sum += dirty;
             squares += dirty * dirty;
-            looks += times;
+            samples += times;
         }
         let mean = sum / n.max(1.0);
         let spread = (squares / n.max(1.0) - mean * mean).max(0.0);
-        let chance = mean * (1.0 - mean) / (looks / n.max(1.0)).max(1.0);
+        let chance = mean * (1.0 - mean) / (samples / n.max(1.0)).max(1.0);
         let trusted = if spread > 0.0 { 1.0 - CAUTION * chance / spread } else { 0.0 };
         if mean < LEAST || trusted <= 0.0 {
             Self { mean: 1.0, even: 1.0, trusted: 0.0 }
@@ -48,7 +48,7 @@ impl RegionShare {
         }
     }
 
-    /// Times the region's average for a page found dirty in this share of looks.
+    /// Times the region's average for a page found dirty in this share of samples.
     pub fn of(&self, dirty: f32) -> f32 {
         if self.even >= 1.0 {
             return 1.0;
@@ -64,12 +64,13 @@ mod tests {
 
     #[test]
     fn accesses_go_to_the_dirty_pages_and_add_up() {
-        let pages = |looks: f32| (0..100).map(move |i| (if i % 4 == 0 { 1.0 } else { 0.0 }, looks));
+        let pages =
+            |samples: f32| (0..100).map(move |i| (if i % 4 == 0 { 1.0 } else { 0.0 }, samples));
         let share = RegionShare::from_pages(pages(20.0));
         assert!(share.of(1.0) > 3.3 && share.of(0.0) < 0.3, "{share:?}");
         assert!((0.25 * share.of(1.0) + 0.75 * share.of(0.0) - 1.0).abs() < 1e-4);
-        let one_look = RegionShare::from_pages(pages(1.0));
-        assert!((one_look.of(1.0) - 1.0).abs() < 1e-4, "{one_look:?}");
+        let one_sample = RegionShare::from_pages(pages(1.0));
+        assert!((one_sample.of(1.0) - 1.0).abs() < 1e-4, "{one_sample:?}");
     }
 
     #[test]

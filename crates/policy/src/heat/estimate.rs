@@ -1,35 +1,35 @@
-//! From "touched in `hits` of `windows` looks" to accesses a second.
+//! From "touched in `hits` of `sample_count` samples" to accesses a second.
 //!
-//! Accesses are taken as a Poisson stream of rate `r`: a look of length `w` finds the page touched
-//! with probability `1 - exp(-r w)`, so `r = -ln(1 - hits/windows) / w`. That formula alone fails
-//! twice: at `hits == windows` it is infinite, and it forgets everything seen before. So a page
-//! keeps a rate and the time behind it (a Gamma distribution's `events / time`), and new looks are
-//! joined to it:
+//! Accesses are taken as a Poisson stream of rate `r`: a sample of length `w` finds the page
+//! touched with probability `1 - exp(-r w)`, so `r = -ln(1 - hits/sample_count) / w`. That formula
+//! alone fails twice: at `hits == sample_count` it is infinite, and it forgets everything seen
+//! before. So a page keeps a rate and the time behind it (a Gamma distribution's `events / time`),
+//! and new samples are joined to it:
 //!
-//! * a look that finds nothing adds its time and no events: exact for a Gamma prior;
-//! * a look that finds the page touched adds its time and the *expected* number of events given
+//! * a sample that finds nothing adds its time and no events: exact for a Gamma prior;
+//! * a sample that finds the page touched adds its time and the *expected* number of events given
 //!   at least one, `r w / (1 - exp(-r w))` (the expectation step of EM).
 //!
-//! A page found touched in every look therefore climbs slowly towards what longer evidence
+//! A page found touched in every sample therefore climbs slowly towards what longer evidence
 //! allows, never to infinity: it is *saturated*, its true rate is at least what is shown.
 
-/// Looks of one length at one page, or at a sample of alike pages.
+/// Samples of one length at one page, or at a sample of alike pages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SampleHits {
-    /// Looks that found it touched.
+    /// Samples that found it touched.
     pub hits: f32,
-    /// All looks.
-    pub looks: f32,
-    /// Seconds a look.
-    pub window: f32,
+    /// All samples.
+    pub samples: f32,
+    /// Seconds a sample.
+    pub interval: f32,
     /// Share of the evidence that counts for one page (less than 1 for samples of a region).
     pub weight: f32,
-    /// Rate by the formula alone, half a look short of saturation.
+    /// Rate by the formula alone, half a sample short of saturation.
     pub direct: f32,
 }
 
-/// What looks tell of a page with so many accesses expected in each: a table, because an
-/// exponential for each page at each look would be half of what deciding costs. Steps are 1.6%
+/// What samples tell of a page with so many accesses expected in each: a table, because an
+/// exponential for each page at each sample would be half of what deciding costs. Steps are 1.6%
 /// wide.
 #[derive(Debug, Clone)]
 pub struct HitCurve {
@@ -47,7 +47,7 @@ pub struct CurvePoint {
 
 /// Upper bits of a float kept: 6 of its fraction.
 const STEP: u32 = 17;
-/// The table reaches from 2^-14 to 2^5 accesses a look.
+/// The table reaches from 2^-14 to 2^5 accesses a sample.
 const LEAST: u32 = (127 - 14) << 6;
 const POINTS: usize = 19 << 6;
 
@@ -63,7 +63,7 @@ impl HitCurve {
     /// Steps that [`Self::step`] tells apart: below the table, in it, and beyond.
     pub const STEPS: usize = POINTS + 2;
 
-    /// The step that `x` accesses a look, not negative, falls in.
+    /// The step that `x` accesses a sample, not negative, falls in.
     #[must_use]
     pub fn step(x: f32) -> usize {
         ((x.to_bits() >> STEP).saturating_sub(LEAST - 1) as usize).min(POINTS + 1)
@@ -78,7 +78,7 @@ impl HitCurve {
         }
     }
 
-    /// At `x` accesses a look, not negative.
+    /// At `x` accesses a sample, not negative.
     #[must_use]
     pub fn at(&self, x: f32) -> CurvePoint {
         let step = x.to_bits() >> STEP;
@@ -96,70 +96,72 @@ const SURPRISE: f32 = 10.0;
 const AFTER_SURPRISE: f32 = 0.05;
 
 impl SampleHits {
-    /// Sums up looks; `None` when nothing was looked at.
+    /// Sums up samples; `None` when nothing was sampled.
     #[must_use]
-    pub fn new(hits: u16, looks: u16, window_s: f32, weight: f32) -> Option<Self> {
-        if looks == 0 || window_s.is_nan() || window_s <= 0.0 {
+    pub fn new(hits: u16, samples: u16, interval_s: f32, weight: f32) -> Option<Self> {
+        if samples == 0 || interval_s.is_nan() || interval_s <= 0.0 {
             return None;
         }
-        let looks = f32::from(looks);
-        let hits = f32::from(hits).min(looks);
-        let direct = -(1.0 - hits.min(looks - 0.5) / looks).ln() / window_s;
-        Some(Self { hits, looks, window: window_s, weight, direct })
+        let samples = f32::from(samples);
+        let hits = f32::from(hits).min(samples);
+        let direct = -(1.0 - hits.min(samples - 0.5) / samples).ln() / interval_s;
+        Some(Self { hits, samples, interval: interval_s, weight, direct })
     }
 
-    /// Looks that come to this rate, found out otherwise, with so many seconds behind it.
+    /// Samples that come to this rate, found out otherwise, with so many seconds behind it.
     #[must_use]
-    pub fn estimated(per_second: f32, behind_s: f32, window_s: f32) -> Option<Self> {
-        let sound = per_second >= 0.0 && per_second.is_finite() && behind_s > 0.0 && window_s > 0.0;
-        let looks = behind_s / window_s;
-        let hits = looks * -(-per_second * window_s).exp_m1();
-        (sound && looks.is_finite()).then_some(Self {
+    pub fn estimated(per_second: f32, evidence_s: f32, interval_s: f32) -> Option<Self> {
+        let sound =
+            per_second >= 0.0 && per_second.is_finite() && evidence_s > 0.0 && interval_s > 0.0;
+        let samples = evidence_s / interval_s;
+        let hits = samples * -(-per_second * interval_s).exp_m1();
+        (sound && samples.is_finite()).then_some(Self {
             hits,
-            looks,
-            window: window_s,
+            samples,
+            interval: interval_s,
             weight: 1.0,
             direct: per_second,
         })
     }
 
-    /// Time looked at in all, seconds of evidence.
+    /// Time sampled in all, seconds of evidence.
     #[must_use]
     pub fn time(&self) -> f32 {
-        self.looks * self.window * self.weight
+        self.samples * self.interval * self.weight
     }
 
-    /// Joins these looks to a rate with `behind` seconds of evidence. Gives the new rate and the
-    /// evidence behind it. When the old rate makes these looks most unlikely, the page changed:
-    /// old evidence is dropped rather than averaged in.
+    /// Joins these samples to a rate with `evidence` seconds of evidence. Gives the new rate and
+    /// the evidence behind it. When the old rate makes these samples most unlikely, the page
+    /// changed: old evidence is dropped rather than averaged in.
     #[must_use]
-    pub fn join(&self, curve: &HitCurve, rate: f32, behind: f32) -> (f32, f32) {
+    pub fn join(&self, curve: &HitCurve, rate: f32, evidence: f32) -> (f32, f32) {
         let time = self.time();
-        if behind <= 0.0 {
+        if evidence <= 0.0 {
             return (self.expected(curve, self.direct, 0.0, 0.0), time);
         }
-        let missed = curve.at(rate * self.window).missed;
-        let off = self.hits - self.looks * (1.0 - missed);
-        let chance = self.looks * missed * (1.0 - missed) + 0.5;
-        let behind = if off * off > SURPRISE * chance { behind * AFTER_SURPRISE } else { behind };
-        let events = rate * behind;
-        let start = (events + self.direct * time) / (behind + time);
-        (self.expected(curve, start, events, behind), behind + time)
+        let missed = curve.at(rate * self.interval).missed;
+        let off = self.hits - self.samples * (1.0 - missed);
+        let chance = self.samples * missed * (1.0 - missed) + 0.5;
+        let evidence =
+            if off * off > SURPRISE * chance { evidence * AFTER_SURPRISE } else { evidence };
+        let events = rate * evidence;
+        let start = (events + self.direct * time) / (evidence + time);
+        (self.expected(curve, start, events, evidence), evidence + time)
     }
 
-    /// One expectation step from `rate` with `events` in `behind` seconds known before.
-    fn expected(&self, curve: &HitCurve, rate: f32, events: f32, behind: f32) -> f32 {
+    /// One expectation step from `rate` with `events` in `evidence` seconds known before.
+    fn expected(&self, curve: &HitCurve, rate: f32, events: f32, evidence: f32) -> f32 {
         if self.hits == 0.0 {
-            return events / (behind + self.time());
+            return events / (evidence + self.time());
         }
-        let given_hit = curve.at(rate * self.window).given_hit;
-        (events + self.hits * self.weight * given_hit) / (behind + self.time())
+        let given_hit = curve.at(rate * self.interval).given_hit;
+        (events + self.hits * self.weight * given_hit) / (evidence + self.time())
     }
 
-    /// Whether nearly every look was a hit, so that the rate is a lower bound.
+    /// Whether nearly every sample was a hit, so that the rate is a lower bound.
     #[must_use]
     pub fn saturated(&self) -> bool {
-        self.hits + 1.0 > self.looks && self.looks >= 1.0
+        self.hits + 1.0 > self.samples && self.samples >= 1.0
     }
 }
 
@@ -187,14 +189,14 @@ mod tests {
         }
     }
 
-    fn watch(rate: f32, window: f32, looks: u16, rounds: usize, state: &mut u64) -> f32 {
+    fn observe(rate: f32, interval: f32, samples: u16, rounds: usize, state: &mut u64) -> f32 {
         let curve = HitCurve::default();
-        let (mut estimate, mut behind) = (0.0, 0.0);
+        let (mut estimate, mut evidence) = (0.0, 0.0);
         for _ in 0..rounds {
-            let p = 1.0 - (-rate * window).exp();
-            let hits = (0..looks).filter(|_| random(state) < p).count() as u16;
-            let looks = SampleHits::new(hits, looks, window, 1.0).unwrap();
-            (estimate, behind) = looks.join(&curve, estimate, f32::min(behind, 5.0));
+            let p = 1.0 - (-rate * interval).exp();
+            let hits = (0..samples).filter(|_| random(state) < p).count() as u16;
+            let samples = SampleHits::new(hits, samples, interval, 1.0).unwrap();
+            (estimate, evidence) = samples.join(&curve, estimate, f32::min(evidence, 5.0));
         }
         estimate
     }
@@ -202,7 +204,7 @@ mod tests {
     #[test]
     fn rates_come_back_within_a_fifth() {
         let mut state = 7;
-        for (rate, window, looks) in [
+        for (rate, interval, samples) in [
             (10.0, 0.005, 20),
             (160.0, 0.005, 20),
             (300.0, 0.005, 20),
@@ -210,7 +212,8 @@ mod tests {
             (5.0, 0.05, 4),
         ] {
             let mean: f32 =
-                (0..40).map(|_| watch(rate, window, looks, 60, &mut state)).sum::<f32>() / 40.0;
+                (0..40).map(|_| observe(rate, interval, samples, 60, &mut state)).sum::<f32>()
+                    / 40.0;
             assert!((mean / rate - 1.0).abs() < 0.2, "rate {rate}, read {mean}, seed 7");
         }
     }
@@ -219,10 +222,10 @@ mod tests {
     fn saturation_is_a_bound_not_infinity() {
         let curve = HitCurve::default();
         let all = SampleHits::new(20, 20, 0.005, 1.0).unwrap();
-        let (rate, behind) = all.join(&curve, 0.0, 0.0);
+        let (rate, evidence) = all.join(&curve, 0.0, 0.0);
         assert!(rate > 500.0 && rate < 1_500.0, "{rate}");
         assert!(all.saturated());
-        let (more, _) = all.join(&curve, rate, behind);
+        let (more, _) = all.join(&curve, rate, evidence);
         assert!(more >= rate * 0.95 && more < 2_000.0, "{more}");
     }
 
@@ -237,20 +240,20 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_found_out_otherwise_is_taken_as_it_is() {
+    fn a_rate_estimated_elsewhere_is_used_as_given() {
         let curve = HitCurve::default();
-        for (rate, behind) in [(1_150.0, 0.03), (3.0, 0.1), (4_000.0, 0.000_3), (0.0, 0.05)] {
-            let looks = SampleHits::estimated(rate, behind, 0.000_3).unwrap();
-            let (got, time) = looks.join(&curve, 0.0, 0.0);
+        for (rate, evidence) in [(1_150.0, 0.03), (3.0, 0.1), (4_000.0, 0.000_3), (0.0, 0.05)] {
+            let samples = SampleHits::estimated(rate, evidence, 0.000_3).unwrap();
+            let (got, time) = samples.join(&curve, 0.0, 0.0);
             assert!(
-                (got - rate).abs() <= 0.02 * rate && (time / behind - 1.0).abs() < 1e-3,
+                (got - rate).abs() <= 0.02 * rate && (time / evidence - 1.0).abs() < 1e-3,
                 "{rate}: {got}, {time}"
             );
         }
-        for (rate, behind, window) in
+        for (rate, evidence, interval) in
             [(f32::NAN, 1.0, 1.0), (-1.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)]
         {
-            assert_eq!(SampleHits::estimated(rate, behind, window), None);
+            assert_eq!(SampleHits::estimated(rate, evidence, interval), None);
         }
     }
 
@@ -259,7 +262,7 @@ mod tests {
         let curve = HitCurve::default();
         assert_eq!(SampleHits::new(5, 0, 0.1, 1.0), None);
         assert_eq!(SampleHits::new(5, 3, f32::NAN, 1.0), None);
-        let more_hits_than_looks = SampleHits::new(9, 3, 0.1, 1.0).unwrap();
-        assert!(more_hits_than_looks.join(&curve, 0.0, 0.0).0.is_finite());
+        let more_hits_than_samples = SampleHits::new(9, 3, 0.1, 1.0).unwrap();
+        assert!(more_hits_than_samples.join(&curve, 0.0, 0.0).0.is_finite());
     }
 }

@@ -1,21 +1,21 @@
-//! Which pages were looked at one by one lately.
+//! Which pages were sampled one by one lately.
 
 use terrace_types::{Nanos, Pid, Tick, Vpn, VpnRange};
 
 /// Ranges kept at most; beyond it the oldest knowledge is given up.
-const MOST: usize = 4096;
+const MAX_RANGES: usize = 4096;
 
-/// Ranges of pages looked at one by one, and when last. Neighbours are joined as they come.
+/// Ranges of pages sampled one by one, and when last. Neighbours are joined as they come.
 #[derive(Debug, Clone, Default)]
 pub struct ExactRanges {
     ranges: Vec<(Pid, VpnRange, Tick)>,
 }
 
 impl ExactRanges {
-    /// Drops ranges not looked at for `span`.
+    /// Drops ranges not sampled for `span`.
     pub fn forget(&mut self, span: Nanos, now: Tick) {
         self.ranges.retain(|(_, _, at)| now.since(*at) <= span);
-        if self.ranges.len() > MOST {
+        if self.ranges.len() > MAX_RANGES {
             self.ranges.clear();
         }
     }
@@ -34,7 +34,7 @@ impl ExactRanges {
         all
     }
 
-    /// These pages were looked at now.
+    /// These pages were sampled now.
     pub fn note(&mut self, pid: Pid, range: VpnRange, now: Tick) {
         if let Some((last, joined, at)) = self.ranges.last_mut() {
             if *last == pid && *at == now && joined.end == range.start {
@@ -42,7 +42,7 @@ impl ExactRanges {
                 return;
             }
         }
-        if self.ranges.len() <= MOST {
+        if self.ranges.len() <= MAX_RANGES {
             self.ranges.push((pid, range, now));
         }
     }

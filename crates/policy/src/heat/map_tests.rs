@@ -16,8 +16,8 @@ fn seen(start: u64, end: u64, hits: u16, writes_only: bool, every_page: bool) ->
         pid: Pid(1),
         range: range(start, end),
         hits,
-        windows: 20,
-        window: Nanos::millis(5),
+        sample_count: 20,
+        interval: Nanos::millis(5),
         writes_only,
         every_page,
     }
@@ -50,12 +50,12 @@ fn hot_pages_stand_out_and_are_known_after_one_round() {
     assert!(at(&map, 10).rate() > 500 && at(&map, 60).rate() < 200);
     assert!(at(&map, 10).flags.has(PageFlags::KNOWN));
     let evidence = map.evidence().as_secs_f64();
-    // 100 ms, of which looks that always hit count for less.
+    // 100 ms, of which samples that always hit count for less.
     assert!(evidence > 0.015 && evidence < 0.1, "{evidence}");
 }
 
 #[test]
-fn writes_are_told_from_reads_and_saturated_writes_are_bounded_by_accesses() {
+fn writes_are_distinguished_and_saturated_writes_bounded_by_accesses() {
     let mut map = map(&[(Pid(1), range(0, 3))]);
     let mut tick = Tick(0);
     for _ in 0..5 {
@@ -164,7 +164,7 @@ fn a_big_map_is_merged_quickly() {
 }
 
 #[test]
-fn looks_by_page_say_what_single_sightings_say() {
+fn samples_by_page_agree_with_single_observations() {
     let (mut one, mut other) = (map(&[(Pid(1), range(0, 300))]), map(&[(Pid(1), range(0, 300))]));
     let hits: Vec<u8> = (0..200u64)
         .map(|i| if i == 7 { PageSamples::NOT_SAMPLED } else { (i % 21) as u8 })
@@ -175,17 +175,17 @@ fn looks_by_page_say_what_single_sightings_say() {
             .filter(|i| *i != 7)
             .map(|i| seen(50 + i, 51 + i, u16::from(hits[i as usize]), false, true))
             .collect();
-        let looks = PageSamples {
+        let samples = PageSamples {
             pid: Pid(1),
             start: Vpn(50),
-            windows: 20,
-            window: Nanos::millis(5),
+            sample_count: 20,
+            interval: Nanos::millis(5),
             each: 1,
             at_random: false,
             hits: hits.clone(),
         };
         one.absorb(&singly, &[], &[], tick);
-        other.absorb(&[], &[looks], &[], tick);
+        other.absorb(&[], &[samples], &[], tick);
     }
     assert_eq!(one.areas(), other.areas());
     assert!(at(&one, 60).flags.has(PageFlags::KNOWN) && !at(&one, 57).flags.has(PageFlags::KNOWN));
@@ -193,36 +193,36 @@ fn looks_by_page_say_what_single_sightings_say() {
 }
 
 #[test]
-fn looks_beyond_what_is_mapped_are_stray() {
+fn samples_outside_mappings_are_stray() {
     let mut map = map(&[(Pid(1), range(100, 110))]);
-    let looks = |start| PageSamples {
+    let samples = |start| PageSamples {
         pid: Pid(1),
         start: Vpn(start),
-        windows: 8,
-        window: Nanos::millis(1),
+        sample_count: 8,
+        interval: Nanos::millis(1),
         each: 1,
         at_random: false,
         hits: vec![8; 20],
     };
     assert_eq!(
-        map.absorb(&[], &[looks(95), looks(105), looks(200)], &[], Tick(0)),
+        map.absorb(&[], &[samples(95), samples(105), samples(200)], &[], Tick(0)),
         MergeResult { pages: 15, stray: 1 }
     );
     assert_eq!(
-        map.absorb(&[], &[looks(u64::MAX - 3)], &[], Tick(1)),
+        map.absorb(&[], &[samples(u64::MAX - 3)], &[], Tick(1)),
         MergeResult { pages: 0, stray: 1 }
     );
-    let nonsense = PageSamples { windows: 0, ..looks(100) };
+    let nonsense = PageSamples { sample_count: 0, ..samples(100) };
     assert_eq!(map.absorb(&[], &[nonsense], &[], Tick(2)), MergeResult { pages: 0, stray: 1 });
 }
 
 #[test]
-fn writes_by_page_are_taken_as_they_are_told() {
+fn writes_by_page_are_used_as_reported() {
     let reported = |per_second, dirty| PageEvidence { per_second, over: Nanos::millis(30), dirty };
     let writes = |start: u64, found: &[u8]| PageWrites {
         pid: Pid(1),
         start: Vpn(start),
-        window: Nanos::millis(2),
+        interval: Nanos::millis(2),
         reported: vec![reported(4.0, false), reported(800.0, true), reported(20.0, true)],
         found: found.to_vec(),
     };
@@ -232,7 +232,7 @@ fn writes_by_page_are_taken_as_they_are_told() {
     assert_eq!(
         runs,
         [(20, 2, 4), (22, 1, 800), (23, 2, 20), (26, 1, 800)],
-        "what 9 means is not told"
+        "what 9 means is not reported"
     );
     let absorbed = map.absorb(&[], &[], std::slice::from_ref(&one), Tick(0));
     assert_eq!(absorbed, MergeResult { pages: 6, stray: 0 });
@@ -257,13 +257,13 @@ fn writes_by_page_are_taken_as_they_are_told() {
     assert_eq!(map.absorb(&[], &[], &[writes(u64::MAX - 1, &[1; 4])], Tick(9_000_001)).pages, 0);
 }
 
-/// One window's looks at pages 0 to 10, `hits` of eight looks of 1 ms each.
-fn looks_at_ten(hits: u8) -> PageSamples {
+/// One interval's samples pages 0 to 10, `hits` of eight samples of 1 ms each.
+fn samples_at_ten(hits: u8) -> PageSamples {
     PageSamples {
         pid: Pid(1),
         start: Vpn(0),
-        windows: 8,
-        window: Nanos::millis(1),
+        sample_count: 8,
+        interval: Nanos::millis(1),
         each: 1,
         at_random: false,
         hits: vec![hits; 10],
@@ -275,7 +275,7 @@ fn written_at_ten(per_second: f32) -> PageWrites {
     PageWrites {
         pid: Pid(1),
         start: Vpn(0),
-        window: Nanos::micros(300),
+        interval: Nanos::micros(300),
         reported,
         found: vec![0; 10],
     }
@@ -284,16 +284,16 @@ fn written_at_ten(per_second: f32) -> PageWrites {
 #[test]
 fn pages_are_not_written_more_often_than_they_are_touched() {
     let mut map = map(&[(Pid(1), range(0, 20))]);
-    map.absorb(&[], &[looks_at_ten(4)], &[written_at_ten(6_000.0)], Tick(0));
+    map.absorb(&[], &[samples_at_ten(4)], &[written_at_ten(6_000.0)], Tick(0));
     let page = map.areas()[0].pages[3];
     let (reads, writes) = (page.reads.per_second(), page.writes.per_second());
-    // Half of the looks at 1 ms: 690 a second, and room for three more in the 8 ms.
+    // Half of the samples of 1 ms: 690 a second, and space for three more in the 8 ms.
     assert!(reads < 1.0 && (500.0..1_150.0).contains(&writes), "{reads} {writes}");
-    // Seldom written and never seen touched: the looks may have missed it.
+    // Seldom written and never seen touched: the samples may have missed it.
     let mut map = self::map(&[(Pid(1), range(0, 20))]);
-    map.absorb(&[], &[looks_at_ten(0)], &[written_at_ten(40.0)], Tick(0));
+    map.absorb(&[], &[samples_at_ten(0)], &[written_at_ten(40.0)], Tick(0));
     assert!(map.areas()[0].pages[3].writes.per_second() > 30.0);
-    // Pages not looked at one by one have no such bound.
+    // Pages not sampled one by one have no such bound.
     let mut map = self::map(&[(Pid(1), range(0, 20))]);
     map.absorb(&[], &[], &[written_at_ten(6_000.0)], Tick(0));
     assert!(map.areas()[0].pages[3].writes.per_second() > 5_000.0);
@@ -302,14 +302,14 @@ fn pages_are_not_written_more_often_than_they_are_touched() {
 #[test]
 fn a_page_touched_less_is_written_less() {
     let mut map = map(&[(Pid(1), range(0, 20))]);
-    map.absorb(&[], &[looks_at_ten(5)], &[written_at_ten(400.0)], Tick(0));
+    map.absorb(&[], &[samples_at_ten(5)], &[written_at_ten(400.0)], Tick(0));
     let of = |map: &HeatMap| {
         let page = map.areas()[0].pages[3];
         (page.reads.per_second(), page.writes.per_second())
     };
     let (reads, writes) = of(&map);
     for ms in 1..40 {
-        map.absorb(&[], &[looks_at_ten(0)], &[], Tick(ms * 50_000_000));
+        map.absorb(&[], &[samples_at_ten(0)], &[], Tick(ms * 50_000_000));
     }
     let (less_reads, less_writes) = of(&map);
     assert!(writes > 300.0 && less_writes < 0.1 * writes, "{writes} {less_writes}");
@@ -317,7 +317,7 @@ fn a_page_touched_less_is_written_less() {
 }
 
 #[test]
-fn writes_are_known_once_they_were_told_of_nearly_all_pages() {
+fn writes_are_known_once_reported_for_nearly_all_pages() {
     let mut map = map(&[(Pid(1), range(0, 30))]);
     map.areas_mut()[0].pages.iter_mut().take(10).for_each(|p| p.flags = PageFlags::PRESENT);
     assert!(!map.knows_writes());
@@ -334,23 +334,23 @@ fn writes_are_known_once_they_were_told_of_nearly_all_pages() {
 #[test]
 fn pages_that_share_a_bit_share_its_accesses() {
     let mut map = map(&[(Pid(1), range(0, 1124))]);
-    let looks = |each, start, pages| PageSamples {
+    let samples = |each, start, pages| PageSamples {
         pid: Pid(1),
         start: Vpn(start),
-        windows: 12,
-        window: Nanos::micros(20),
+        sample_count: 12,
+        interval: Nanos::micros(20),
         each,
         at_random: each > 1,
         hits: vec![6; pages],
     };
-    let huge = looks(512, 0, 1024);
-    map.absorb(&[], &[huge.clone(), looks(1, 1024, 100)], &[], Tick(0));
+    let huge = samples(512, 0, 1024);
+    map.absorb(&[], &[huge.clone(), samples(1, 1024, 100)], &[], Tick(0));
     let (of_huge, alone) = (at(&map, 700).reads.per_second(), at(&map, 1100).reads.per_second());
-    // Half of looks of 20 us find one of its accesses: some 35,000 a second.
+    // Half of samples of 20 us find one of its accesses: some 35,000 a second.
     assert!((25_000.0..50_000.0).contains(&alone), "{alone}");
     assert!((0.9..1.1).contains(&(of_huge * 512.0 / alone)), "{of_huge} {alone}");
     // They are found by one event, not by 512.
-    let quick_scan = PageSamples { windows: 1, hits: vec![1; 1024], ..huge };
+    let quick_scan = PageSamples { sample_count: 1, hits: vec![1; 1024], ..huge };
     map.areas_mut()[0].pages.iter_mut().for_each(|p| p.flags = p.flags.with(PageFlags::PRESENT));
     let foreseen = map.foreseen(&[quick_scan], &[]);
     assert_eq!(foreseen.all.found, 2.0);

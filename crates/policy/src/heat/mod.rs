@@ -1,9 +1,9 @@
 //! One heat map from many trackers: reads and writes a second of every base page.
 //!
-//! What trackers give is rarely a count. It is "in `hits` of `windows` looks, each `window` long,
-//! the page had been touched". [`estimate`] turns that into a rate; [`HeatMap`] keeps the rates,
-//! eight bytes a page in all (six of them are the [`terrace_types::PageStat`] that policies see,
-//! two say how much evidence stands behind the rate).
+//! What trackers give is rarely a count. It is "in `hits` of `sample_count` samples, each
+//! `interval` long, the page had been touched". [`estimate`] turns that into a rate; [`HeatMap`]
+//! keeps the rates, eight bytes a page in all (six of them are the [`terrace_types::PageStat`] that
+//! policies see, two say how much evidence stands behind the rate).
 
 mod attribute;
 pub mod estimate;
@@ -21,21 +21,21 @@ pub use sweeps::SweepEstimator;
 
 use terrace_types::{Nanos, Pid, Vpn, VpnRange};
 
-/// Something seen about a range of pages: in `hits` of `windows` windows of length `window` a
-/// page of the range was found accessed (or written).
+/// Something seen about a range of pages: in `hits` of `sample_count` intervals of length
+/// `interval` a page of the range was found accessed (or written).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeObservation {
     /// Process.
     pub pid: Pid,
     /// Pages. One page, or `every_page`: exact. Else one page sampled for all, a different one
-    /// each window.
+    /// each interval.
     pub range: VpnRange,
-    /// Windows in which it was found accessed.
+    /// Intervals in which it was found accessed.
     pub hits: u16,
-    /// Windows looked at.
-    pub windows: u16,
-    /// Length of one window.
-    pub window: Nanos,
+    /// Intervals sampled.
+    pub sample_count: u16,
+    /// Length of one interval.
+    pub interval: Nanos,
     /// Only writes count as hits (else reads and writes alike).
     pub writes_only: bool,
     /// Holds for each page of the range, not for a sample.
@@ -50,33 +50,33 @@ impl RangeObservation {
     }
 }
 
-/// Looks at every page of a range, a byte a page: in `hits` of `windows` windows of length `window`
-/// each was found accessed. What many scattered pages are told by: a [`RangeObservation`] for each
-/// would cost forty times the memory.
+/// Samples every page of a range, a byte a page: in `hits` of `sample_count` intervals of length
+/// `interval` each was found accessed. What many scattered pages are reported by: a
+/// [`RangeObservation`] for each would cost forty times the memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageSamples {
     /// Process.
     pub pid: Pid,
     /// First page.
     pub start: Vpn,
-    /// Windows looked at; never zero.
-    pub windows: u8,
-    /// Length of one window.
-    pub window: Nanos,
+    /// Intervals sampled; never zero.
+    pub sample_count: u8,
+    /// Length of one interval.
+    pub interval: Nanos,
     /// Pages, neighbours in a row, that share one accessed bit: 512 of a huge page on x86-64, else
     /// one.
     pub each: u16,
     /// Whether a touch of pages that share a bit is taken for one of any of them (else for one of
-    /// each, in turn), so that each is as hot as if it alone had been looked at for `each` times as
+    /// each, in turn), so that each is as hot as if it alone had been sampled for `each` times as
     /// long.
     pub at_random: bool,
-    /// By page, windows in which it was found accessed; [`PageSamples::NOT_SAMPLED`] where it was
-    /// not looked at in all of them.
+    /// By page, intervals in which it was found accessed; [`PageSamples::NOT_SAMPLED`] where it was
+    /// not sampled in all of them.
     pub hits: Vec<u8>,
 }
 
 impl PageSamples {
-    /// In place of hits: not looked at.
+    /// In place of hits: not sampled.
     pub const NOT_SAMPLED: u8 = u8::MAX;
 
     /// The pages.
@@ -85,24 +85,24 @@ impl PageSamples {
         VpnRange::new(self.start, Vpn(self.start.0.saturating_add(self.hits.len() as u64)))
     }
 
-    /// Pages that were looked at in all windows.
+    /// Pages that were sampled in all intervals.
     fn report_count(&self) -> usize {
         self.hits.iter().filter(|h| **h != Self::NOT_SAMPLED).count()
     }
 
-    /// Seconds of one window, as it counts for a page.
+    /// Seconds of one interval, as it counts for a page.
     fn seconds(&self) -> f32 {
         let times = if self.at_random { self.each.max(1) } else { 1 };
-        self.window.as_secs_f64() as f32 * f32::from(times)
+        self.interval.as_secs_f64() as f32 * f32::from(times)
     }
 }
 
-/// What a window says of pages found alike in it.
+/// What an interval says of pages found alike in it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PageEvidence {
     /// Writes a second.
     pub per_second: f32,
-    /// Time looked at that stands behind it.
+    /// Time sampled that stands behind it.
     pub over: Nanos,
     /// Whether they were found written at all.
     pub dirty: bool,
@@ -115,11 +115,11 @@ pub struct PageWrites {
     pub pid: Pid,
     /// First page.
     pub start: Vpn,
-    /// Time to the first look into the window: more than some writes in it are not told apart.
-    pub window: Nanos,
+    /// Time to the first sample of the interval: more than some writes in it are not distinguished.
+    pub interval: Nanos,
     /// What can be told of a page.
     pub reported: Vec<PageEvidence>,
-    /// By page, which of `reported`; what is not there was not looked at.
+    /// By page, which of `reported`; what is not there was not sampled.
     pub found: Vec<u8>,
 }
 

@@ -3,19 +3,19 @@
 
 use terrace_types::Nanos;
 
-/// Two short looks at pages that are all touched alike find as many pages both times as chance
+/// Two short samples of pages that are all touched alike find as many pages both times as chance
 /// gives. Hot pages are found both times: more than chance by this part,
 const MORE: f64 = 0.10;
 /// and by more than so many deviations of a count, is uneven.
 const DEVIATIONS: f64 = 4.0;
 /// Fewer expected by chance than this say nothing.
 const FEWEST: f64 = 30.0;
-/// Nor do looks that find more than this share of the pages: all may be alike, or all hot.
+/// Nor do samples that find more than this share of the pages: all may be alike, or all hot.
 const TOO_MANY: f64 = 0.8;
 /// From this share of pages on, nearly all were touched.
 const NEARLY_ALL: f64 = 0.9;
 
-/// What touches looked like.
+/// What touches sampled like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TouchEvenness {
     /// Nearly all pages were touched, and no more of them again and again than by chance.
@@ -26,29 +26,29 @@ pub enum TouchEvenness {
     Unclear,
 }
 
-/// What two short looks found, and how many pages were touched in the time after.
+/// What two short samples found, and how many pages were touched in the time after.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prescan {
     /// Pages present.
     pub present: u64,
-    /// Pages found touched by each look.
+    /// Pages found touched by each sample.
     pub touched: [u64; 2],
     /// Pages found touched by both.
     pub both: u64,
-    /// (time since the second look began, pages touched by then), in order of time.
+    /// (time since the second sample began, pages touched by then), in order of time.
     pub later: Vec<(Nanos, u64)>,
     /// CPU time that it took.
     pub cpu: Nanos,
 }
 
 impl Prescan {
-    /// Length of each look.
-    pub const LOOK: Nanos = Nanos::millis(1);
-    /// When to read once more, after the second look began: a program that goes through its memory
-    /// in order has been everywhere by then, or has not.
+    /// Length of each sample.
+    pub const SAMPLE_LENGTH: Nanos = Nanos::millis(1);
+    /// When to read once more, after the second sample began: a program that goes through its
+    /// memory in order has been everywhere by then, or has not.
     pub const LATER: [Nanos; 2] = [Nanos::millis(16), Nanos::millis(40)];
 
-    /// What can be said by now, the two looks made; none while another reading may tell more.
+    /// What can be said by now, the two samples made; none while another reading may tell more.
     #[must_use]
     pub fn verdict(&self) -> Option<TouchEvenness> {
         let present = self.present.max(1) as f64;
@@ -76,17 +76,17 @@ impl Prescan {
 mod tests {
     use super::*;
 
-    /// What a skim comes to over groups of (pages, touches a second of each).
+    /// What a prescan comes to over groups of (pages, touches a second of each).
     fn seen(groups: &[(f64, f64)]) -> Option<TouchEvenness> {
         let sum = |of: &dyn Fn(f64) -> f64| {
             groups.iter().map(|(pages, rate)| pages * of(*rate)).sum::<f64>() as u64
         };
         let touched = |span: Nanos| move |rate: f64| 1.0 - (-rate * span.as_secs_f64()).exp();
-        let look = touched(Prescan::LOOK);
+        let sample = touched(Prescan::SAMPLE_LENGTH);
         let mut prescan = Prescan {
             present: sum(&|_| 1.0),
-            touched: [sum(&look); 2],
-            both: sum(&|rate| look(rate).powi(2)),
+            touched: [sum(&sample); 2],
+            both: sum(&|rate| sample(rate).powi(2)),
             ..Prescan::default()
         };
         for at in Prescan::LATER {

@@ -6,7 +6,7 @@ use super::span::LogDuration;
 use super::PageSamples;
 use terrace_types::{Heat, PageFlags, PageStat, Vpn};
 
-/// Evidence behind one page: time looked at for accesses, and for writes.
+/// Evidence behind one page: time sampled for accesses, and for writes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SampleEvidence {
     pub access: LogDuration,
@@ -16,7 +16,7 @@ pub(super) struct SampleEvidence {
 /// What holds for all findings of a round.
 pub(super) struct SampleRound<'a> {
     pub curve: &'a HitCurve,
-    pub write_window: f32,
+    pub write_interval: f32,
     /// Seconds of evidence from which a page is known.
     pub enough: f32,
     pub needs_access: bool,
@@ -25,21 +25,22 @@ pub(super) struct SampleRound<'a> {
     pub salt: u64,
 }
 
-/// What evidence from samples of a region is worth for one page of it, once that page is looked
+/// What evidence from samples of a region is worth for one page of it, once that page is sampled
 /// at itself.
 pub(super) const FIRST_EXACT: f32 = 0.05;
 
-/// Where no more than so many accesses were expected, looks that found none are no surprise, and
+/// Where no more than so many accesses were expected, samples that found none are no surprise, and
 /// what [`SampleHits::join`] comes to is a division. Most pages are such.
 const LITTLE: f32 = 2.0;
 
-/// So many accesses are seen none of one time in twenty: what looks that saw none leave room for.
-const ROOM: f32 = 3.0;
+/// So many accesses are seen none of one time in twenty: what samples that saw none leave space
+/// for.
+const WRITE_MARGIN: f32 = 3.0;
 
 /// Pages, and the evidence behind each.
 pub(super) type EvidencePages<'a> = (&'a mut [PageStat], &'a mut [SampleEvidence]);
 
-/// What looks came to for one page.
+/// What samples came to for one page.
 #[derive(Debug, Clone, Copy, Default)]
 struct MergedSamples {
     reads: Heat,
@@ -47,8 +48,8 @@ struct MergedSamples {
     time: f32,
 }
 
-/// What looks came to for pages met before: of tens of thousands of pages, most begin with the same
-/// few rates and are found touched equally often, so that looking it up takes a fifth of the
+/// What samples came to for pages met before: of tens of thousands of pages, most begin with the
+/// same few rates and are found touched equally often, so that looking it up takes a fifth of the
 /// instructions.
 struct MergeMemo {
     slots: Vec<(u64, MergedSamples)>,
@@ -61,18 +62,18 @@ impl MergeMemo {
         Self { slots: vec![(u64::MAX, MergedSamples::default()); 1 << Self::BITS] }
     }
 
-    /// `code`: which of the looks; `behind`: all evidence that they are joined to.
+    /// `code`: which of the samples; `evidence`: all evidence that they are joined to.
     fn at(
         &mut self,
         page: &PageStat,
-        behind: [LogDuration; 2],
+        evidence: [LogDuration; 2],
         code: u8,
         joined: impl FnOnce() -> MergedSamples,
     ) -> MergedSamples {
         let key = u64::from(page.reads.0)
             | u64::from(page.writes.0) << 16
-            | u64::from(behind[0].0) << 32
-            | u64::from(behind[1].0) << 40
+            | u64::from(evidence[0].0) << 32
+            | u64::from(evidence[1].0) << 40
             | u64::from(code) << 48;
         let at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - Self::BITS)) as usize;
         let slot = &mut self.slots[at];
@@ -86,41 +87,47 @@ impl MergeMemo {
 impl SampleRound<'_> {
     pub fn accesses(
         &self,
-        looks: &SampleHits,
+        samples: &SampleHits,
         pages: &mut [PageStat],
-        behind: &mut [SampleEvidence],
+        evidence: &mut [SampleEvidence],
         start: Vpn,
     ) {
-        for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
-            self.access(looks, self.joined(looks, page, b.access), page, b, self.dither(start, i));
+        for (i, (page, b)) in pages.iter_mut().zip(evidence).enumerate() {
+            self.access(
+                samples,
+                self.joined(samples, page, b.access),
+                page,
+                b,
+                self.dither(start, i),
+            );
         }
     }
 
-    /// The same for pages with different hits; `table` has the looks for each number of hits.
-    pub fn looks(
+    /// The same for pages with different hits; `table` has the samples for each number of hits.
+    pub fn samples(
         &self,
         table: &[SampleHits],
         hits: &[u8],
         pages: &mut [PageStat],
-        behind: &mut [SampleEvidence],
+        evidence: &mut [SampleEvidence],
         start: Vpn,
     ) {
         let mut memo = MergeMemo::new();
-        for (i, ((page, b), hits)) in pages.iter_mut().zip(behind).zip(hits).enumerate() {
+        for (i, ((page, b), hits)) in pages.iter_mut().zip(evidence).zip(hits).enumerate() {
             if *hits == PageSamples::NOT_SAMPLED {
                 continue;
             }
-            let Some(looks) = table.get(usize::from(*hits)) else { continue };
+            let Some(samples) = table.get(usize::from(*hits)) else { continue };
             let known = memo.at(page, [b.access, LogDuration::NONE], *hits, || {
-                self.joined(looks, page, b.access)
+                self.joined(samples, page, b.access)
             });
-            self.access(looks, known, page, b, self.dither(start, i));
+            self.access(samples, known, page, b, self.dither(start, i));
         }
     }
 
     fn access(
         &self,
-        looks: &SampleHits,
+        samples: &SampleHits,
         known: MergedSamples,
         page: &mut PageStat,
         b: &mut SampleEvidence,
@@ -128,83 +135,95 @@ impl SampleRound<'_> {
     ) {
         (page.reads, page.writes) = (known.reads, known.writes);
         b.access = LogDuration::from_seconds(known.time, dither);
-        if looks.hits > 0.0 {
+        if samples.hits > 0.0 {
             page.flags = page.flags.with(PageFlags::REFERENCED);
         }
         self.know(page, known.time >= self.enough);
     }
 
-    /// What looks make of a page's heat and of the time looked at. They tell accesses, and not
+    /// What samples make of a page's heat and of the time sampled. They tell accesses, and not
     /// which of them are writes: that share stays as it was.
-    fn joined(&self, looks: &SampleHits, page: &PageStat, behind: LogDuration) -> MergedSamples {
+    fn joined(
+        &self,
+        samples: &SampleHits,
+        page: &PageStat,
+        evidence: LogDuration,
+    ) -> MergedSamples {
         let mut page = *page;
-        let had = behind.seconds() * self.prior;
+        let had = evidence.seconds() * self.prior;
         let writes = page.writes.per_second();
         let rate = page.reads.per_second() + writes;
-        let (new, time) = if looks.hits == 0.0 && rate * looks.time() <= LITTLE {
-            let time = had + looks.time();
+        let (new, time) = if samples.hits == 0.0 && rate * samples.time() <= LITTLE {
+            let time = had + samples.time();
             (rate * had / time, time)
         } else {
-            looks.join(self.curve, rate, had)
+            samples.join(self.curve, rate, had)
         };
         if rate > 0.0 || new > 0.0 {
             let share = if rate > 0.0 { writes / rate } else { 0.0 };
-            publish(&mut page, new, share * new, self.write_window);
+            publish(&mut page, new, share * new, self.write_interval);
         }
         MergedSamples { reads: page.reads, writes: page.writes, time }
     }
 
     pub fn sampled(
         &self,
-        looks: &SampleHits,
+        samples: &SampleHits,
         pages: &mut [PageStat],
-        behind: &mut [SampleEvidence],
+        evidence: &mut [SampleEvidence],
         start: Vpn,
     ) {
-        let dirty = |page: &PageStat| 1.0 - (-(page.writes.per_second()) * self.write_window).exp();
+        let dirty =
+            |page: &PageStat| 1.0 - (-(page.writes.per_second()) * self.write_interval).exp();
         let share = RegionShare::from_pages(
             pages
                 .iter()
-                .zip(&*behind)
-                .map(|(p, b)| (dirty(p), b.write.seconds() / self.write_window)),
+                .zip(&*evidence)
+                .map(|(p, b)| (dirty(p), b.write.seconds() / self.write_interval)),
         );
-        let time = looks.time();
-        for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
+        let time = samples.time();
+        for (i, (page, b)) in pages.iter_mut().zip(evidence).enumerate() {
             let (old, mut had) =
                 ((page.reads.per_second() + page.writes.per_second()), b.access.seconds());
-            let rate = looks.direct * share.of(dirty(page));
+            let rate = samples.direct * share.of(dirty(page));
             if rate > old * 4.0 || rate < old * 0.25 {
                 had *= 0.25;
             }
             let rate = (old * had + rate * time) / (had + time);
             b.access = LogDuration::from_seconds(had + time, self.dither(start, i));
-            publish(page, rate, page.writes.per_second(), self.write_window);
+            publish(page, rate, page.writes.per_second(), self.write_interval);
             self.know(page, had + time >= self.enough);
         }
     }
 
-    pub fn writes(&self, looks: &SampleHits, pages: EvidencePages<'_>, start: Vpn, dirty: bool) {
+    pub fn writes(&self, samples: &SampleHits, pages: EvidencePages<'_>, start: Vpn, dirty: bool) {
         for (i, (page, b)) in pages.0.iter_mut().zip(pages.1).enumerate() {
-            self.write(self.written(looks, page, b, false), page, b, dirty, self.dither(start, i));
+            self.write(
+                self.written(samples, page, b, false),
+                page,
+                b,
+                dirty,
+                self.dither(start, i),
+            );
         }
     }
 
     /// The same for pages that differ; `table` has what `found` names, and whether such pages were
-    /// found dirty. Gives the pages told of. `looked`: looks at accesses were at each page, so that
-    /// it is not written more often than they leave room for.
+    /// found dirty. Gives the pages told of. `sampled`: samples of accesses were of each page, so
+    /// that it is not written more often than they leave space for.
     pub fn page_writes(
         &self,
         table: &[(Option<SampleHits>, bool)],
         found: &[u8],
         pages: EvidencePages<'_>,
         start: Vpn,
-        looked: bool,
+        sampled: bool,
     ) -> u64 {
         let (mut memo, mut updated) = (MergeMemo::new(), 0);
         for (i, ((page, b), code)) in pages.0.iter_mut().zip(pages.1).zip(found).enumerate() {
-            let Some((Some(looks), dirty)) = table.get(usize::from(*code)) else { continue };
-            let known =
-                memo.at(page, [b.access, b.write], *code, || self.written(looks, page, b, looked));
+            let Some((Some(samples), dirty)) = table.get(usize::from(*code)) else { continue };
+            let known = memo
+                .at(page, [b.access, b.write], *code, || self.written(samples, page, b, sampled));
             self.write(known, page, b, *dirty, self.dither(start, i));
             updated += 1;
         }
@@ -229,21 +248,22 @@ impl SampleRound<'_> {
         }
     }
 
-    /// What looks at writes make of a page's heat and of the time looked at.
+    /// What samples writes make of a page's heat and of the time sampled.
     fn written(
         &self,
-        looks: &SampleHits,
+        samples: &SampleHits,
         page: &PageStat,
         b: &SampleEvidence,
-        looked: bool,
+        sampled: bool,
     ) -> MergedSamples {
         let mut page = *page;
-        let (mut rate, time) = looks.join(self.curve, page.writes.per_second(), b.write.seconds());
+        let (mut rate, time) =
+            samples.join(self.curve, page.writes.per_second(), b.write.seconds());
         let accesses = page.reads.per_second() + page.writes.per_second();
-        if looked && b.access != LogDuration::NONE {
-            rate = rate.min(accesses + ROOM / b.access.seconds());
+        if sampled && b.access != LogDuration::NONE {
+            rate = rate.min(accesses + WRITE_MARGIN / b.access.seconds());
         }
-        publish(&mut page, accesses, rate, self.write_window);
+        publish(&mut page, accesses, rate, self.write_interval);
         MergedSamples { reads: page.reads, writes: page.writes, time }
     }
 
@@ -263,13 +283,13 @@ impl SampleRound<'_> {
 
 /// Splits accesses into reads and writes.
 ///
-/// A page dirty in nearly every look was written at least once a look; how often in truth, the bit
-/// cannot say ("a page written a million times is one dirty page"). The access estimate bounds it
-/// from above. Between the bounds, half of the accesses are taken as writes.
-fn publish(page: &mut PageStat, accesses: f32, writes: f32, write_window: f32) {
-    let saturated = writes * write_window >= 2.0;
+/// A page dirty in nearly every sample was written at least once a sample; how often in truth, the
+/// bit cannot say ("a page written a million times is one dirty page"). The access estimate bounds
+/// it from above. Between the bounds, half of the accesses are taken as writes.
+fn publish(page: &mut PageStat, accesses: f32, writes: f32, write_interval: f32) {
+    let saturated = writes * write_interval >= 2.0;
     let writes =
-        if saturated { writes.min(4.0 / write_window).max(accesses / 2.0) } else { writes };
+        if saturated { writes.min(4.0 / write_interval).max(accesses / 2.0) } else { writes };
     page.writes = heat(writes);
     page.reads = heat(accesses - writes);
 }

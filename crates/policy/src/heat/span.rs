@@ -1,4 +1,4 @@
-//! A span of time in one byte: how long a page has been watched.
+//! A span of time in one byte: how long a page has been observed.
 
 /// Steps an octave: one step is 6 to 12%. They are the three uppermost bits of a float's fraction,
 /// so that no logarithm is taken.

@@ -3,16 +3,16 @@
 //! An accessed bit tells that a page was touched, not whether one of its lines was read or all of
 //! them. The two cost differently: a lone line costs a latency, a page swept through costs the bus
 //! all its lines, while the prefetcher hides the latency. What tells them apart is the company a
-//! page is in: a sweep touches neighbours in the same looks, and accesses that are independent of
+//! page is in: a sweep touches neighbours in the same samples, and accesses that are independent of
 //! each other do not.
 //!
-//! Over the pairs of neighbours in a group of `n` looks, found accessed in `a` and `b` of them, the
-//! squared difference `(a - b)^2` is summed and set against what chance would give: with a common
-//! probability `p` its expectation is `2np(1 - p)`, of which `s(2n - s) / (2n - 1)` with `s = a +
-//! b` is the unbiased estimate. Independent touches give a ratio of one (more where neighbours
-//! differ in heat), sweeps one near zero. Touched in all looks or in none, a pair says nothing. A
-//! program that turns to one part of its memory after the other within a burst looks partly like a
-//! sweep.
+//! Over the pairs of neighbours in a group of `n` samples, found accessed in `a` and `b` of them,
+//! the squared difference `(a - b)^2` is summed and set against what chance would give: with a
+//! common probability `p` its expectation is `2np(1 - p)`, of which `s(2n - s) / (2n - 1)` with `s
+//! = a + b` is the unbiased estimate. Independent touches give a ratio of one (more where
+//! neighbours differ in heat), sweeps one near zero. Touched in all samples or in none, a pair says
+//! nothing. A program that turns to one part of its memory after the other within a burst seems
+//! partly like a sweep.
 
 use super::PageSamples;
 
@@ -26,22 +26,22 @@ const LEAST: f32 = 64.0;
 pub struct SweepEstimator {
     differ: f32,
     chance: f32,
-    /// What chance alone would give, by the bits looked at.
+    /// What chance alone would give, by the bits sampled.
     reported: f32,
 }
 
 impl SweepEstimator {
     /// Learns from one burst. What pages say that share a bit is said of as many pages; where they
     /// were touched at random, it is that they are no sweep.
-    pub fn learn(&mut self, looks: &[PageSamples]) {
+    pub fn learn(&mut self, samples: &[PageSamples]) {
         let (mut differ, mut chance, mut reported) = (0.0, 0.0, 0.0);
-        for group in looks.iter().filter(|g| g.windows > 1) {
+        for group in samples.iter().filter(|g| g.sample_count > 1) {
             let each = group.each.max(1);
             let (d, c) = if each > 1 {
                 let bits: Vec<u8> = group.hits.iter().step_by(usize::from(each)).copied().collect();
-                pairs(&bits, group.windows)
+                pairs(&bits, group.sample_count)
             } else {
-                pairs(&group.hits, group.windows)
+                pairs(&group.hits, group.sample_count)
             };
             reported += c;
             differ += f32::from(each) * if group.at_random { c } else { d };
@@ -64,12 +64,12 @@ impl SweepEstimator {
 }
 
 /// Squared differences between neighbours, and what chance alone would give.
-fn pairs(hits: &[u8], windows: u8) -> (f32, f32) {
-    let n = u64::from(windows);
+fn pairs(hits: &[u8], sample_count: u8) -> (f32, f32) {
+    let n = u64::from(sample_count);
     let (mut differ, mut chance) = (0u64, 0u64);
     for pair in hits.windows(2) {
         let (a, b) = (u64::from(pair[0]), u64::from(pair[1]));
-        // Not looked at: more than there were windows.
+        // Not sampled: more than there were intervals.
         if a > n || b > n {
             continue;
         }
@@ -96,38 +96,38 @@ mod tests {
         }
     }
 
-    fn burst(windows: u8, touched: impl FnMut(usize, u8) -> bool) -> PageSamples {
+    fn burst(sample_count: u8, touched: impl FnMut(usize, u8) -> bool) -> PageSamples {
         let mut touched = touched;
         let hits = (0..PAGES)
-            .map(|page| (0..windows).filter(|w| touched(page, *w)).count() as u8)
+            .map(|page| (0..sample_count).filter(|w| touched(page, *w)).count() as u8)
             .collect();
         PageSamples {
             pid: Pid(1),
             start: Vpn(0),
-            windows,
-            window: Nanos::millis(2),
+            sample_count,
+            interval: Nanos::millis(2),
             each: 1,
             at_random: false,
             hits,
         }
     }
 
-    fn share(looks: PageSamples) -> f32 {
+    fn share(samples: PageSamples) -> f32 {
         let mut sweeps = SweepEstimator::default();
-        sweeps.learn(&[looks]);
+        sweeps.learn(&[samples]);
         sweeps.share()
     }
 
-    /// One sweep that goes through `part` of the pages in each look.
+    /// One sweep that goes through `part` of the pages in each sample.
     fn sweep(part: usize) -> PageSamples {
-        burst(8, |page, look| {
-            let from = usize::from(look) * part % PAGES;
+        burst(8, |page, sample| {
+            let from = usize::from(sample) * part % PAGES;
             (from..from + part).contains(&page) || (from..from + part).contains(&(page + PAGES))
         })
     }
 
     #[test]
-    fn sweeps_are_told_from_independent_touches() {
+    fn sweeps_are_distinguished_from_independent_touches() {
         assert!(share(sweep(700)) > 0.95, "{}", share(sweep(700)));
         assert!(share(sweep(3000)) > 0.95, "{}", share(sweep(3000)));
         for (seed, p) in [(1, 0.02), (2, 0.3), (3, 0.9)] {
@@ -148,9 +148,9 @@ mod tests {
 
     #[test]
     fn pages_that_share_a_bit_are_no_sweep() {
-        let huge = |looks: PageSamples, at_random| {
-            let hits = looks.hits.iter().flat_map(|h| [*h; 512]).collect();
-            PageSamples { each: 512, at_random, hits, ..looks }
+        let huge = |samples: PageSamples, at_random| {
+            let hits = samples.hits.iter().flat_map(|h| [*h; 512]).collect();
+            PageSamples { each: 512, at_random, hits, ..samples }
         };
         let mut chance = Chance(Seed(5));
         assert!(share(huge(burst(8, |_, _| chance.of(0.4)), false)) < 0.1);
@@ -164,11 +164,17 @@ mod tests {
     #[test]
     fn half_and_half_is_between() {
         let mut chance = Chance(Seed(9));
-        let swept = |page: usize, look: u8| page / 512 == usize::from(look);
+        let swept = |page: usize, sample: u8| page / 512 == usize::from(sample);
         let mixed =
             share(burst(
                 8,
-                |page, look| if page < PAGES / 2 { swept(page, look) } else { chance.of(0.125) },
+                |page, sample| {
+                    if page < PAGES / 2 {
+                        swept(page, sample)
+                    } else {
+                        chance.of(0.125)
+                    }
+                },
             ));
         assert!((0.3..0.7).contains(&mixed), "{mixed}");
     }
@@ -177,7 +183,7 @@ mod tests {
     fn where_nothing_can_be_told_nothing_is_said() {
         assert_eq!(share(burst(8, |_, _| true)), 0.0);
         assert_eq!(share(burst(8, |_, _| false)), 0.0);
-        assert_eq!(share(burst(1, |page, _| page < 4000)), 0.0, "one look tells nothing");
+        assert_eq!(share(burst(1, |page, _| page < 4000)), 0.0, "one sample tells nothing");
         let few = PageSamples {
             hits: vec![1, 1, 1, 1, PageSamples::NOT_SAMPLED, 1],
             ..burst(8, |_, _| false)

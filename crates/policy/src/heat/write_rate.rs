@@ -1,40 +1,41 @@
 //! From how soon pages were first written to writes a second.
 //!
-//! A page first found written between two looks tells little by itself: of pages all written a
+//! A page first found written between two samples tells little by itself: of pages all written a
 //! thousand times a second, a third is not written in the first millisecond. Told one by one, they
 //! would seem to be written a hundred times apart, and every other of them would be moved. So the
-//! pages of a window are taken together: the mixture of rates under which what was found is
+//! pages of an interval are taken together: the mixture of rates under which what was found is
 //! likeliest (nonparametric maximum likelihood by expectation and maximisation: Laird, J. Am. Stat.
 //! Assoc. 73, 1978; for times known to intervals: Turnbull, J. R. Stat. Soc. B 38, 1976), and each
 //! page's rate is what that mixture makes of when it was found (Robbins' empirical Bayes). Pages
-//! that are alike are told alike; two kinds of pages are told apart as far as looks part them.
+//! that are alike are told alike; two kinds of pages are distinguished as far as samples part them.
 
 use super::PageEvidence;
 use terrace_types::Nanos;
 
 /// Rates tried, an octave.
 const AN_OCTAVE: f64 = 3.0;
-/// The highest is so many writes in the time to the first look: more cannot be told from it.
+/// The highest is so many writes in the time to the first sample: more cannot be distinguished from
+/// it.
 const HIGHEST: f64 = 2.0;
-/// The lowest but none, in the time of the whole window.
+/// The lowest but none, in the time of the whole interval.
 const LOWEST: f64 = 1.0 / 64.0;
 /// Steps of expectation and maximisation.
 const STEPS: usize = 300;
 
-/// What is told of pages not found written in a window, then of those first found so by its first
-/// look, its second, and so on. `looks` gives for each look how long it had watched since the
-/// window began, and how many pages were first found written by it; the times grow. `never` is how
-/// many pages were not found written.
+/// What is told of pages not found written in an interval, then of those first found so by its
+/// first sample, its second, and so on. `samples` gives for each sample how long it had observed
+/// since the interval began, and how many pages were first found written by it; the times grow.
+/// `never` is how many pages were not found written.
 #[must_use]
-pub fn group_by_first_write(looks: &[(Nanos, u64)], never: u64) -> Vec<PageEvidence> {
-    let (Some((first, _)), Some((last, _))) = (looks.first(), looks.last()) else {
+pub fn group_by_first_write(samples: &[(Nanos, u64)], never: u64) -> Vec<PageEvidence> {
+    let (Some((first, _)), Some((last, _))) = (samples.first(), samples.last()) else {
         return vec![PageEvidence::default()];
     };
     let (first, last) = (first.as_secs_f64().max(1e-9), last.as_secs_f64().max(1e-9));
     let rates = grid(LOWEST / last, HIGHEST / first);
     let counts: Vec<f64> =
-        std::iter::once(never).chain(looks.iter().map(|l| l.1)).map(|n| n as f64).collect();
-    let chances: Vec<Vec<f64>> = rates.iter().map(|rate| chances(*rate, looks)).collect();
+        std::iter::once(never).chain(samples.iter().map(|l| l.1)).map(|n| n as f64).collect();
+    let chances: Vec<Vec<f64>> = rates.iter().map(|rate| chances(*rate, samples)).collect();
     let shares = likeliest(&chances, &counts);
     let tell = |class: usize| {
         let weight = |k: usize| shares[k] * chances[k][class];
@@ -47,7 +48,7 @@ pub fn group_by_first_write(looks: &[(Nanos, u64)], never: u64) -> Vec<PageEvide
         (mean, square) = if all > 0.0 { (mean / all, square / all) } else { (0.0, 0.0) };
         let spread = (square - mean * mean).max(1e-12);
         // Of a Gamma distribution, the time behind a rate is its mean by its variance. A page not
-        // found was watched for all of it.
+        // found was observed for all of it.
         let over = if class > 0 && mean > 0.0 { (mean / spread).clamp(first, last) } else { last };
         PageEvidence { per_second: mean as f32, over: Nanos((over * 1e9) as u64), dirty: class > 0 }
     };
@@ -61,13 +62,13 @@ fn grid(least: f64, most: f64) -> Vec<f64> {
     std::iter::once(0.0).chain((0..=steps).map(at)).collect()
 }
 
-/// Of a page written at `rate`: of not being found written, and of being so first by each look.
-fn chances(rate: f64, looks: &[(Nanos, u64)]) -> Vec<f64> {
+/// Of a page written at `rate`: of not being found written, and of being so first by each sample.
+fn chances(rate: f64, samples: &[(Nanos, u64)]) -> Vec<f64> {
     let unwritten = |time: Nanos| (-rate * time.as_secs_f64()).exp();
     let mut before = 1.0;
-    let mut first: Vec<f64> = Vec::with_capacity(looks.len() + 1);
+    let mut first: Vec<f64> = Vec::with_capacity(samples.len() + 1);
     first.push(0.0);
-    for (time, _) in looks {
+    for (time, _) in samples {
         let left = unwritten(*time);
         first.push((before - left).max(0.0));
         before = left;
@@ -108,14 +109,14 @@ mod tests {
                 *sum += pages * chance;
             }
         }
-        let looks =
+        let samples =
             times.iter().zip(&sums[1..]).map(|((at, _), n)| (*at, n.round() as u64)).collect();
-        (looks, sums[0].round() as u64)
+        (samples, sums[0].round() as u64)
     }
 
     fn rates(kinds: &[(f64, f64)]) -> Vec<f64> {
-        let (looks, never) = found(kinds);
-        group_by_first_write(&looks, never).iter().map(|t| f64::from(t.per_second)).collect()
+        let (samples, never) = found(kinds);
+        group_by_first_write(&samples, never).iter().map(|t| f64::from(t.per_second)).collect()
     }
 
     fn within(got: f64, want: f64, part: f64) -> bool {
@@ -123,15 +124,15 @@ mod tests {
     }
 
     #[test]
-    fn pages_written_alike_are_told_alike_whenever_they_were_found() {
+    fn equally_written_pages_get_equal_rates_whenever_found() {
         let got = rates(&[(20_000.0, 1_150.0), (20_000.0, 0.0)]);
         assert!(got[1..=3].iter().all(|r| within(*r, 1_150.0, 0.25)), "{got:?}");
         assert!(got[0] < 1.0, "{got:?}");
     }
 
     #[test]
-    fn pages_written_by_chance_are_not_told_hot() {
-        // One in ten seconds each: of 262,144 pages eight are found by the first look.
+    fn pages_written_by_chance_are_not_reported_hot() {
+        // One in ten seconds each: of 262,144 pages eight are found by the first sample.
         let got = rates(&[(262_144.0, 0.1)]);
         assert!(got.iter().all(|r| *r < 0.5), "{got:?}");
         // Sixteen that are hot stand out among as many.
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn two_kinds_are_told_apart_as_far_as_looks_part_them() {
+    fn two_kinds_are_separated_as_far_as_samples_separate_them() {
         let got = rates(&[(2_000.0, 4_000.0), (20_000.0, 20.0)]);
         assert!(got[1] > 2_500.0 && got[4] < 60.0, "{got:?}");
         assert!(
@@ -150,15 +151,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_adds_up() {
+    fn reported_counts_add_up() {
         for kinds in [
             &[(5_000.0, 900.0), (9_000.0, 40.0)][..],
             &[(30_000.0, 3.0)],
             &[(2_000.0, 1_500.0), (70_000.0, 0.2)],
         ] {
-            let (looks, never) = found(kinds);
-            let reported = group_by_first_write(&looks, never);
-            let counts = std::iter::once(never).chain(looks.iter().map(|l| l.1));
+            let (samples, never) = found(kinds);
+            let reported = group_by_first_write(&samples, never);
+            let counts = std::iter::once(never).chain(samples.iter().map(|l| l.1));
             let sum: f64 =
                 reported.iter().zip(counts).map(|(t, n)| f64::from(t.per_second) * n as f64).sum();
             let want: f64 = kinds.iter().map(|(pages, rate)| pages * rate).sum();
@@ -174,7 +175,7 @@ mod tests {
         let all = group_by_first_write(&[(Nanos::millis(2), 1_000), (Nanos::millis(6), 0)], 0);
         assert!(
             within(f64::from(all[1].per_second), 1_000.0, 0.05),
-            "twice before the first look: {all:?}"
+            "twice before the first sample: {all:?}"
         );
         let nobody = group_by_first_write(&[(Nanos(1), 0), (Nanos(2), 0)], 0);
         assert!(nobody.iter().all(|t| t.per_second.is_finite()), "{nobody:?}");

@@ -135,7 +135,7 @@ pub fn step(p: &Params, _s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed
         plan.decisions.push(hold("hold", why));
         return plan;
     }
-    let mut rooms = FreePageCounts::new(snap);
+    let mut free_counts = FreePageCounts::new(snap);
     let (mut runs, mut stay, mut full) = (MoveRuns::default(), 0u64, 0u64);
     let counts = by_unit(snap);
     plan.work.scanned_pages += snap.page_count();
@@ -151,7 +151,7 @@ pub fn step(p: &Params, _s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed
             let here = unit.stat.node();
             match home(p, count, here) {
                 Some(to) if to != here => {
-                    if rooms.take(snap, here, to, u64::from(unit.pages)) {
+                    if free_counts.take(snap, here, to, u64::from(unit.pages)) {
                         runs.push(area.pid, area.start, &unit, to, MoveReason::NearAccessor);
                     } else {
                         full += u64::from(unit.pages);

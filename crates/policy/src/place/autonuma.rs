@@ -3,7 +3,7 @@
 //! `should_numa_migrate_memory`).
 //!
 //! A page of the slow tier whose time between two accesses is below a threshold comes up, as far as
-//! a rate of promotion allows. Pages go down only for room: reclaim demotes the coldest when the
+//! a rate of promotion allows. Pages go down only for space: reclaim demotes the coldest when the
 //! fast tier has less free than its watermark. Nothing is exchanged for its own sake, and reads and
 //! writes count alike.
 //!
@@ -68,7 +68,7 @@ impl Params {
     }
 }
 
-/// Promotes hot pages; demotes the coldest for room.
+/// Promotes hot pages; demotes the coldest for space.
 pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Seed) -> Plan {
     if let Err(wait) = state.due(now, p.period) {
         return wait;

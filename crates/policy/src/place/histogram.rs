@@ -4,14 +4,14 @@
 //!
 //! Heat falls into bins, each twice as hot as the one below. The hot threshold is the lowest bin
 //! such that it and all hotter ones fit the fast tier; pages in it and above come up. The bin below
-//! is *warm*: those pages stay where they are, unless room is needed and nothing colder is left.
-//! Only the cold go down, and only for room. MEMTIS counts samples of processor events and halves
+//! is *warm*: those pages stay where they are, unless space is needed and nothing colder is left.
+//! Only the cold go down, and only for space. MEMTIS counts samples of processor events and halves
 //! the counts now and then; here the heat map does both. Its splitting of huge pages is not
 //! modelled.
 //!
 //! Decided here: when the hot set is smaller than `warm_from` (0.9) of the fast tier, warm pages
-//! may come up into room that is free, and `reserve` (0.02) of the tier stays free, as MEMTIS keeps
-//! some for new pages.
+//! may come up into space that is free, and `reserve` (0.02) of the tier stays free, as MEMTIS
+//! keeps some for new pages.
 
 use super::paced::{
     explain_plan, hottest, millis, one_tier, pages, period, sum, PacedPage, State, TierPages,
@@ -31,7 +31,7 @@ pub struct Params {
     pub round_pages: u64,
     /// `reserve`: share of the fast tier that stays free (0.02).
     pub reserve: f64,
-    /// `warm_from`: below this share of the fast tier's room that is hot, warm pages come up too
+    /// `warm_from`: below this share of the fast tier's space that is hot, warm pages come up too
     /// (0.9).
     pub warm_from: f64,
 }
@@ -70,21 +70,21 @@ fn bin(rate: u64) -> usize {
     (64 - rate.leading_zeros() as usize).min(BINS - 1)
 }
 
-/// The lowest bin such that it and all above hold at most `room` pages, and how many they hold.
-fn threshold(counts: &[u64; BINS], room: u64) -> (usize, u64) {
-    let (mut at, mut held) = (BINS, 0);
+/// The lowest bin such that it and all above hold at most `capacity` pages, and how many they hold.
+fn threshold(counts: &[u64; BINS], capacity: u64) -> (usize, u64) {
+    let (mut at, mut covered) = (BINS, 0);
     // Bin 0 was not accessed at all: never hot.
     for bin in (1..BINS).rev() {
-        if held + counts[bin] > room {
+        if covered + counts[bin] > capacity {
             break;
         }
-        held += counts[bin];
+        covered += counts[bin];
         at = bin;
     }
-    (at, held)
+    (at, covered)
 }
 
-/// Brings the hot up; sends the cold down for room.
+/// Brings the hot up; sends the cold down for space.
 pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Seed) -> Plan {
     if let Err(wait) = state.due(now, p.period) {
         return wait;
@@ -95,10 +95,10 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
         counts[bin(item.rate)] += item.pages();
     }
     let reserve = (snap.tiers[0].capacity.pages(page_size(snap)) as f64 * p.reserve) as u64;
-    let room = (sum(&all.fast) + all.free).saturating_sub(reserve);
-    let (hot, held) = threshold(&counts, room);
+    let capacity = (sum(&all.fast) + all.free).saturating_sub(reserve);
+    let (hot, covered) = threshold(&counts, capacity);
     let warm = hot.saturating_sub(1).max(1);
-    let from = if (held as f64) < room as f64 * p.warm_from { warm } else { hot };
+    let from = if (covered as f64) < capacity as f64 * p.warm_from { warm } else { hot };
     let warmer: Vec<PacedPage> = all.slow.iter().copied().filter(|i| bin(i.rate) >= from).collect();
     // Cold pages leave for hot ones; for warm ones only what is colder than they are.
     let fast = |wanted: &dyn Fn(usize) -> bool| -> u64 {
@@ -116,7 +116,7 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     });
     let rate = |bin: usize| if bin >= BINS { u64::MAX } else { 1u64 << (bin - 1) };
     let why = format!(
-        "hot from {} accesses a second: {held} of {room} pages; {} up, {} down",
+        "hot from {} accesses a second: {covered} of {capacity} pages; {} up, {} down",
         rate(hot),
         sum(&up),
         sum(&down)

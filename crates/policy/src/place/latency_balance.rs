@@ -12,7 +12,7 @@
 //! traffic moves in a round.
 //!
 //! With heat that comes from accessed bits, rates are lower bounds, and so are loads: the fast tier
-//! looks emptier than it is, and the policy then fills it as `histogram` would.
+//! seems emptier than it is, and the policy then fills it as `histogram` would.
 
 use super::bandwidth_balance::{shift_to, traffic};
 use super::paced::{by_value, explain_plan, millis, one_tier, pages, period, State, TierPages};

@@ -4,7 +4,7 @@
 //!
 //! While the fast tier carries less than its share of the traffic (shares as the bandwidths are),
 //! hot pages come up, written ones first; beyond it the read-hot ones that carry the excess go
-//! down. Cold pages make room.
+//! down. Cold pages free space.
 //!
 //! Decided here: hot is a page that heat expects to be accessed in a period. That new pages are
 //! *born* in the slow tier is for whoever sets the process up (see
@@ -79,7 +79,7 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
         hottest_first(&all.work, &mut down, |i| u64::MAX - i.rate);
         let (up, down) = pair(&up, &down, all.free, p.round_pages, |u, d| d.rate * 2 < u.rate);
         let why =
-            format!("{share}: {} hot pages come up, {} cold ones make room", sum(up), sum(down));
+            format!("{share}: {} hot pages come up, {} cold ones free space", sum(up), sum(down));
         return explain_plan(
             all.exchange(snap, up, down, MoveReason::Hot),
             "promote",

@@ -3,7 +3,7 @@
 //! it).
 //!
 //! Each node has an active and an inactive list; a page is active when it was referenced in the
-//! last period. Active pages of the slow tier come up: into free room, then in exchange for
+//! last period. Active pages of the slow tier come up: into free space, then in exchange for
 //! inactive ones. Reads and writes count alike, and among active pages none is preferred: the lists
 //! know no rates. Nimble's other half, faster copying and moving of huge pages, is the mover's
 //! business.
@@ -57,6 +57,6 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     let down: Vec<_> = all.fast.iter().copied().filter(|i| !is_active(i.rate)).collect();
     let up = first(&up, p.round_pages.min(all.free + sum(&down)));
     let down = first(&down, sum(up).saturating_sub(all.free));
-    let why = format!("{} active pages come up, {} inactive ones make room", sum(up), sum(down));
+    let why = format!("{} active pages come up, {} inactive ones free space", sum(up), sum(down));
     explain_plan(all.exchange(snap, up, down, MoveReason::Hot), "exchange", why, p.period)
 }

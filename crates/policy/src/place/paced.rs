@@ -1,7 +1,7 @@
 //! What the periodic policies of others share: when to act, the pages of each tier, and an exchange
 //! of some of them.
 //!
-//! These policies look at the pages once a period, choose some to bring up and some to send down,
+//! These policies examine the pages once a period, choose some to bring up and some to send down,
 //! and know nothing else. Each has a file of its own for the choosing.
 
 use super::runs::{free_pages, interleave, units, MoveRuns, MoveUnit};
@@ -107,7 +107,7 @@ impl TierPages {
         Some(pages)
     }
 
-    /// Brings `up` to the best tier and sends `down` away, room being made just before it is used;
+    /// Brings `up` to the best tier and sends `down` away, space being made just before it is used;
     /// fewer of both where the worst tier cannot take as many.
     pub(crate) fn exchange(
         &self,
@@ -198,7 +198,7 @@ pub(crate) fn sum(items: &[PacedPage]) -> u64 {
     items.iter().map(PacedPage::pages).sum()
 }
 
-/// Pairs the hottest of `up` with the coldest of `down`, beyond what room is free, as long as
+/// Pairs the hottest of `up` with the coldest of `down`, beyond what space is free, as long as
 /// `gains` says that one is worth the other's place; at most `most` base pages up. Both must be
 /// sorted: `up` hottest first, `down` coldest first.
 pub(crate) fn pair<'a>(
@@ -209,14 +209,14 @@ pub(crate) fn pair<'a>(
     gains: impl Fn(&PacedPage, &PacedPage) -> bool,
 ) -> (&'a [PacedPage], &'a [PacedPage]) {
     let up = first(up, most);
-    let (mut room, mut used, mut taken) = (free, 0, 0);
+    let (mut space, mut used, mut taken) = (free, 0, 0);
     for item in up {
-        while room < item.pages() && used < down.len() && gains(item, &down[used]) {
-            room += down[used].pages();
+        while space < item.pages() && used < down.len() && gains(item, &down[used]) {
+            space += down[used].pages();
             used += 1;
         }
-        match room.checked_sub(item.pages()) {
-            Some(left) => room = left,
+        match space.checked_sub(item.pages()) {
+            Some(left) => space = left,
             None => break,
         }
         taken += 1;
@@ -263,7 +263,8 @@ macro_rules! rules {
         #[serde(tag = "rule", rename_all = "snake_case")]
         pub enum Rule {
             $(
-                #[doc = concat!("See [`", stringify!($module), "`](super::", stringify!($module), ").")]
+                #[doc = concat!("See [`", stringify!($module), "`](super::", stringify!($module),
+                    ").")]
                 $variant($module::Params),
             )*
         }
@@ -288,7 +289,8 @@ macro_rules! rules {
                 }
             }
 
-            pub(crate) fn step(&self, state: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -> Plan {
+            pub(crate) fn step(&self, state: &mut State, snap: &Snapshot, now: Tick,
+                seed: Seed) -> Plan {
                 match self {
                     $(Self::$variant(p) => $module::step(p, state, snap, now, seed),)*
                 }
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_take_the_room_of_many() {
+    fn huge_pages_take_the_space_of_many() {
         let up = [item(0, 90, 4), item(4, 80, 4)];
         let down: Vec<PacedPage> = (0..6).map(|i| item(10 + i, 1, 1)).collect();
         let (u, d) = pair(&up, &down, 1, 100, |_, _| true);
@@ -355,14 +357,18 @@ mod tests {
         /// As if all were put in order first.
         #[test]
         fn the_hottest_are_those_of_all_in_order(
-            of in proptest::collection::vec((0u64..6, proptest::prelude::prop_oneof![6 => proptest::strategy::Just(1u32), 1 => 2u32..6]), 0..80),
+            of in proptest::collection::vec((0u64..6,
+                proptest::prelude::prop_oneof![6 => proptest::strategy::Just(1u32), 1 => 2u32..6]),
+                0..80),
             most in 0u64..120,
         ) {
-            let items: Vec<PacedPage> = of.iter().enumerate().map(|(i, (rate, pages))| item(8 * i, *rate, *pages)).collect();
+            let items: Vec<PacedPage> = of.iter().enumerate()
+                .map(|(i, (rate, pages))| item(8 * i, *rate, *pages)).collect();
             let mut all = items.clone();
             let work = WorkCounter::default();
             hottest_first(&work, &mut all, |i| i.rate);
-            let indexes = |items: &[PacedPage]| items.iter().map(|i| i.unit.index).collect::<Vec<_>>();
+            let indexes = |items: &[PacedPage]| items.iter().map(|i| i.unit.index)
+                .collect::<Vec<_>>();
             let found = hottest(&work, items, most, |i| i.rate);
             proptest::prop_assert!(found.len() < 2 || work.get().compared_items > 0);
             proptest::prop_assert_eq!(indexes(&found), indexes(first(&all, most)));

@@ -3,8 +3,8 @@
 //! 2.3 and 3.1, describes it).
 //!
 //! A page on which writes are detected comes up; a page of the fast tier that is mostly read goes
-//! down even where there is room (what HyPlacer's observation 1 is about). When the fast tier is
-//! full, the page written least makes room.
+//! down even where there is space (what HyPlacer's observation 1 is about). When the fast tier is
+//! full, the page written least frees space.
 //!
 //! Decided here: "mostly read" is fewer writes than `least_writes` (0.1) of all accesses; CLOCK's
 //! hand with its reference bits is replaced by heat, which orders pages as several laps of the hand

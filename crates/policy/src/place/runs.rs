@@ -141,18 +141,18 @@ pub(crate) fn add(moves: &mut Vec<Move>, next: Move) {
     moves.push(next);
 }
 
-/// Orders demotions and promotions so that room is made just before it is used: at no point are
-/// more pages on the fast tier than there is `room` for, and none waits longer than a `chunk`.
-pub(crate) fn interleave(out: Vec<Move>, into: Vec<Move>, room: u64, chunk: u64) -> Vec<Move> {
+/// Orders demotions and promotions so that space is made just before it is used: at no point are
+/// more pages on the fast tier than there is `space` for, and none waits longer than a `chunk`.
+pub(crate) fn interleave(out: Vec<Move>, into: Vec<Move>, space: u64, chunk: u64) -> Vec<Move> {
     let mut plan = Vec::with_capacity(out.len() + into.len());
     let (mut out, mut into) = (Pieces::new(out), Pieces::new(into));
-    let mut room = room;
+    let mut space = space;
     while !into.is_done() {
-        if room == 0 {
-            room = out.take(chunk.min(into.left), &mut plan);
+        if space == 0 {
+            space = out.take(chunk.min(into.left), &mut plan);
         }
-        let taken = into.take(room, &mut plan);
-        room -= taken;
+        let taken = into.take(space, &mut plan);
+        space -= taken;
         if taken == 0 {
             break;
         }
@@ -226,13 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn room_is_made_before_it_is_used_and_no_page_is_lost() {
+    fn space_is_freed_before_it_is_used_and_no_page_is_lost() {
         let plan = interleave(vec![run(0, 100, 1)], vec![run(500, 130, 0)], 30, 32);
-        let (mut room, mut moved) = (30i64, 0);
+        let (mut space, mut moved) = (30i64, 0);
         for m in &plan {
-            room += if m.to == NodeId(1) { i64::from(m.pages) } else { -i64::from(m.pages) };
+            space += if m.to == NodeId(1) { i64::from(m.pages) } else { -i64::from(m.pages) };
             moved += m.pages;
-            assert!(room >= 0, "{plan:?}");
+            assert!(space >= 0, "{plan:?}");
         }
         assert_eq!(moved, 230);
         assert!(plan.len() >= 6, "{plan:?}");

@@ -111,7 +111,7 @@ impl AccessKnowledge {
     /// How long a transfer waits for the bus of `slow`, in transfers, if all that is touched were
     /// there: the mean wait of a queue with random arrivals and equal transfers, `u / 2(1 - u)` at
     /// utilisation `u` (Pollaczek and Khinchine), and at most one, for a core has few misses in
-    /// flight. Reckoned with all accesses, wherever they go now, so that what a page is worth does
+    /// flight. Computed with all accesses, wherever they go now, so that what a page is worth does
     /// not change as pages move.
     #[must_use]
     pub fn wait(&self, machine: &Machine, slow: &[NodeId]) -> f64 {

@@ -37,7 +37,7 @@ pub(super) fn search(items: &Items, start: Vec<u64>) -> (Vec<u64>, bool) {
             i.whole && fixed[*item].is_none() && row(*item).iter().filter(|u| **u > 0).count() > 1
         };
         let widest =
-            (0..items.list.len()).filter(split).max_by_key(|item| items.list[*item].grains);
+            (0..items.list.len()).filter(split).max_by_key(|item| items.list[*item].granules);
         match widest {
             None => {
                 let lies = |item: usize| row(item).iter().position(|u| *u > 0);
@@ -77,25 +77,26 @@ fn score(items: &Items, flow: &[u64]) -> i128 {
 /// The divisible optimum with some items fixed; `None` where they do not fit.
 fn relax(items: &Items, fixed: &[Option<usize>]) -> Option<Vec<u64>> {
     let n = items.columns;
-    let mut room = items.room.clone();
+    let mut capacity = items.capacity.clone();
     let mut counts = Vec::new();
     let mut units = Vec::new();
     let mut loose = Vec::new();
     let mut flow = vec![0; items.list.len() * n];
-    for (item, i) in items.list.iter().enumerate().filter(|(_, i)| !i.out && i.grains > 0) {
+    for (item, i) in items.list.iter().enumerate().filter(|(_, i)| !i.out && i.granules > 0) {
         match fixed[item] {
             Some(column) => {
-                room[column] = room[column].checked_sub(i.grains)?;
-                flow[item * n + column] = i.grains;
+                capacity[column] = capacity[column].checked_sub(i.granules)?;
+                flow[item * n + column] = i.granules;
             }
             None => {
                 counts.extend_from_slice(items.row(item));
-                units.push(i.grains);
+                units.push(i.granules);
                 loose.push(item);
             }
         }
     }
-    let (found, _) = transport(&Supplies { counts: &counts, units: &units, room: &room }, None);
+    let (found, _) =
+        transport(&Supplies { counts: &counts, units: &units, capacity: &capacity }, None);
     for (item, row) in loose.into_iter().zip(found.chunks_exact(n)) {
         flow[item * n..(item + 1) * n].copy_from_slice(row);
     }

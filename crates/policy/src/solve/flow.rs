@@ -1,11 +1,11 @@
-//! Divisible supplies onto columns with room, at the highest count: a transportation problem with
+//! Divisible supplies onto columns with space, at the highest count: a transportation problem with
 //! many sources and few sinks, solved exactly.
 //!
 //! Every source starts where its count less the column's price is highest. Such a start is the
-//! optimum for the load that it gives; what is too much in one column is then carried to where room
-//! is left along the cheapest paths between columns, which keeps it an optimum (successive shortest
-//! paths). Good prices leave little to carry: they are found on a thinned copy of the problem, one
-//! source in eight with an eighth of the room.
+//! optimum for the load that it gives; what is too much in one column is then carried to where
+//! space is left along the cheapest paths between columns, which keeps it an optimum (successive
+//! shortest paths). Good prices leave little to carry: they are found on a thinned copy of the
+//! problem, one source in eight with an eighth of the space.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -24,8 +24,8 @@ pub(super) struct Supplies<'a> {
     pub counts: &'a [i64],
     /// Units of each source.
     pub units: &'a [u64],
-    /// Columns, and the room of each; together at least all units.
-    pub room: &'a [u64],
+    /// Columns, and the space of each; together at least all units.
+    pub capacity: &'a [u64],
 }
 
 /// A possible move of a source from one column to another; the cheapest is the greatest.
@@ -55,8 +55,8 @@ struct State<'a> {
     columns: usize,
     counts: &'a [i64],
     sources: usize,
-    /// Units by source and column; one row more for the room that stays empty, which counts nothing
-    /// anywhere.
+    /// Units by source and column; one row more for the space that stays empty, which counts
+    /// nothing anywhere.
     flow: Vec<u64>,
     /// Too much (above zero) or too little in each column.
     excess: Vec<i128>,
@@ -67,7 +67,7 @@ struct State<'a> {
 
 /// Units by source (rows) and column, and the columns' prices.
 pub(super) fn transport(s: &Supplies<'_>, start: Option<&[i64]>) -> (Vec<u64>, Vec<i64>) {
-    let columns = s.room.len();
+    let columns = s.capacity.len();
     let prices = match start {
         Some(prices) => prices.to_vec(),
         None if s.units.len() > MANY => thinned(s),
@@ -83,7 +83,7 @@ pub(super) fn transport(s: &Supplies<'_>, start: Option<&[i64]>) -> (Vec<u64>, V
 /// Prices of a copy with few sources: an eighth of all that are large, and one in eight of the
 /// rest.
 fn thinned(s: &Supplies<'_>) -> Vec<i64> {
-    let columns = s.room.len();
+    let columns = s.capacity.len();
     let all: u64 = s.units.iter().sum();
     let large = all / 64;
     let mut counts = Vec::with_capacity(s.counts.len() / THIN);
@@ -104,25 +104,25 @@ fn thinned(s: &Supplies<'_>) -> Vec<i64> {
         units.push(kept);
     }
     let needed: u64 = units.iter().sum();
-    let mut room: Vec<u64> = s.room.iter().map(|r| r / THIN as u64).collect();
-    if let Some(nowhere) = room.last_mut() {
+    let mut capacity: Vec<u64> = s.capacity.iter().map(|r| r / THIN as u64).collect();
+    if let Some(nowhere) = capacity.last_mut() {
         *nowhere = (*nowhere).max(needed);
     }
     if units.len() * 2 > s.units.len() {
         return vec![0; columns];
     }
-    transport(&Supplies { counts: &counts, units: &units, room: &room }, None).1
+    transport(&Supplies { counts: &counts, units: &units, capacity: &capacity }, None).1
 }
 
 impl<'a> State<'a> {
     fn new(s: &Supplies<'a>, prices: &[i64]) -> Self {
-        let columns = s.room.len();
+        let columns = s.capacity.len();
         let sources = s.units.len();
         let mut flow = vec![0; (sources + 1) * columns];
-        let mut excess: Vec<i128> = s.room.iter().map(|r| -i128::from(*r)).collect();
+        let mut excess: Vec<i128> = s.capacity.iter().map(|r| -i128::from(*r)).collect();
         let mut lists: Vec<Vec<Step>> = (0..columns * columns).map(|_| Vec::new()).collect();
         let used: u64 = s.units.iter().sum();
-        let empty = s.room.iter().sum::<u64>().saturating_sub(used);
+        let empty = s.capacity.iter().sum::<u64>().saturating_sub(used);
         let nothing = vec![0; columns];
         let rows = s.counts.chunks_exact(columns).chain(std::iter::once(nothing.as_slice()));
         for (source, row) in rows.enumerate() {
@@ -167,7 +167,7 @@ impl<'a> State<'a> {
         None
     }
 
-    /// Carries what is too much to where room is, always along the cheapest path.
+    /// Carries what is too much to where space is, always along the cheapest path.
     fn settle(&mut self) {
         let n = self.columns;
         let mut far = vec![0; n];

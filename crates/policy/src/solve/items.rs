@@ -9,14 +9,14 @@ const SCALE: f64 = (1_u64 << 32) as f64;
 /// least.
 const FALLBACK: i64 = 1_000_000;
 /// Tiers at most, so that sums of counts along a path stay in range.
-pub(super) const MOST_TIERS: usize = 64;
+pub(super) const MAX_TIERS: usize = 64;
 
 /// One part of an object.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item {
     pub object: usize,
     pub want: Option<usize>,
-    pub grains: u64,
+    pub granules: u64,
     pub whole: bool,
     pub strict: bool,
     /// Strict and refused: no longer part of the problem.
@@ -33,14 +33,14 @@ pub(super) struct Items {
     pub counts: Vec<i64>,
     /// Worth of a grain that counts one.
     pub unit: f64,
-    /// Room of each column in grains; nowhere has room for all.
-    pub room: Vec<u64>,
+    /// Space of each column in grains; nowhere has space for all.
+    pub capacity: Vec<u64>,
 }
 
 impl Items {
     pub fn new(problem: &PlacementProblem) -> Result<Self, SolveError> {
         check(problem)?;
-        let grain = problem.grain.get();
+        let granule = problem.granule.get();
         let columns = problem.tiers.len() + 1;
         let worth = |o: &Object, t: &super::SolverTier| {
             o.priority.max(0.0)
@@ -58,11 +58,11 @@ impl Items {
                 *slot = (worth(o, t) * scale).round() as i64;
             }
             let mut add = |want: Option<usize>, bytes: u64, wanted: &[usize]| {
-                let grains = bytes.div_ceil(grain);
+                let granules = bytes.div_ceil(granule);
                 list.push(Item {
                     object,
                     want,
-                    grains,
+                    granules,
                     whole: o.whole,
                     strict: o.strict,
                     out: false,
@@ -85,13 +85,14 @@ impl Items {
         for (item, row) in list.iter().zip(counts.chunks_exact_mut(columns)) {
             row[columns - 1] = if item.strict { strict } else { loose };
         }
-        let all: u64 = list.iter().map(|i| i.grains).sum();
-        let mut room: Vec<u64> = problem.tiers.iter().map(|t| t.capacity.get() / grain).collect();
-        // More room than there are bytes is no more use, and sums stay small.
-        room.iter_mut().for_each(|r| *r = (*r).min(all));
-        room.push(all);
-        let unit = if scale > 0.0 { grain as f64 / scale } else { 0.0 };
-        Ok(Self { list, columns, counts, unit, room })
+        let all: u64 = list.iter().map(|i| i.granules).sum();
+        let mut capacity: Vec<u64> =
+            problem.tiers.iter().map(|t| t.capacity.get() / granule).collect();
+        // More space than there are bytes is no more use, and sums stay small.
+        capacity.iter_mut().for_each(|r| *r = (*r).min(all));
+        capacity.push(all);
+        let unit = if scale > 0.0 { granule as f64 / scale } else { 0.0 };
+        Ok(Self { list, columns, counts, unit, capacity })
     }
 
     pub fn row(&self, item: usize) -> &[i64] {
@@ -136,11 +137,11 @@ const fn less(count: i64) -> i64 {
 }
 
 fn check(problem: &PlacementProblem) -> Result<(), SolveError> {
-    if problem.grain.get() == 0 {
-        return Err(SolveError::NoGrain);
+    if problem.granule.get() == 0 {
+        return Err(SolveError::NoGranule);
     }
-    if problem.tiers.len() > MOST_TIERS {
-        return Err(SolveError::TooManyTiers { tiers: problem.tiers.len(), most: MOST_TIERS });
+    if problem.tiers.len() > MAX_TIERS {
+        return Err(SolveError::TooManyTiers { tiers: problem.tiers.len(), most: MAX_TIERS });
     }
     let fine = |gain: f64| gain.is_finite() && gain > 0.0;
     if let Some(tier) = problem.tiers.iter().position(|t| !fine(t.read_gain) || !fine(t.write_gain))

@@ -49,7 +49,7 @@ mod round;
 
 use terrace_types::Bytes;
 
-/// A tier, or one node of it: a place with room.
+/// A tier, or one node of it: a place with space.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SolverTier {
     /// Bytes that may be placed here.
@@ -98,7 +98,7 @@ pub struct Object {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlacementProblem {
     /// Bytes that are placed together: a page.
-    pub grain: Bytes,
+    pub granule: Bytes,
     /// The places.
     pub tiers: Vec<SolverTier>,
     /// The requests.
@@ -111,7 +111,7 @@ pub struct PlacementProblem {
 pub struct ObjectPart {
     /// The tier that a fixed split asks for here.
     pub want: Option<usize>,
-    /// Bytes for which there is no room in any tier that may hold them.
+    /// Bytes for which there is no free space in any tier that may hold them.
     pub nowhere: Bytes,
     // Nearly all parts lie in one tier: thousands of them need no memory of their own.
     first: Option<(usize, Bytes)>,
@@ -128,7 +128,7 @@ impl ObjectPart {
 /// Where one object lies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PlacedObject {
-    /// Strict, and without room: nothing of it is placed.
+    /// Strict, and without space: nothing of it is placed.
     pub refused: bool,
     first: ObjectPart,
     more: Vec<ObjectPart>,
@@ -155,7 +155,7 @@ impl PlacedObject {
         self.parts().flat_map(ObjectPart::got).filter(|(t, _)| *t == tier).map(|(_, b)| b).sum()
     }
 
-    /// Bytes for which there is no room.
+    /// Bytes for which there is no free space.
     #[must_use]
     pub fn nowhere(&self) -> Bytes {
         self.parts().map(|p| p.nowhere).sum()
@@ -181,10 +181,13 @@ pub struct Solution {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SolveError {
     /// There is no unit of placement.
-    #[error("the grain is zero bytes; give the page size")]
-    NoGrain,
-    /// More than the arithmetic has room for.
-    #[error("{tiers} tiers are more than the {most} that are weighed; treat nodes of like figures as one")]
+    #[error("the granule is zero bytes; give the page size")]
+    NoGranule,
+    /// More than the arithmetic has space for.
+    #[error(
+        "{tiers} tiers are more than the {most} that are weighed; treat nodes of like figures \
+        as one"
+    )]
     TooManyTiers {
         /// How many there are.
         tiers: usize,
@@ -192,13 +195,19 @@ pub enum SolveError {
         most: usize,
     },
     /// A gain that orders nothing.
-    #[error("tier {tier} has a gain that is not a number above zero; give gains relative to the best tier")]
+    #[error(
+        "tier {tier} has a gain that is not a number above zero; give gains relative to the \
+        best tier"
+    )]
     BadGain {
         /// Position of the tier.
         tier: usize,
     },
     /// A weight that weighs nothing.
-    #[error("object {object} has a priority or intensity that is not a finite number; leave it at 1 when unsure")]
+    #[error(
+        "object {object} has a priority or intensity that is not a finite number; leave it at \
+        1 when unsure"
+    )]
     BadWeight {
         /// Position of the object.
         object: usize,
@@ -221,7 +230,8 @@ pub enum SolveError {
     },
     /// The parts are not the whole.
     #[error(
-        "object {object} has a fixed split that does not add up to its size; give one size for each tier asked for"
+        "object {object} has a fixed split that does not add up to its size; give one size for \
+            each tier asked for"
     )]
     BadSplit {
         /// Position of the object.
@@ -232,7 +242,7 @@ pub enum SolveError {
 /// Places all objects. See the module for what is maximised.
 ///
 /// # Errors
-/// [`SolveError`] for a problem that cannot be posed; a lack of room is part of the answer.
+/// [`SolveError`] for a problem that cannot be posed; a lack of space is part of the answer.
 pub fn solve(problem: &PlacementProblem) -> Result<Solution, SolveError> {
     let items = items::Items::new(problem)?;
     Ok(round::place(problem, items))

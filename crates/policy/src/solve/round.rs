@@ -8,7 +8,7 @@ use terrace_types::Bytes;
 
 /// Strict objects that are refused one by one before the rest is refused together.
 const ONE_BY_ONE: usize = 32;
-/// Looks for whole objects that fit into room left over.
+/// Looks for whole objects that fit into space left over.
 const LOOKS: usize = 4;
 
 /// Items that count alike, and may be treated as one.
@@ -122,7 +122,7 @@ pub(super) fn group(items: &Items) -> Groups {
             mixed ^ (mixed >> 29)
         })
     };
-    let live = items.list.iter().enumerate().filter(|(_, i)| !i.out && i.grains > 0);
+    let live = items.list.iter().enumerate().filter(|(_, i)| !i.out && i.granules > 0);
     let mut sorted: Vec<(u64, u32)> = live.map(|(item, _)| (hash(item), item as u32)).collect();
     sorted.sort_unstable();
     let mut groups = Groups { order: Vec::with_capacity(sorted.len()), ends: Vec::new() };
@@ -149,7 +149,7 @@ pub(super) fn group(items: &Items) -> Groups {
 
 fn relax(items: &Items) -> Relaxed {
     let groups = group(items);
-    let (flow, prices) = spread(items, &groups, &items.room, None);
+    let (flow, prices) = spread(items, &groups, &items.capacity, None);
     let n = items.columns;
     let rows = groups.iter().zip(flow.chunks_exact(n));
     let value =
@@ -158,20 +158,20 @@ fn relax(items: &Items) -> Relaxed {
     Relaxed { groups, flow, prices, value }
 }
 
-/// The divisible optimum of groups in `room`.
+/// The divisible optimum of groups in `capacity`.
 fn spread(
     items: &Items,
     groups: &Groups,
-    room: &[u64],
+    capacity: &[u64],
     start: Option<&[i64]>,
 ) -> (Vec<u64>, Vec<i64>) {
     let mut counts = Vec::with_capacity(groups.ends.len() * items.columns);
     let mut units = Vec::with_capacity(groups.ends.len());
     for members in groups.iter() {
         counts.extend_from_slice(items.row(members[0] as usize));
-        units.push(members.iter().map(|m| items.list[*m as usize].grains).sum());
+        units.push(members.iter().map(|m| items.list[*m as usize].granules).sum());
     }
-    flow::transport(&flow::Supplies { counts: &counts, units: &units, room }, start)
+    flow::transport(&flow::Supplies { counts: &counts, units: &units, capacity }, start)
 }
 
 /// Grains by item and column, and whether a whole object had to be put elsewhere than the optimum
@@ -194,7 +194,7 @@ fn round(items: &Items, relaxed: &Relaxed) -> (Vec<u64>, bool) {
             let at = units
                 .iter()
                 .position(|u| *u > 0)
-                .filter(|c| units[*c] == items.list[*only as usize].grains);
+                .filter(|c| units[*c] == items.list[*only as usize].granules);
             match at {
                 _ if !whole(only) => {}
                 Some(column) => {
@@ -207,16 +207,16 @@ fn round(items: &Items, relaxed: &Relaxed) -> (Vec<u64>, bool) {
         }
         let mut rest = units.to_vec();
         let mut wholes: Vec<u32> = members.iter().copied().filter(whole).collect();
-        wholes.sort_by_key(|i| std::cmp::Reverse(items.list[*i as usize].grains));
+        wholes.sort_by_key(|i| std::cmp::Reverse(items.list[*i as usize].granules));
         for item in wholes {
-            let grains = items.list[item as usize].grains;
+            let granules = items.list[item as usize].granules;
             let roomy = (0..n)
-                .filter(|c| rest[*c] >= grains)
+                .filter(|c| rest[*c] >= granules)
                 .max_by_key(|c| (rest[*c], std::cmp::Reverse(*c)));
             match roomy {
                 Some(column) => {
-                    rest[column] -= grains;
-                    used[column] += grains;
+                    rest[column] -= granules;
+                    used[column] += granules;
                     columns[item as usize] = Some(column);
                 }
                 None => left.push(item),
@@ -225,19 +225,20 @@ fn round(items: &Items, relaxed: &Relaxed) -> (Vec<u64>, bool) {
     }
     let rounded = !left.is_empty();
     // Those that count most choose first.
-    let weight =
-        |i: &u32| i128::from(best(items, *i as usize)) * i128::from(items.list[*i as usize].grains);
+    let weight = |i: &u32| {
+        i128::from(best(items, *i as usize)) * i128::from(items.list[*i as usize].granules)
+    };
     left.sort_by_key(|i| (std::cmp::Reverse(weight(i)), *i));
     for item in left {
-        let grains = items.list[item as usize].grains;
+        let granules = items.list[item as usize].granules;
         let row = items.row(item as usize);
         let worth = |c: &usize| row[*c] - relaxed.prices[*c];
         let fits = |c: &usize| {
-            items.room[*c] - used[*c].min(items.room[*c]) >= grains && row[*c] != BARRED
+            items.capacity[*c] - used[*c].min(items.capacity[*c]) >= granules && row[*c] != BARRED
         };
         let column = (0..n).filter(fits).max_by_key(|c| (worth(c), std::cmp::Reverse(*c)));
         let column = column.unwrap_or(items.nowhere());
-        used[column] += grains;
+        used[column] += granules;
         columns[item as usize] = Some(column);
     }
     let mut flow = around(items, &columns, &relaxed.groups, Some(&relaxed.prices));
@@ -246,7 +247,7 @@ fn round(items: &Items, relaxed: &Relaxed) -> (Vec<u64>, bool) {
 }
 
 /// All grains, given the column of each whole item: the divisible ones at their optimum in what
-/// room is left.
+/// space is left.
 pub(super) fn around(
     items: &Items,
     columns: &[Option<usize>],
@@ -255,20 +256,20 @@ pub(super) fn around(
 ) -> Vec<u64> {
     let n = items.columns;
     let mut flow = vec![0; items.list.len() * n];
-    let mut room = items.room.clone();
+    let mut capacity = items.capacity.clone();
     for (item, column) in columns.iter().enumerate() {
         let Some(column) = column else { continue };
-        let grains = items.list[item].grains;
-        flow[item * n + column] = grains;
-        room[*column] = room[*column].saturating_sub(grains);
+        let granules = items.list[item].granules;
+        flow[item * n + column] = granules;
+        capacity[*column] = capacity[*column].saturating_sub(granules);
     }
     let groups = groups.only(|i| !items.list[i as usize].whole);
     if groups.order.is_empty() {
         return flow;
     }
-    // What wholes took of nowhere is still there: it has room for all.
-    room[items.nowhere()] = items.room[items.nowhere()];
-    let (units, _) = spread(items, &groups, &room, prices);
+    // What wholes took of nowhere is still there: it has space for all.
+    capacity[items.nowhere()] = items.capacity[items.nowhere()];
+    let (units, _) = spread(items, &groups, &capacity, prices);
     for (members, units) in groups.iter().zip(units.chunks_exact(n)) {
         share(items, members, units, &mut flow);
     }
@@ -288,7 +289,7 @@ fn share(items: &Items, members: &[u32], units: &[u64], flow: &mut [u64]) {
     };
     let mut rest = units.to_vec();
     for member in members {
-        let size = items.list[*member as usize].grains;
+        let size = items.list[*member as usize].granules;
         for (column, units) in units.iter().enumerate() {
             let given = part(size, *units);
             flow[*member as usize * n + column] = given;
@@ -298,7 +299,7 @@ fn share(items: &Items, members: &[u32], units: &[u64], flow: &mut [u64]) {
     // Less than a grain a member and column is left: given where most is left.
     for member in members {
         let row = &mut flow[*member as usize * n..(*member as usize + 1) * n];
-        let mut missing = items.list[*member as usize].grains - row.iter().sum::<u64>();
+        let mut missing = items.list[*member as usize].granules - row.iter().sum::<u64>();
         while missing > 0 {
             let most = (0..n).max_by_key(|c| (rest[*c], std::cmp::Reverse(*c)));
             let Some(column) = most.filter(|c| rest[*c] > 0) else { break };
@@ -310,51 +311,58 @@ fn share(items: &Items, members: &[u32], units: &[u64], flow: &mut [u64]) {
     }
 }
 
-/// Room left in each column.
+/// Space left in each column.
 fn left_over(items: &Items, flow: &[u64]) -> Vec<u64> {
-    let mut room = items.room.clone();
+    let mut capacity = items.capacity.clone();
     for row in flow.chunks_exact(items.columns) {
-        room.iter_mut().zip(row).for_each(|(room, units)| *room = room.saturating_sub(*units));
+        capacity
+            .iter_mut()
+            .zip(row)
+            .for_each(|(capacity, units)| *capacity = capacity.saturating_sub(*units));
     }
-    room
+    capacity
 }
 
-/// Moves whole items into room left over where they count more. Whether any was moved.
+/// Moves whole items into space left over where they count more. Whether any was moved.
 fn fill(items: &Items, flow: &mut [u64]) -> bool {
     let n = items.columns;
-    let mut room = left_over(items, flow);
+    let mut capacity = left_over(items, flow);
     let mut any = false;
     for _ in 0..LOOKS {
-        let most = room[..n - 1].iter().copied().max().unwrap_or(0);
+        let most = capacity[..n - 1].iter().copied().max().unwrap_or(0);
         let mut found: Vec<(i128, u32, usize)> = Vec::new();
         for (item, i) in items.list.iter().enumerate() {
-            if !i.whole || i.out || i.grains == 0 || i.grains > most {
+            if !i.whole || i.out || i.granules == 0 || i.granules > most {
                 continue;
             }
             let row = items.row(item);
             let Some(at) = flow[item * n..(item + 1) * n].iter().position(|u| *u > 0) else {
                 continue;
             };
-            for to in (0..n - 1).filter(|c| row[*c] > row[at] && room[*c] >= i.grains) {
-                found.push((i128::from(row[to] - row[at]) * i128::from(i.grains), item as u32, to));
+            for to in (0..n - 1).filter(|c| row[*c] > row[at] && capacity[*c] >= i.granules) {
+                found.push((
+                    i128::from(row[to] - row[at]) * i128::from(i.granules),
+                    item as u32,
+                    to,
+                ));
             }
         }
         found.sort_unstable_by_key(|(gain, item, to)| (std::cmp::Reverse(*gain), *item, *to));
         let mut moved = false;
         for (_, item, to) in found {
             let item = item as usize;
-            let grains = items.list[item].grains;
+            let granules = items.list[item].granules;
             let row = items.row(item);
             let Some(at) = flow[item * n..(item + 1) * n].iter().position(|u| *u > 0) else {
                 continue;
             };
-            if room[to] < grains || row[to] <= row[at] {
+            if capacity[to] < granules || row[to] <= row[at] {
                 continue;
             }
             flow[item * n + at] = 0;
-            flow[item * n + to] = grains;
-            room[at] += grains;
-            room[to] -= grains;
+            flow[item * n + to] = granules;
+            capacity[at] += granules;
+            capacity[to] -= granules;
             moved = true;
         }
         if !moved {
@@ -375,21 +383,21 @@ fn readmit(items: &mut Items, flow: &mut [u64]) {
         }
     }
     refused.sort_by_key(|(worth, object)| (std::cmp::Reverse(*worth), *object));
-    let mut room = left_over(items, flow);
+    let mut capacity = left_over(items, flow);
     for (_, object) in refused {
         let parts: Vec<usize> =
             (0..items.list.len()).filter(|i| items.list[*i].object == object).collect();
-        let mut trial = room.clone();
+        let mut trial = capacity.clone();
         let mut given: Vec<(usize, u64)> = Vec::new();
         let fits = parts.iter().all(|item| {
             let i = items.list[*item];
             let row = items.row(*item);
             let mut order: Vec<usize> = (0..n - 1).filter(|c| row[*c] != BARRED).collect();
             order.sort_by_key(|c| (std::cmp::Reverse(row[*c]), *c));
-            let mut missing = i.grains;
+            let mut missing = i.granules;
             for column in order {
                 let take = trial[column].min(missing);
-                if take == 0 || (i.whole && take < i.grains) {
+                if take == 0 || (i.whole && take < i.granules) {
                     continue;
                 }
                 trial[column] -= take;
@@ -399,7 +407,7 @@ fn readmit(items: &mut Items, flow: &mut [u64]) {
             missing == 0
         });
         if fits {
-            room = trial;
+            capacity = trial;
             given.into_iter().for_each(|(slot, units)| flow[slot] = units);
             parts.into_iter().for_each(|item| items.list[item].out = false);
         }
@@ -408,15 +416,15 @@ fn readmit(items: &mut Items, flow: &mut [u64]) {
 
 fn report(problem: &PlacementProblem, items: &Items, flow: &[u64]) -> Vec<PlacedObject> {
     let n = items.columns;
-    let grain = problem.grain.get();
-    let bytes = |units: u64| Bytes(units.saturating_mul(grain));
+    let granule = problem.granule.get();
+    let bytes = |units: u64| Bytes(units.saturating_mul(granule));
     let mut placed = vec![PlacedObject::default(); problem.objects.len()];
     for (item, row) in items.list.iter().zip(flow.chunks_exact(n)) {
         let at = &mut placed[item.object];
         at.refused |= item.out;
         let mut part = ObjectPart { want: item.want, ..ObjectPart::default() };
         if item.out {
-            part.nowhere = bytes(item.grains);
+            part.nowhere = bytes(item.granules);
         } else {
             part.nowhere = bytes(row[n - 1]);
             let mut got = row[..n - 1]

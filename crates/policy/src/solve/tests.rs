@@ -6,16 +6,16 @@ use proptest::prelude::*;
 
 const KIB4: u64 = 4096;
 
-fn tier(grains: u64, gain: f64) -> SolverTier {
-    SolverTier { capacity: Bytes(grains * KIB4), read_gain: gain, write_gain: gain }
+fn tier(granules: u64, gain: f64) -> SolverTier {
+    SolverTier { capacity: Bytes(granules * KIB4), read_gain: gain, write_gain: gain }
 }
 
-fn object(priority: f64, grains: u64, wanted: &[usize], fallback: &[usize]) -> Object {
+fn object(priority: f64, granules: u64, wanted: &[usize], fallback: &[usize]) -> Object {
     Object {
         priority,
         reads: 1.0,
         writes: 0.0,
-        size: Bytes(grains * KIB4),
+        size: Bytes(granules * KIB4),
         wanted: wanted.to_vec(),
         fallback: fallback.to_vec(),
         split: TierSplit::Free,
@@ -25,7 +25,7 @@ fn object(priority: f64, grains: u64, wanted: &[usize], fallback: &[usize]) -> O
 }
 
 fn problem(tiers: Vec<SolverTier>, objects: Vec<Object>) -> PlacementProblem {
-    PlacementProblem { grain: Bytes(KIB4), tiers, objects }
+    PlacementProblem { granule: Bytes(KIB4), tiers, objects }
 }
 
 /// What a byte counts, written down a second time from the module's text; `None` where it may not
@@ -67,33 +67,33 @@ fn linear(p: &PlacementProblem, fixed: &[Option<Option<usize>>]) -> Option<f64> 
     let pull = pull(p);
     let mut lp = microlp::Problem::new(OptimizationDirection::Maximize);
     let mut by_tier: Vec<Vec<(Variable, f64)>> = vec![Vec::new(); p.tiers.len()];
-    let mut room: Vec<f64> = p.tiers.iter().map(|t| (t.capacity.get() / KIB4) as f64).collect();
+    let mut space: Vec<f64> = p.tiers.iter().map(|t| (t.capacity.get() / KIB4) as f64).collect();
     let mut sure = 0.0;
     for (o, fixed) in p.objects.iter().zip(fixed) {
-        let grains = o.size.get().div_ceil(KIB4) as f64;
+        let granules = o.size.get().div_ceil(KIB4) as f64;
         if let Some(at) = fixed {
             if let Some(t) = *at {
-                room[t] -= grains;
-                sure += grains * (counts(p, o, t)? + pull);
+                space[t] -= granules;
+                sure += granules * (counts(p, o, t)? + pull);
             }
             continue;
         }
         let mut of_object = Vec::new();
         for (t, list) in by_tier.iter_mut().enumerate() {
             if let Some(c) = counts(p, o, t) {
-                let x = lp.add_var(c + pull, (0.0, grains));
+                let x = lp.add_var(c + pull, (0.0, granules));
                 of_object.push((x, 1.0));
                 list.push((x, 1.0));
             }
         }
-        lp.add_constraint(of_object, ComparisonOp::Le, grains);
+        lp.add_constraint(of_object, ComparisonOp::Le, granules);
     }
-    for (list, room) in by_tier.into_iter().zip(room) {
-        if room < 0.0 {
+    for (list, space) in by_tier.into_iter().zip(space) {
+        if space < 0.0 {
             return None;
         }
         if !list.is_empty() {
-            lp.add_constraint(list, ComparisonOp::Le, room);
+            lp.add_constraint(list, ComparisonOp::Le, space);
         }
     }
     Some(sure + lp.solve().ok()?.objective())
@@ -144,33 +144,35 @@ prop_compose! {
         priority in 1_u32..6,
         reads in 0_u32..4,
         writes in 0_u32..3,
-        grains in 0_u64..60,
+        granules in 0_u64..60,
         mask in 1_usize..(1 << tiers),
         falls in any::<bool>(),
         ordered in any::<bool>(),
         turn in 0..tiers,
     ) -> Object {
-        let mut wanted: Vec<usize> = (0..tiers).map(|t| (t + turn) % tiers).filter(|t| mask >> t & 1 == 1).collect();
+        let mut wanted: Vec<usize> = (0..tiers).map(|t| (t + turn) % tiers)
+            .filter(|t| mask >> t & 1 == 1).collect();
         if !ordered {
             wanted.sort_unstable();
         }
-        let fallback = if falls { (0..tiers).filter(|t| !wanted.contains(t)).collect() } else { Vec::new() };
+        let fallback =
+            if falls { (0..tiers).filter(|t| !wanted.contains(t)).collect() } else { Vec::new() };
         Object {
             reads: f64::from(reads),
             writes: f64::from(writes),
             split: if ordered { TierSplit::Ordered } else { TierSplit::Free },
-            ..object(f64::from(priority), grains, &wanted, &fallback)
+            ..object(f64::from(priority), granules, &wanted, &fallback)
         }
     }
 }
 
 prop_compose! {
     fn some_tiers(tiers: usize)(
-        room in prop::collection::vec(0_u64..200, tiers),
+        space in prop::collection::vec(0_u64..200, tiers),
         gains in prop::collection::vec((1_u32..100, 1_u32..100), tiers),
     ) -> Vec<SolverTier> {
-        room.iter().zip(gains).map(|(room, (read, write))| SolverTier {
-            capacity: Bytes(room * KIB4 + room % 7),
+        space.iter().zip(gains).map(|(space, (read, write))| SolverTier {
+            capacity: Bytes(space * KIB4 + space % 7),
             read_gain: f64::from(read) / 100.0,
             write_gain: f64::from(write) / 100.0,
         }).collect()
@@ -275,12 +277,12 @@ fn many(seed: u64, share: f64) -> PlacementProblem {
     let mut all = 0;
     let objects: Vec<Object> = (0..10_000)
         .map(|_| {
-            let grains = if draw(4) == 0 { 512 + draw(4096) } else { 1 + draw(512) };
-            all += grains;
-            let mut o = object(1.0 + draw(4) as f64, grains, &[0], &[1, 2]);
+            let granules = if draw(4) == 0 { 512 + draw(4096) } else { 1 + draw(512) };
+            all += granules;
+            let mut o = object(1.0 + draw(4) as f64, granules, &[0], &[1, 2]);
             o.reads = 1.0 + draw(1000) as f64 / 100.0;
             o.writes = draw(1000) as f64 / 100.0;
-            o.whole = grains < 512;
+            o.whole = granules < 512;
             match draw(10) {
                 0 => (o.wanted, o.fallback) = (vec![1], vec![0, 2]),
                 1 => (o.wanted, o.fallback) = (vec![0, 1], vec![2]),
@@ -332,7 +334,8 @@ fn equals_share_to_the_page() {
 
 #[test]
 fn the_strict_come_first_and_the_least_worthy_is_refused() {
-    let strict = |priority, grains| Object { strict: true, ..object(priority, grains, &[0], &[]) };
+    let strict =
+        |priority, granules| Object { strict: true, ..object(priority, granules, &[0], &[]) };
     let tiers = || vec![tier(10, 1.0), tier(100, 0.5)];
     let objects = vec![object(9.0, 10, &[0], &[1]), strict(1.0, 6), strict(2.0, 6)];
     let s = solve(&problem(tiers(), objects)).unwrap();
@@ -372,7 +375,7 @@ fn slow_memory_asked_for_is_slow_memory_got() {
 }
 
 #[test]
-fn the_order_asked_for_is_kept_where_tiers_are_worth_the_same() {
+fn the_requested_order_is_kept_between_equal_tiers() {
     for (wanted, got) in
         [([1, 0, 2], [50, 100, 0]), ([2, 1, 0], [0, 50, 100]), ([0, 2, 1], [100, 0, 50])]
     {
@@ -396,7 +399,7 @@ fn what_cannot_be_posed_is_named() {
         change(&mut p);
         solve(&p).unwrap_err()
     };
-    assert_eq!(with(&|p| p.grain = Bytes::ZERO), SolveError::NoGrain);
+    assert_eq!(with(&|p| p.granule = Bytes::ZERO), SolveError::NoGranule);
     assert_eq!(with(&|p| p.tiers[0].read_gain = f64::NAN), SolveError::BadGain { tier: 0 });
     assert_eq!(with(&|p| p.objects[0].reads = f64::INFINITY), SolveError::BadWeight { object: 0 });
     assert_eq!(

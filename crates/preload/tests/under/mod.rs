@@ -66,7 +66,8 @@ pub fn same(name: &str, needs: &[&str], script: &str) {
         return println!("skipped: {missing} is not installed");
     }
     let plan = folder(&format!("{name}-plan")).join("plan");
-    let rules = "arena small limit 1M\narena large huge\nsize ..200 small\nsize 100K.. large\nthread 1 small\n";
+    let rules = "arena small limit 1M\narena large huge\nsize ..200 small\nsize 100K.. \
+        large\nthread 1 small\n";
     std::fs::write(&plan, rules).unwrap();
     let plain = run(&folder(name), script, &[]);
     let ours = run(&folder(name), script, &[("LD_PRELOAD", library())]);

@@ -10,7 +10,7 @@
 //! do something else) is one reading more.
 
 use super::loader::CHUNK_BYTES;
-use super::search::MOST_ADDS;
+use super::search::MAX_ADDS;
 use super::Knobs;
 use std::collections::VecDeque;
 use terrace_types::{BytesPerSec, Nanos};
@@ -208,11 +208,11 @@ impl LoadController {
 }
 
 fn bounded(adds: f64) -> u32 {
-    adds.clamp(0.0, f64::from(MOST_ADDS)) as u32
+    adds.clamp(0.0, f64::from(MAX_ADDS)) as u32
 }
 
-/// What is left is told by means over so long: what is read in a third of a millisecond scatters
-/// where nobody changes anything.
+/// What is left is reported by means over so long: what is read in a third of a millisecond
+/// scatters where nobody changes anything.
 pub const WINDOW: Nanos = Nanos::millis(250);
 
 /// What was left over the time that the command ran.

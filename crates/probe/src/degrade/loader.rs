@@ -55,7 +55,7 @@ struct Layout {
 }
 
 impl Loader {
-    /// Sets room for regions of up to `largest` on `node` aside, not touched, and makes a thread
+    /// Sets space for regions of up to `largest` on `node` aside, not touched, and makes a thread
     /// for each of `cpus`; none works until [`Loader::set`].
     ///
     /// # Errors

@@ -29,7 +29,7 @@ pub enum DegradeError {
     /// A CPU that the load was to have.
     #[error("CPU {0} cannot be used here; give the load CPUs of taskset -p $$")]
     NoSuchCpu(CpuId),
-    /// No room for the load's region.
+    /// No free space for the load's region.
     #[error("node {node} has {room} to spare, and the load takes {wanted}; free memory there")]
     NoRoom {
         /// Node.
@@ -50,7 +50,11 @@ pub enum DegradeError {
         free: BytesPerSec,
     },
     /// All loading CPUs together do not take that much.
-    #[error("node {node} cannot be degraded below {least} with {cpus} CPUs for the load and {region} of the node; it gives {free} without; give a larger --to, or more CPUs to the load (--load-cpus)")]
+    #[error(
+        "node {node} cannot be degraded below {least} with {cpus} CPUs for the load and \
+        {region} of the node; it gives {free} without; give a larger --to, or more CPUs to the \
+        load (--load-cpus)"
+    )]
     OutOfReach {
         /// Node.
         node: NodeId,
@@ -64,7 +68,10 @@ pub enum DegradeError {
         region: Bytes,
     },
     /// Other work changes what the node gives faster than knobs can be found.
-    #[error("node {node} gave {last} in the end, not {wanted} within 10%: other work loads it too; try again")]
+    #[error(
+        "node {node} gave {last} in the end, not {wanted} within 10%: other work loads it \
+        too; try again"
+    )]
     Unsteady {
         /// Node.
         node: NodeId,

@@ -28,7 +28,7 @@ const NEAR: f64 = 0.05;
 /// And as it is promised.
 const PROMISED: f64 = 0.10;
 /// Additions at most: a thread that does nothing else takes next to nothing.
-pub(super) const MOST_ADDS: u32 = 1 << 17;
+pub(super) const MAX_ADDS: u32 = 1 << 17;
 /// Tries in all.
 const PATIENCE: u32 = 40;
 
@@ -47,7 +47,7 @@ enum Stage {
 
 /// The search. More threads leave less, and so does a larger region; more additions leave more. The
 /// region is found first, the smallest that is enough: it is memory that the command cannot have,
-/// and room in the caches that it shares.
+/// and space in the caches that it shares.
 #[derive(Debug, Clone)]
 pub struct LoadSearch {
     node: NodeId,
@@ -93,7 +93,7 @@ impl LoadSearch {
         SearchAction::Try(self.now)
     }
 
-    /// Bandwidth without load, once it was told.
+    /// Bandwidth without load, once it was reported.
     #[must_use]
     pub fn free(&self) -> BytesPerSec {
         BytesPerSec(self.free as u64)
@@ -166,7 +166,7 @@ impl LoadSearch {
 
     fn threads(&self, low: u32, high: u32) -> (Stage, Knobs) {
         if high - low <= 1 {
-            let (stage, knobs) = self.adds(0, MOST_ADDS);
+            let (stage, knobs) = self.adds(0, MAX_ADDS);
             return (stage, Knobs { threads: high, ..knobs });
         }
         (

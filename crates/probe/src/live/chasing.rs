@@ -1,6 +1,6 @@
 //! Latency: idle, with several misses in flight, under load.
 
-use super::memory::Held;
+use super::memory::ProbeMapping;
 use super::LiveMachine;
 use crate::chase::{chain, follow, follow_many, ELEMENT, STEP};
 use crate::kernels::{self, ElementKernel};
@@ -18,12 +18,12 @@ const RUN: Nanos = Nanos::millis(12);
 const CHUNK: usize = 2048;
 
 /// Where a held chain begins.
-fn first_of(held: &Held) -> NonNull<u8> {
+fn first_of(held: &ProbeMapping) -> NonNull<u8> {
     NonNull::new(held.mapping.as_ptr()).unwrap_or(NonNull::dangling())
 }
 
 /// A chain through the first `bytes` of what is held.
-fn chained(cpu: CpuId, held: &mut Held, bytes: Bytes) -> Result<NonNull<u8>, Trouble> {
+fn chained(cpu: CpuId, held: &mut ProbeMapping, bytes: Bytes) -> Result<NonNull<u8>, Trouble> {
     let bytes = bytes.get() as usize;
     if held.chained != bytes {
         held.chained = 0;
@@ -105,7 +105,7 @@ impl LiveMachine<'_> {
         let held = self.hold_best(cpu, target, bytes)?;
         let start = chained(cpu, held, bytes)?;
         let elements = (bytes.get() as usize / ELEMENT).max(1);
-        let count = (chains as usize).clamp(1, crate::chase::MOST_CHAINS);
+        let count = (chains as usize).clamp(1, crate::chase::MAX_CHAINS);
         // Elements of one cycle, in places that have nothing to do with their order in it.
         let begin = |k: usize| start.as_ptr() as usize + (elements / count * k) * ELEMENT;
         let starts: Vec<AtomicUsize> = (0..count).map(|k| AtomicUsize::new(begin(k))).collect();

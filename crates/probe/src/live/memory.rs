@@ -9,7 +9,7 @@ use terrace_types::{Bytes, CpuId, NodeId};
 
 /// What was mapped last.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct ProbeMapping {
     pub(super) mapping: AnonymousMapping,
     node: NodeId,
     pages: PageKind,
@@ -74,9 +74,10 @@ impl LiveMachine<'_> {
         node: NodeId,
         pages: PageKind,
         bytes: Bytes,
-    ) -> Result<&mut Held, Trouble> {
-        let fits =
-            |h: &Held| h.node == node && h.pages == pages && h.mapping.len() as u64 >= bytes.get();
+    ) -> Result<&mut ProbeMapping, Trouble> {
+        let fits = |h: &ProbeMapping| {
+            h.node == node && h.pages == pages && h.mapping.len() as u64 >= bytes.get()
+        };
         if !self.held.as_ref().is_some_and(fits) {
             // First gives back what is held: both at once may be more than there is.
             self.held = None;
@@ -85,7 +86,7 @@ impl LiveMachine<'_> {
             let wanted = bytes.max(Bytes::mib(16));
             let wanted = if wanted <= room { wanted } else { bytes };
             let mapping = fresh(cpu, node, pages, wanted, self.stop)?;
-            self.held = Some(Held { mapping, node, pages, chained: 0, was_chained: false });
+            self.held = Some(ProbeMapping { mapping, node, pages, chained: 0, was_chained: false });
         }
         self.held.as_mut().ok_or(Trouble::Interrupted)
     }
@@ -96,7 +97,7 @@ impl LiveMachine<'_> {
         cpu: CpuId,
         node: NodeId,
         bytes: Bytes,
-    ) -> Result<&mut Held, Trouble> {
+    ) -> Result<&mut ProbeMapping, Trouble> {
         match self.hold(cpu, node, PageKind::Huge, bytes).map(|_| ()) {
             Err(Trouble::NoHugePages) => self.hold(cpu, node, PageKind::Base, bytes),
             Err(other) => Err(other),
@@ -105,7 +106,7 @@ impl LiveMachine<'_> {
     }
 }
 
-impl Held {
+impl ProbeMapping {
     /// Doubles all over again, where chains were.
     pub(super) fn filled(&mut self, cpu: CpuId) -> Result<(), SysError> {
         self.chained = 0;

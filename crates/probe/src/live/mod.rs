@@ -8,7 +8,7 @@ mod streaming;
 use crate::plan::{Depth, Situation};
 use crate::stats::StoppingRule;
 use crate::task::{Instrument, Task, TaskOutcome, Trouble};
-use memory::Held;
+use memory::ProbeMapping;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_machine::{parse_list, Machine};
@@ -23,7 +23,7 @@ pub fn situation(machine: Machine, root: &Root) -> Situation {
     let free: BTreeMap<NodeId, Bytes> = machine
         .nodes
         .iter()
-        .map(|n| (n.id, zones::room(&zones, n.id, machine.page_size).free))
+        .map(|n| (n.id, zones::free_memory(&zones, n.id, machine.page_size).free))
         .collect();
     // Free memory of one node alone leaves out page cache, which gives way; where there is one
     // node, what is available is the truth.
@@ -96,7 +96,7 @@ pub struct LiveMachine<'a> {
     situation: &'a Situation,
     depth: Depth,
     stop: &'a AtomicBool,
-    held: Option<Held>,
+    held: Option<ProbeMapping>,
     /// Whether CPU time is told finely enough to measure by.
     fine: bool,
 }

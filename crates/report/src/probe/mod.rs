@@ -12,7 +12,7 @@ use std::fmt::Write;
 /// Measurements shown at most; a machine of 24 nodes has some ten thousand.
 const MOST: usize = 200_000;
 /// Pairs of nodes that get plots of their own.
-const MOST_PAIRS: usize = 24;
+const MAX_PAIRS: usize = 24;
 
 /// What a probe printed.
 #[derive(Debug, Clone, PartialEq)]
@@ -123,7 +123,8 @@ impl ProbeReport {
         let noisy = self.all().filter(|m| m["noisy"] == true).count();
         put!(
             &mut body,
-            "<header><p class=\"over\">Measured in {:.0} s · {} measurements</p><h1>Memory of <code>{}</code></h1></header>\n",
+            "<header><p class=\"over\">Measured in {:.0} s · {} measurements</p><h1>Memory of \
+                <code>{}</code></h1></header>\n",
             self.value["probe_seconds"].as_f64().unwrap_or(0.0),
             count(self.all().count() as u64),
             brief(&machine, 60)
@@ -134,11 +135,12 @@ impl ProbeReport {
         if noisy > 0 {
             put!(
                 &mut body,
-                "<p class=\"warning\">{noisy} figures are noisy: other work ran meanwhile, or runs differed by more than 5%.</p>\n"
+                "<p class=\"warning\">{noisy} figures are noisy: other work ran meanwhile, or \
+                    runs differed by more than 5%.</p>\n"
             );
         }
         self.tiles(&mut body);
-        for pair in self.pairs().into_iter().take(MOST_PAIRS) {
+        for pair in self.pairs().into_iter().take(MAX_PAIRS) {
             self.pair(&mut body, pair);
         }
         moves::sections(self, &mut body);

@@ -2,7 +2,7 @@
 //! and caller; interleaved memory, and translations dropped.
 
 use super::plot::{bars, plot, Axis, Line};
-use super::{plain, ProbeReport, MOST_PAIRS};
+use super::{plain, ProbeReport, MAX_PAIRS};
 use crate::markup::{escape, put, rate};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// Pages a call of a measurement in which one call moves everything.
 const ONE_CALL: u64 = u32::MAX as u64;
 /// Lines of one plot at most.
-const MOST_LINES: usize = 8 * MOST_PAIRS;
+const MAX_LINES: usize = 8 * MAX_PAIRS;
 
 /// One measurement of moving.
 struct Moved<'a> {
@@ -57,12 +57,16 @@ pub(super) fn sections(probe: &ProbeReport, body: &mut String) {
     for m in probe.of("move").filter_map(Moved::of) {
         pairs.entry(m.nodes.clone()).or_default().push(m);
     }
-    for ((from, to), all) in pairs.iter().take(MOST_PAIRS) {
+    for ((from, to), all) in pairs.iter().take(MAX_PAIRS) {
         let mut section = String::new();
         pair(&mut section, all);
         if !section.is_empty() {
             let (from, to) = (escape(from), escape(to));
-            put!(body, "<section><h2>Moving data from node {from} to node {to}</h2>\n{section}</section>\n");
+            put!(
+                body,
+                "<section><h2>Moving data from node {from} to node \
+                {to}</h2>\n{section}</section>\n"
+            );
         }
     }
     interleaved(probe, body);
@@ -127,7 +131,7 @@ fn by(
     // A method has its colour in every plot, also where it has no line.
     let mut lines: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     for m in all {
-        if lines.len() < MOST_LINES || lines.contains_key(m.name) {
+        if lines.len() < MAX_LINES || lines.contains_key(m.name) {
             let line = lines.entry(m.name).or_default();
             if which(m) {
                 line.push(point(m));
@@ -153,7 +157,7 @@ fn drawn(body: &mut String, title: &str, mut lines: Vec<Line>, across: Axis, up:
 
 /// Bars, where there are two.
 fn figures(body: &mut String, title: &str, all: impl Iterator<Item = (String, f64)>) {
-    let mut all: Vec<(String, f64)> = all.take(MOST_LINES).collect();
+    let mut all: Vec<(String, f64)> = all.take(MAX_LINES).collect();
     all.sort_by(|a, b| a.0.cmp(&b.0));
     all.dedup_by(|a, b| a.0 == b.0);
     let bare: Vec<(&str, f64)> = all.iter().map(|(name, value)| (name.as_str(), *value)).collect();
@@ -178,7 +182,7 @@ fn interleaved(probe: &ProbeReport, body: &mut String) {
         if let ([(near, of_near), (far, of_far)], Some(read)) = (parts.as_slice(), read) {
             let name = format!("nodes {near} and {far}, {} threads", plain(&m["threads"]));
             let share = of_near / (of_near + of_far);
-            if share.is_finite() && (lines.len() < MOST_LINES || lines.contains_key(&name)) {
+            if share.is_finite() && (lines.len() < MAX_LINES || lines.contains_key(&name)) {
                 let line = lines.entry(name).or_insert_with(|| ends(probe, m, near, far));
                 line.push((share, read));
             }
@@ -200,7 +204,11 @@ fn interleaved(probe: &ProbeReport, body: &mut String) {
         Axis::Share,
         Axis::Rate,
     );
-    put!(body, "<details><summary>All figures</summary><table class=\"plain\">\n{rows}</table></details></section>\n");
+    put!(
+        body,
+        "<details><summary>All figures</summary><table \
+        class=\"plain\">\n{rows}</table></details></section>\n"
+    );
 }
 
 /// What the same threads read of each node alone: both ends of the plot.

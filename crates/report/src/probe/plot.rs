@@ -132,7 +132,8 @@ pub(super) fn bars(body: &mut String, title: &str, figures: &[(&str, f64)]) {
             (escape(name), describe(Axis::Rate, *value), 97.0 * value / most);
         put!(
             body,
-            "<tr><th>{name}</th><td class=\"track\"><i style=\"width:{percent:.1}%\"></i></td><td>{describe}</td></tr>\n"
+            "<tr><th>{name}</th><td class=\"track\"><i \
+                style=\"width:{percent:.1}%\"></i></td><td>{describe}</td></tr>\n"
         );
     }
     body.push_str("</table>\n");

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use terrace_trace::{EventKind, TraceEvent};
 
 /// Names that are kept apart at most; the rest are counted together.
-const MOST_NAMES: usize = 4096;
+const MAX_NAMES: usize = 4096;
 const OTHERS: &str = "others";
 const UNKNOWN: &str = "unknown";
 /// Behind the name of a file whose zeroed data (`.bss`) a mapping is.
@@ -100,7 +100,7 @@ impl Objects {
     }
 
     fn number(&mut self, name: String) -> u32 {
-        let name = if self.list.len() < MOST_NAMES { name } else { OTHERS.to_owned() };
+        let name = if self.list.len() < MAX_NAMES { name } else { OTHERS.to_owned() };
         if let Some(number) = self.names.get(&name) {
             return *number;
         }

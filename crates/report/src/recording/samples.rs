@@ -10,9 +10,9 @@ use terrace_sampling::{estimated_error, estimated_pages, LatencyByLevel, LevelLa
 use terrace_trace::{Block, EventKind, SampleDetail, TraceEvent, TraceHeader};
 
 /// Threads that are shown one by one at most.
-const MOST_THREADS: usize = 24;
+const MAX_THREADS: usize = 24;
 /// Times between interrupts that are kept.
-const MOST_INTERVALS: usize = 1 << 20;
+const MAX_INTERVALS: usize = 1 << 20;
 /// Bars of the histogram of those times.
 const INTERVAL_BARS: usize = 40;
 /// Bars of the histogram of pages by samples; the last stands for all above (the paper's figure 7
@@ -74,7 +74,7 @@ impl SampleSums {
             EventKind::SampleInterrupt { .. } => {
                 self.interrupts += 1;
                 let before = self.interrupted.insert(event.thread, event.time);
-                if let Some(before) = before.filter(|_| self.intervals.len() < MOST_INTERVALS) {
+                if let Some(before) = before.filter(|_| self.intervals.len() < MAX_INTERVALS) {
                     self.intervals.push(event.time.abs_diff(before));
                 }
             }
@@ -147,7 +147,8 @@ impl SampleStudy {
         put!(
             body,
             "<section><h2>How far the sample can be trusted</h2>\n<table class=\"plain\">\n\
-             <tr><th>error of a thread's share, D, estimated from halves of the sample</th><td>{}</td></tr>\n\
+             <tr><th>error of a thread's share, D, estimated from halves of the \
+             sample</th><td>{}</td></tr>\n\
              <tr><th>pages seen</th><td>{} of at least {} accessed ({})</td></tr>\n\
              <tr><th>samples lost</th><td>{}</td></tr>\n</table></section>\n",
             self.error.map_or("not known".to_owned(), percent),
@@ -163,8 +164,10 @@ impl SampleStudy {
             return;
         }
         body.push_str(
-            "<section><h2>Latency by data source</h2>\n<div class=\"wide\"><table class=\"figures meter ours\">\n\
-             <tr><th>served by</th><th>samples</th><th>shortest, cycles</th><th>mean</th><th>longest</th>\
+            "<section><h2>Latency by data source</h2>\n<div class=\"wide\"><table class=\"figures \
+                meter ours\">\n\
+             <tr><th>served by</th><th>samples</th><th>shortest, \
+             cycles</th><th>mean</th><th>longest</th>\
              <th>of all samples</th><th></th></tr>\n",
         );
         let all = self.levels.iter().map(|l| l.samples).sum::<u64>().max(1) as f64;
@@ -176,7 +179,8 @@ impl SampleStudy {
             };
             put!(
                 body,
-                "<tr><th class=\"name\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+                "<tr><th \
+                    class=\"name\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
                  <td class=\"track\"><i style=\"width:{:.1}%\"></i></td></tr>\n",
                 escape(&level.name()),
                 count(level.samples),
@@ -193,10 +197,11 @@ impl SampleStudy {
     fn who(&self, body: &mut String) {
         let all = self.threads.iter().map(|(_, n)| n).sum::<u64>().max(1) as f64;
         body.push_str(
-            "<section><h2>Who accesses</h2>\n<div class=\"wide\"><table class=\"figures meter ours\">\n\
+            "<section><h2>Who accesses</h2>\n<div class=\"wide\"><table class=\"figures meter \
+                ours\">\n\
              <tr><th>thread or node</th><th>samples</th><th>of all samples</th><th></th></tr>\n",
         );
-        let threads = self.threads.iter().take(MOST_THREADS);
+        let threads = self.threads.iter().take(MAX_THREADS);
         let threads = threads.map(|(tid, n)| (format!("thread {tid}"), *n));
         let nodes = self.nodes.iter().map(|(node, n)| (format!("CPUs of node {node}"), *n));
         for (name, samples) in threads.chain(nodes) {
@@ -212,8 +217,8 @@ impl SampleStudy {
             );
         }
         body.push_str("</table></div>\n");
-        if self.threads.len() > MOST_THREADS {
-            let more = count((self.threads.len() - MOST_THREADS) as u64);
+        if self.threads.len() > MAX_THREADS {
+            let more = count((self.threads.len() - MAX_THREADS) as u64);
             put!(body, "<p class=\"small under\">And {more} more threads.</p>\n");
         }
         body.push_str("</section>\n");
@@ -244,8 +249,10 @@ impl SampleStudy {
         }
         put!(
             body,
-            "<section><h2>Time between interrupts</h2>\n<p class=\"small\">How long after one interrupt of a thread the \
-             next followed, of {} in all. Two peaks are two phases that miss at two rates.</p>\n{}</section>\n",
+            "<section><h2>Time between interrupts</h2>\n<p class=\"small\">How long after one \
+                interrupt of a thread the \
+             next followed, of {} in all. Two peaks are two phases that miss at two \
+             rates.</p>\n{}</section>\n",
             count(self.interrupts),
             chart.finish()
         );
@@ -279,8 +286,10 @@ impl SampleStudy {
         let (seen, pages) = pages_seen(by_page);
         json!({
             "levels": self.levels,
-            "threads": self.threads.iter().map(|(t, n)| json!({ "tid": t, "samples": n })).collect::<Vec<_>>(),
-            "nodes": self.nodes.iter().map(|(t, n)| json!({ "node": t, "samples": n })).collect::<Vec<_>>(),
+            "threads": self.threads.iter().map(|(t, n)| json!({ "tid": t, "samples": n }))
+                .collect::<Vec<_>>(),
+            "nodes": self.nodes.iter().map(|(t, n)| json!({ "node": t, "samples": n }))
+                .collect::<Vec<_>>(),
             "interrupts": self.interrupts,
             "lost": self.lost,
             "error": self.error,
@@ -327,7 +336,8 @@ fn pages_by_samples(by_page: &[u64], body: &mut String) {
     }
     put!(
         body,
-        "<section><h2>Pages by how often they were sampled</h2>\n<p class=\"small\">The last bar stands for {PAGE_BARS} samples \
+        "<section><h2>Pages by how often they were sampled</h2>\n<p class=\"small\">The last bar \
+            stands for {PAGE_BARS} samples \
          and more. A group far to the right is worth moving.</p>\n{}</section>\n",
         chart.finish()
     );

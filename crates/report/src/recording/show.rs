@@ -9,7 +9,7 @@ use serde_json::{json, Value};
 use terrace_trace::TraceClock;
 
 /// Objects shown at most.
-const MOST_OBJECTS: usize = 40;
+const MAX_OBJECTS: usize = 40;
 /// Shares of accesses that the text names.
 const SHARES: [f64; 3] = [0.5, 0.8, 0.95];
 
@@ -21,7 +21,8 @@ impl RecordingSummary {
         let mut body = String::new();
         put!(
             &mut body,
-            "<header><p class=\"over\">Recording · source {} · {}</p><h1><code>{}</code></h1>\n<p class=\"lead\">{}</p></header>\n",
+            "<header><p class=\"over\">Recording · source {} · {}</p><h1><code>{}</code></h1>\n<p \
+                class=\"lead\">{}</p></header>\n",
             brief(&self.header.source, 40),
             escape(&self.time()),
             brief(if command.is_empty() { "(command not recorded)" } else { &command }, 300),
@@ -56,7 +57,8 @@ impl RecordingSummary {
             return "No access was recorded.".to_owned();
         }
         format!(
-            "{} loads and stores of {} on {}, {} of them stores. Half of all accesses go to {} of it, 95% to {}.",
+            "{} loads and stores of {} on {}, {} of them stores. Half of all accesses go to {} of \
+                it, 95% to {}.",
             count(all),
             threads(self.threads),
             bytes(self.touched()),
@@ -120,7 +122,8 @@ impl RecordingSummary {
         chart.stack(&times, &[series("t0", &|c| rate(c.loads)), series("t1", &|c| rate(c.stores))]);
         put!(
             body,
-            "<section><h2>Loads and stores over time</h2>\n<p class=\"small\">Accesses a second{}.</p>\n",
+            "<section><h2>Loads and stores over time</h2>\n<p class=\"small\">Accesses a \
+                second{}.</p>\n",
             self.of_clock()
         );
         body.push_str(&chart.finish());
@@ -150,9 +153,12 @@ impl RecordingSummary {
     fn heat_map(&self, body: &mut String) {
         put!(
             body,
-            "<section><h2>Accesses by address and time</h2>\n<p class=\"small\">Each row is a stretch of addresses, lowest at the \
-             bottom, gaps left out. Above: accesses a second to a page, averaged over the row. Below: how many of them are \
-             stores.</p>\n<div id=\"heat\" class=\"heat\"><noscript><p class=\"warning\">The heat map is drawn by a script \
+            "<section><h2>Accesses by address and time</h2>\n<p class=\"small\">Each row is a \
+                stretch of addresses, lowest at the \
+             bottom, gaps left out. Above: accesses a second to a page, averaged over the row. \
+             Below: how many of them are \
+             stores.</p>\n<div id=\"heat\" class=\"heat\"><noscript><p class=\"warning\">The heat \
+             map is drawn by a script \
              inside this file, and scripts are off.</p></noscript></div>\n\
              <script type=\"application/json\" id=\"heat-data\">{}</script>\n</section>\n",
             embed(&self.heat)
@@ -162,8 +168,10 @@ impl RecordingSummary {
     fn by_page(&self, body: &mut String) {
         put!(
             body,
-            "<section><h2>How accesses spread over pages</h2>\n<p class=\"small\">Pages in the order of their use: the share of all \
-             accesses that the most used ones get. A fast memory of a size can serve at most that share, were nothing ever \
+            "<section><h2>How accesses spread over pages</h2>\n<p class=\"small\">Pages in the \
+                order of their use: the share of all \
+             accesses that the most used ones get. A fast memory of a size can serve at most that \
+             share, were nothing ever \
              moved.</p>\n"
         );
         let points = 240.min(self.by_page.len());
@@ -225,15 +233,18 @@ impl RecordingSummary {
         }
         put!(
             body,
-            "<h3>Pages by how many accesses each had, from the figure below its bar to twice that</h3>\n{}",
+            "<h3>Pages by how many accesses each had, from the figure below its bar to twice \
+                that</h3>\n{}",
             chart.finish()
         );
     }
 
     fn working_set(&self, body: &mut String) {
         body.push_str(
-            "<section><h2>Working set</h2>\n<p class=\"small\">How much memory is touched within a span of time, on average over the \
-             whole recording (Denning and Schwartz 1972). Where it is flat, a fast memory of that size holds what the program \
+            "<section><h2>Working set</h2>\n<p class=\"small\">How much memory is touched within \
+                a span of time, on average over the \
+             whole recording (Denning and Schwartz 1972). Where it is flat, a fast memory of that \
+             size holds what the program \
              needs for as long.</p>\n",
         );
         // Below a page nothing happens.
@@ -260,16 +271,19 @@ impl RecordingSummary {
 
     fn by_object(&self, body: &mut String) {
         body.push_str(
-            "<section><h2>By object</h2>\n<p class=\"small\">Mappings, and what the program named, by accesses. A page belongs to one \
-             of them at a time.</p>\n<div class=\"wide\"><table class=\"figures meter ours\">\n<tr><th>object</th><th>touched</th>\
+            "<section><h2>By object</h2>\n<p class=\"small\">Mappings, and what the program \
+                named, by accesses. A page belongs to one \
+             of them at a time.</p>\n<div class=\"wide\"><table class=\"figures meter \
+             ours\">\n<tr><th>object</th><th>touched</th>\
              <th>loads</th><th>stores</th><th>of all accesses</th><th></th></tr>\n",
         );
         let all = self.total.all().max(1) as f64;
-        for object in self.objects.iter().take(MOST_OBJECTS) {
+        for object in self.objects.iter().take(MAX_OBJECTS) {
             let share = object.uses.all() as f64 / all;
             put!(
                 body,
-                "<tr><th class=\"name\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"track\"><i style=\"width:{:.1}%\"></i></td></tr>\n",
+                "<tr><th class=\"name\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td \
+                    class=\"track\"><i style=\"width:{:.1}%\"></i></td></tr>\n",
                 escape(&name_end(&object.name, 60)),
                 bytes(object.uses.pages.saturating_mul(self.header.page_size_bytes)),
                 count(object.uses.loads),
@@ -279,11 +293,11 @@ impl RecordingSummary {
             );
         }
         body.push_str("</table></div>\n");
-        if self.objects.len() > MOST_OBJECTS {
+        if self.objects.len() > MAX_OBJECTS {
             put!(
                 body,
                 "<p class=\"small under\">And {} more.</p>\n",
-                count((self.objects.len() - MOST_OBJECTS) as u64)
+                count((self.objects.len() - MAX_OBJECTS) as u64)
             );
         }
         body.push_str("</section>\n");
@@ -361,7 +375,8 @@ impl RecordingSummary {
             "bytes_for_share": SHARES.map(|s| json!([s, self.bytes_for(s)])),
             "columns": self.columns.iter().map(uses).collect::<Vec<_>>(),
             "working_set": self.working_set.iter().map(|(s, b)| json!([s, b])).collect::<Vec<_>>(),
-            "objects": self.objects.iter().map(|o| json!({ "name": o.name, "uses": uses(&o.uses) })).collect::<Vec<_>>(),
+            "objects": self.objects.iter().map(|o| json!({ "name": o.name, "uses": uses(&o.uses) }))
+                .collect::<Vec<_>>(),
             "samples": self.samples.as_ref().map(|s| s.json(&self.by_page)),
             "notes": self.header.notes,
         })

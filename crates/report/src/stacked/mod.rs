@@ -10,9 +10,9 @@ use serde_json::Value;
 /// Designs shown at most.
 const MOST: usize = 10_000;
 /// Rows of the table of designs at most.
-const MOST_ROWS: usize = 500;
+const MAX_ROWS: usize = 500;
 /// Cross-sections beside each other at most.
-const MOST_SECTIONS: usize = 6;
+const MAX_SECTIONS: usize = 6;
 
 /// What a study of stacks printed.
 #[derive(Debug, Clone, PartialEq)]
@@ -127,7 +127,7 @@ impl StackedMemory {
         }
         body.push_str("</section>\n");
         let best: Vec<&Value> = designs.iter().copied().filter(|d| d["pareto"] == true).collect();
-        let shown: Vec<Stack> = best.iter().filter_map(|d| stack(d)).take(MOST_SECTIONS).collect();
+        let shown: Vec<Stack> = best.iter().filter_map(|d| stack(d)).take(MAX_SECTIONS).collect();
         if !shown.is_empty() {
             body.push_str("<section><h2>Cross-sections to scale</h2>\n");
             put!(
@@ -361,7 +361,7 @@ fn table(body: &mut String, designs: &[&Value]) {
         "<tr><th>Design</th><th>GB/s</th><th>GiB</th><th>ns</th><th>pJ/bit</th><th>hottest C</th>\
          <th>um</th><th>cost</th><th>limits</th></tr>\n",
     );
-    for design in designs.iter().take(MOST_ROWS) {
+    for design in designs.iter().take(MAX_ROWS) {
         let e = &design["evaluation"];
         let name = brief(&settings(design), 60);
         if let Some(why) = design["impossible"].as_str() {
@@ -399,8 +399,8 @@ fn table(body: &mut String, designs: &[&Value]) {
         "<p class=\"small under\">Coloured: no other design beats it at once in all of \
                    bandwidth, capacity, temperature, energy and cost.</p>\n",
     );
-    if designs.len() > MOST_ROWS {
-        put!(body, "<p class=\"small\">The first {MOST_ROWS} of {}.</p>\n", designs.len());
+    if designs.len() > MAX_ROWS {
+        put!(body, "<p class=\"small\">The first {MAX_ROWS} of {}.</p>\n", designs.len());
     }
     body.push_str("</section>\n");
 }

@@ -32,7 +32,8 @@ pub fn pages() -> Vec<(&'static str, String)> {
 fn close() -> Value {
     let run = |policy: &str, seconds: f64| json!({ "policy": policy, "seconds": seconds });
     json!({
-        "machine": "lab-numa-with-a-long-name", "input": "recordings/of/the/last/week/by/the/team/orders.trace",
+        "machine": "lab-numa-with-a-long-name",
+        "input": "recordings/of/the/last/week/by/the/team/orders.trace",
         "runs": [
             run("first-touch", 0.612), run("terrace-write-blind", 0.651),
             run("kernel:numa-balancing-with-tiering", 0.63), run("hardware:memory-mode", 0.7001),
@@ -82,8 +83,11 @@ fn probe() -> Value {
         for power in 12..31u32 {
             for pages in ["huge", "base"] {
                 let ns = 1.1 + slower * f64::from(power.saturating_sub(19)).powi(2) * 1.1;
-                all.push(json!({ "kind": "chase", "initiator": 0, "target": target, "pages": pages,
-                    "size_bytes": 1u64 << power, "latency_ns": ns, "runs": 3, "noisy": power == 20 }));
+                all.push(
+                    json!({ "kind": "chase", "initiator": 0, "target": target, "pages": pages,
+                    "size_bytes": 1u64 << power, "latency_ns": ns, "runs": 3,
+                    "noisy": power == 20 }),
+                );
             }
         }
         for threads in 1..=16u64 {
@@ -122,7 +126,8 @@ fn probe() -> Value {
     };
     json!({
         "machine": "server-with-cxl", "source": "probe", "initiator": 0, "probe_seconds": 12.5,
-        "notes": ["Turbo was on."], "nodes": [], "tiers": [tier(0, 110_000_000_000), tier(1, 40_000_000_000)],
+        "notes": ["Turbo was on."], "nodes": [],
+        "tiers": [tier(0, 110_000_000_000), tier(1, 40_000_000_000)],
         "measurements": all,
     })
 }

@@ -182,7 +182,8 @@ pub fn comparison(input: &str) -> String {
             "policy": policy, "seconds": seconds, "fast_access_share": share,
             "promoted_pages": pages, "demoted_pages": pages, "migrated_bytes": pages * 8192,
             "overhead_seconds": pages as f64 * 1.1e-5, "energy_joules": null,
-            "seconds_spread": seconds.map(|s| s * 0.02), "settings": {"scan_size_mb": "256"}, "warnings": [],
+            "seconds_spread": seconds.map(|s| s * 0.02), "settings": {"scan_size_mb": "256"},
+            "warnings": [],
         })
     };
     let mut failed = run("kernel:damos", None, 0.0, 0);
@@ -197,10 +198,12 @@ pub fn comparison(input: &str) -> String {
     }
     failed["error"] = "the guest's kernel has no DAMON; boot another".into();
     serde_json::json!({
-        "machine": "lab-cxl", "input": input, "accesses": 32_000_000u64, "wall_seconds": 71.5, "vcpus": 2, "later": 1,
+        "machine": "lab-cxl", "input": input, "accesses": 32_000_000u64, "wall_seconds": 71.5,
+        "vcpus": 2, "later": 1,
     "calibration": [
             {"initiator": 0, "node": 0, "figure": "latency_ns", "wanted": 80.0, "got": 80.4},
-            {"initiator": 0, "node": 1, "figure": "read_bandwidth_bytes_per_s", "wanted": 2e10, "got": 1.91e10},
+            {"initiator": 0, "node": 1, "figure": "read_bandwidth_bytes_per_s", "wanted": 2e10,
+                "got": 1.91e10},
         ],
         "runs": [
             run("first-touch", Some(5.11), 0.20, 0),

@@ -1,13 +1,13 @@
 //! Accesses by region as DAMON sees them, after `mm/damon/core.c` and `vaddr.c` of Linux 6.12.
 //!
 //! Memory is cut into regions that are taken to be alike inside. Each sampling interval one page of
-//! each, chosen by chance, is looked at: its accessed bit is cleared and, an interval later, asked
+//! each, chosen by chance, is sampled: its accessed bit is cleared and, an interval later, asked
 //! for. After an aggregation interval neighbours whose counts differ by at most a tenth of the
-//! highest possible are joined, what was counted is told, and regions are cut in two at a random
-//! tenth, while there are fewer than half of the maximum. Intervals and bounds are those that the
-//! live tracker asks for (`crates/track/src/damon.rs`). Two differences: regions rest between
-//! windows, where a live kdamond goes on; and new mappings join at the next window, not at an
-//! update interval.
+//! highest possible are joined, what was counted is reported, and regions are cut in two at a
+//! random tenth, while there are fewer than half of the maximum. Intervals and bounds are those
+//! that the live tracker asks for (`crates/track/src/damon.rs`). Two differences: regions rest
+//! between intervals, where a live kdamond goes on; and new mappings join at the next interval, not
+//! at an update interval.
 
 use super::{EngineInput, Shared, PID};
 use crate::costs::times;
@@ -31,7 +31,7 @@ const REGION_BYTES: u64 = 96;
 struct Region {
     start: u64,
     end: u64,
-    /// The page that is looked at.
+    /// The page that is sampled.
     sampled: u64,
     hits: u32,
 }
@@ -150,7 +150,7 @@ pub struct DamonScan {
     regions: Regions,
     ranges: Vec<VpnRange>,
     plan: (Nanos, Nanos),
-    window: Nanos,
+    interval: Nanos,
     /// Samples since the last aggregation.
     sampled: u64,
     prepared: bool,
@@ -168,7 +168,7 @@ impl DamonScan {
             regions: Regions::default(),
             ranges: Vec::new(),
             plan: COARSE,
-            window: Nanos::ZERO,
+            interval: Nanos::ZERO,
             sampled: 0,
             prepared: false,
         }
@@ -206,8 +206,8 @@ impl DamonScan {
                 pid: PID,
                 range: VpnRange::new(Vpn(region.start), Vpn(region.end)),
                 hits: region.hits.min(u32::from(samples)) as u16,
-                windows: samples,
-                window: self.plan.0,
+                sample_count: samples,
+                interval: self.plan.0,
                 writes_only: false,
                 every_page: region.pages() == 1,
             });
@@ -247,7 +247,7 @@ impl Tracker for DamonScan {
                 bits: BitSource::Approximate,
                 ..TrackerVisibility::default()
             },
-            blind_to: "reads told from writes; hot pages scattered among cold ones",
+            blind_to: "reads as distinct from writes; hot pages scattered among cold ones",
         }
     }
 
@@ -260,19 +260,19 @@ impl Tracker for DamonScan {
             self.regions = Regions::new(&areas(&ranges), (most / 4).max(3), most);
             (self.ranges, self.plan, self.sampled, self.prepared) = (ranges, plan, 0, false);
         }
-        self.window = ask.window;
+        self.interval = ask.interval;
         Ok(())
     }
 
     fn lead(&self) -> Nanos {
-        self.window
+        self.interval
     }
 
     fn finish(&mut self, _now: Tick) -> Result<Observation, TrackError> {
         let shared = self.world.clone();
         let mut world = shared.borrow_mut();
         let mut seen = Observation::default();
-        let rounds = (self.window.get() / self.plan.0.get()).max(1);
+        let rounds = (self.interval.get() / self.plan.0.get()).max(1);
         let per_report = (self.plan.1.get() / self.plan.0.get()).max(1);
         for _ in 0..rounds {
             if !self.prepared {
@@ -291,7 +291,7 @@ impl Tracker for DamonScan {
                 break;
             }
         }
-        world.show(EngineInput { looks: true, ..EngineInput::default() });
+        world.show(EngineInput { samples: true, ..EngineInput::default() });
         seen.observations.sort_by_key(|s| s.range.start);
         seen.memory = Bytes(self.regions.list.len() as u64 * REGION_BYTES);
         Ok(seen)

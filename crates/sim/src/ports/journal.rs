@@ -5,7 +5,7 @@ use std::rc::Rc;
 use terrace_engine::{Journal, JournalError};
 
 /// Longest journal that is kept, bytes: enough for hours of simulated time.
-const MOST: usize = 256 << 20;
+const MAX_JOURNAL_BYTES: usize = 256 << 20;
 
 /// A journal whose text can be had afterwards.
 #[derive(Debug, Clone, Default)]
@@ -22,8 +22,11 @@ impl SimJournal {
 impl Journal for SimJournal {
     fn append(&mut self, line: &str) -> Result<(), JournalError> {
         let mut text = self.0.borrow_mut();
-        if text.len() + line.len() > MOST {
-            return Err(JournalError::Write(format!("it has grown beyond {} MiB", MOST >> 20)));
+        if text.len() + line.len() > MAX_JOURNAL_BYTES {
+            return Err(JournalError::Write(format!(
+                "it has grown beyond {} MiB",
+                MAX_JOURNAL_BYTES >> 20
+            )));
         }
         text.push_str(line);
         text.push('\n');

@@ -1,5 +1,5 @@
-//! The engine's ports onto a [`World`]: what is live a system call is here a look at the model, at
-//! the cost that the call has.
+//! The engine's ports onto a [`World`]: what is live a system call is here a sample of the model,
+//! at the cost that the call has.
 
 mod damon;
 mod journal;
@@ -47,14 +47,14 @@ impl Clock for SimClock {
 }
 
 /// What the engine has to do with what the ports showed it since it was last charged for that.
-/// Nothing: it doubled a doze or waited for free memory to stand still.
+/// Nothing: it doubled an idle interval or waited for free memory to stand still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EngineInput {
-    /// A glance was compared with what the heat map foresees.
+    /// A quick scan was compared with what the heat map foresees.
     pub foreseen: bool,
-    /// Looks at accesses were merged into the heat map, and a decision followed.
-    pub looks: bool,
-    /// The same of looks at writes.
+    /// Samples of accesses were merged into the heat map, and a decision followed.
+    pub samples: bool,
+    /// The same of samples of writes.
     pub writes: bool,
     /// Pages were located, and a decision followed.
     pub located: bool,
@@ -66,7 +66,7 @@ impl EngineInput {
     pub const fn and(self, other: Self) -> Self {
         Self {
             foreseen: self.foreseen || other.foreseen,
-            looks: self.looks || other.looks,
+            samples: self.samples || other.samples,
             writes: self.writes || other.writes,
             located: self.located || other.located,
         }
@@ -74,7 +74,7 @@ impl EngineInput {
 
     /// Whether a decision followed.
     const fn decides(self) -> bool {
-        self.looks || self.writes || self.located
+        self.samples || self.writes || self.located
     }
 
     /// What it takes of each page.
@@ -82,7 +82,7 @@ impl EngineInput {
         if !self.decides() {
             return self.foreseen.then(|| costs.compare_forecast());
         }
-        Some(costs.decide(self.looks, self.writes))
+        Some(costs.decide(self.samples, self.writes))
     }
 }
 
@@ -142,7 +142,8 @@ mod tests {
         };
         assert!(pages > 0);
         assert_eq!(step(&[]), Nanos::ZERO);
-        let is = |foreseen, looks, writes| EngineInput { foreseen, looks, writes, located: false };
+        let is =
+            |foreseen, samples, writes| EngineInput { foreseen, samples, writes, located: false };
         let (foreseen, decided) = (
             step(&[is(true, false, false)]),
             step(&[is(false, true, false), is(true, false, false)]),

@@ -3,7 +3,7 @@
 
 use super::Shared;
 use crate::costs::nanos;
-use crate::memory::{BasePage, ABSENT, UNTIL_TOLD};
+use crate::memory::{BasePage, ABSENT, UNTIL_REPORTED};
 use crate::world::World;
 use std::collections::BTreeMap;
 use terrace_engine::{MoveLimits, MoveOutcome, Mover};
@@ -206,7 +206,7 @@ impl SimMoveCalls {
             }
             // The program runs between two pages.
             world.memory.cpu = world.manager_core;
-            if !world.memory.relocate(head, to, UNTIL_TOLD) {
+            if !world.memory.relocate(head, to, UNTIL_REPORTED) {
                 call.pages[at] = PageStatus::Untouched;
                 call.errno = ENOMEM;
                 break;

@@ -1,8 +1,8 @@
 //! Accesses page by page from accessed bits, as the live tracker of page tables sees them
-//! (`crates/track`, ADR 0040): bursts of short looks whose length follows the share of pages found
-//! accessed, or one look over the engine's window. Blind to accesses through translations that were
-//! there before the look, since clearing the bits drops none; not so where huge pages are looked at
-//! by themselves (ADR 0188).
+//! (`crates/track`, ADR 0040): bursts of short samples whose length follows the share of pages
+//! found accessed, or one sample over the engine's interval. Blind to accesses through translations
+//! that were there before the sample, since clearing the bits drops none; not so where huge pages
+//! are sampled by themselves (ADR 0188).
 
 use super::{EngineInput, Shared, PID};
 use crate::costs::Visit;
@@ -63,7 +63,7 @@ impl PageTableScan {
         world.charge(span);
     }
 
-    /// Goes over all pages that are watched.
+    /// Goes over all pages that are observed.
     fn visit(&mut self, world: &mut World, visit: Visit) {
         self.cpu += world.visit(self.ranges.iter().flat_map(|r| r.start.0..r.end.0), visit);
     }
@@ -121,7 +121,7 @@ impl PageTableScan {
         (present, accessed)
     }
 
-    /// Looks of one length, reported.
+    /// Samples of one length, reported.
     fn group(
         &mut self,
         world: &mut World,
@@ -131,7 +131,7 @@ impl PageTableScan {
     ) -> GroupObservation {
         let mut found = GroupObservation::default();
         self.begin_group();
-        for _ in 0..group.looks {
+        for _ in 0..group.samples {
             world.take_turn();
             self.clear(world);
             let before = world.now();
@@ -141,14 +141,14 @@ impl PageTableScan {
             found.present += present;
             found.accessed += accessed;
         }
-        found.tally(group.looks, self.tallies.iter().flatten());
+        found.tally(group.samples, self.tallies.iter().flatten());
         self.heads = heads(world, &self.ranges);
         if !group.sharp {
             let entries: Vec<PageSampleCount> =
                 self.heads.iter().filter_map(|head| self.tally_of(*head)).collect();
             self.large.consider(group, entries.into_iter());
         }
-        self.report(group.looks, seen);
+        self.report(group.samples, seen);
         found
     }
 
@@ -161,21 +161,21 @@ impl PageTableScan {
             .collect();
     }
 
-    fn report(&mut self, looks: u8, seen: &mut Observation) {
-        let window = Nanos((self.waited.0 / u64::from(looks.max(1))).max(1));
+    fn report(&mut self, samples: u8, seen: &mut Observation) {
+        let interval = Nanos((self.waited.0 / u64::from(samples.max(1))).max(1));
         for (range, tallies) in self.ranges.iter().zip(self.tallies.drain(..)) {
-            let hits: Vec<u8> = tallies.into_iter().map(|t| t.reported(looks)).collect();
+            let hits: Vec<u8> = tallies.into_iter().map(|t| t.reported(samples)).collect();
             seen.memory += Bytes(hits.len() as u64);
             let all = PageSamples {
                 pid: PID,
                 start: range.start,
-                windows: looks,
-                window,
+                sample_count: samples,
+                interval,
                 each: 1,
                 at_random: false,
                 hits,
             };
-            seen.looks.extend(by_bit(all, &self.heads));
+            seen.samples.extend(by_bit(all, &self.heads));
         }
     }
 
@@ -185,7 +185,7 @@ impl PageTableScan {
         self.tallies.get(at)?.get((page.0 - first.0) as usize).copied()
     }
 
-    /// Looks at huge pages by themselves, as the live tracker does; what ordinary looks told of
+    /// Samples of huge pages by themselves, as the live tracker does; what ordinary samples told of
     /// them is left out.
     fn sample_huge_pages(
         &mut self,
@@ -194,7 +194,7 @@ impl PageTableScan {
         seen: &mut Observation,
     ) {
         for number in 0..AIMED {
-            let one = SampleGroup { length: self.large.aim.length(), looks: 1, sharp: false };
+            let one = SampleGroup { length: self.large.aim.length(), samples: 1, sharp: false };
             let (mut found, mut tallies) =
                 (GroupObservation::default(), vec![PageSampleCount::default(); self.heads.len()]);
             self.huge_page_sample(world, one.length, number, &mut tallies, &mut found);
@@ -205,30 +205,30 @@ impl PageTableScan {
         }
         let groups = self.large.aim.groups(ask);
         if !groups.is_empty() {
-            seen.looks.retain(|one| one.each == 1);
+            seen.samples.retain(|one| one.each == 1);
         }
-        let (start, mut looks, mut lengths) = (world.now(), 0, Nanos::ZERO);
+        let (start, mut samples, mut lengths) = (world.now(), 0, Nanos::ZERO);
         for group in groups {
             let (mut found, mut tallies) =
                 (GroupObservation::default(), vec![PageSampleCount::default(); self.heads.len()]);
             let mut waited = Nanos::ZERO;
-            for number in 0..group.looks {
+            for number in 0..group.samples {
                 waited +=
                     self.huge_page_sample(world, group.length, number, &mut tallies, &mut found);
             }
-            found.tally(group.looks, tallies.iter());
-            let window = Nanos((waited.get() / u64::from(group.looks)).max(1));
-            let reported = together(PID, &self.heads, &tallies, group.looks, window);
+            found.tally(group.samples, tallies.iter());
+            let interval = Nanos((waited.get() / u64::from(group.samples)).max(1));
+            let reported = together(PID, &self.heads, &tallies, group.samples, interval);
             seen.memory += Bytes(reported.iter().map(|one| one.hits.len() as u64).sum());
-            seen.looks.extend(reported);
+            seen.samples.extend(reported);
             self.large.aim.learn(group, found, ask);
-            looks += group.looks;
-            lengths += Nanos(group.length.get() * u64::from(group.looks));
+            samples += group.samples;
+            lengths += Nanos(group.length.get() * u64::from(group.samples));
         }
-        self.large.aim.took(world.now().since(start).saturating_sub(lengths), looks);
+        self.large.aim.took(world.now().since(start).saturating_sub(lengths), samples);
     }
 
-    /// One look at each huge page; how long each was looked at, in the mean.
+    /// One sample of each huge page; how long each was sampled, in the mean.
     fn huge_page_sample(
         &mut self,
         world: &mut World,
@@ -271,7 +271,7 @@ impl PageTableScan {
     }
 }
 
-/// Bits are cleared and read one after the other, so a look begins and ends midway.
+/// Bits are cleared and read one after the other, so a sample begins and ends midway.
 const fn midway(from: Tick, to: Tick) -> Tick {
     Tick(from.0.midpoint(to.0))
 }
@@ -301,7 +301,8 @@ impl Tracker for PageTableScan {
                 ..TrackerVisibility::default()
             },
             blind_to:
-                "reads told from writes; accesses served by a translation cached before the look",
+                "reads as distinct from writes; accesses served by a translation cached before \
+                    the sample",
         }
     }
 
@@ -333,22 +334,26 @@ impl Tracker for PageTableScan {
             let (present, accessed) = self.read(&mut world);
             self.report(1, &mut seen);
             let found = GroupObservation { present, accessed, ..GroupObservation::default() };
-            self.aim.learn(SampleGroup { length: ask.window, looks: 1, sharp: false }, found, &ask);
+            self.aim.learn(
+                SampleGroup { length: ask.interval, samples: 1, sharp: false },
+                found,
+                &ask,
+            );
         } else {
-            let (start, mut slept, mut looks) = (world.now(), Nanos::ZERO, 0);
+            let (start, mut slept, mut samples) = (world.now(), Nanos::ZERO, 0);
             for group in self.aim.groups(&ask) {
                 let found = self.group(&mut world, group, &mut seen, &mut slept);
                 self.aim.learn(group, found, &ask);
-                looks += group.looks;
+                samples += group.samples;
             }
-            self.aim.took(world.now().since(start).saturating_sub(slept), looks);
+            self.aim.took(world.now().since(start).saturating_sub(slept), samples);
             if self.large.on() && !self.heads.is_empty() {
                 self.sample_huge_pages(&mut world, &ask, &mut seen);
             }
         }
         world.show(EngineInput {
             foreseen: ask.quick_scan,
-            looks: !ask.quick_scan,
+            samples: !ask.quick_scan,
             ..EngineInput::default()
         });
         seen.cpu = std::mem::take(&mut self.cpu);
@@ -363,7 +368,7 @@ impl Tracker for PageTableScan {
         let mut prescan = Prescan::default();
         for touched in &mut prescan.touched {
             self.clear(&mut world);
-            world.sleep(Prescan::LOOK);
+            world.sleep(Prescan::SAMPLE_LENGTH);
             (prescan.present, *touched) = self.read(&mut world);
         }
         prescan.both = self.tallies.drain(..).flatten().filter(|t| t.hits() == 2).count() as u64;

@@ -24,7 +24,7 @@ const BUFFER_BYTES: u64 = 64 << 10;
 /// The interrupt comes when a tenth of the buffer is free (that paper's driver).
 const FREE_AT_INTERRUPT: u64 = 10;
 /// Records that wait for the daemon.
-const ROOM: usize = 1 << 16;
+const MAX_SAMPLES: usize = 1 << 16;
 
 /// What of the processor's sampling can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,20 +73,20 @@ pub struct PebsScan {
     since: Tick,
     mappings: Vec<Mapping>,
     map: SampleMap,
-    /// Between windows the processor does not sample (`PERF_EVENT_IOC_DISABLE`), so that who is
+    /// Between intervals the processor does not sample (`PERF_EVENT_IOC_DISABLE`), so that who is
     /// idle pays nothing.
     parked: Option<AccessSampler>,
 }
 
 impl PebsScan {
-    /// Of this world, whose nodes are numbered `ids` and whose processor samples during windows;
+    /// Of this world, whose nodes are numbered `ids` and whose processor samples during intervals;
     /// draining is to cost no more than `share` of a core.
     #[must_use]
     pub fn new(world: Shared, ids: &[NodeId], share: f64, settings: PebsSettings) -> Self {
         let kernel = world.borrow().costs.kernel;
         let (record, interrupt) = (kernel.sample_record.0, kernel.sample_interrupt.0);
         let buffer = settings.threshold() as usize;
-        let params = SamplingParams { buffer, room: ROOM, record, interrupt };
+        let params = SamplingParams { buffer, capacity: MAX_SAMPLES, record, interrupt };
         let loads = settings.loads.unwrap_or(LOADS.0);
         let (cells, cores): (Vec<NodeId>, usize) = {
             let world = world.borrow();
@@ -143,14 +143,15 @@ impl Tracker for PebsScan {
                 bits: BitSource::Approximate,
                 sampled: true,
             },
-            blind_to: "loads that caches serve; which stores caches absorb; pages accessed less than once a period",
+            blind_to: "loads that caches serve; which stores caches absorb; pages accessed less \
+                than once a period",
         }
     }
 
     fn begin(&mut self, mappings: &[Mapping], _ask: &SampleRequest) -> Result<(), TrackError> {
         let mut world = self.world.borrow_mut();
         self.mappings = mappings.to_vec();
-        // A window that was never finished goes on being sampled.
+        // An interval that was never finished goes on being sampled.
         if let Some(sampler) = self.parked.take().or_else(|| world.sampler.take()) {
             let sampler = world.sampler.insert(sampler);
             sampler.drain();
@@ -162,17 +163,17 @@ impl Tracker for PebsScan {
     fn finish(&mut self, _now: Tick) -> Result<Observation, TrackError> {
         let shared = self.world.clone();
         let mut world = shared.borrow_mut();
-        let window = world.now().since(self.since);
+        let interval = world.now().since(self.since);
         let (samples, lost) = world.sampler.as_mut().map(AccessSampler::drain).unwrap_or_default();
         let cpu = world.costs.drain_samples(samples.len() as u64);
         world.charge(cpu);
-        world.show(EngineInput { looks: true, ..EngineInput::default() });
+        world.show(EngineInput { samples: true, ..EngineInput::default() });
         self.count(&samples);
-        let mut seen = self.map.take(&self.mappings, window, self.periods);
+        let mut seen = self.map.take(&self.mappings, interval, self.periods);
         seen.cpu = cpu;
         seen.lost += lost;
-        if window > Nanos::ZERO {
-            self.adapt(cpu.as_secs_f64() / window.as_secs_f64());
+        if interval > Nanos::ZERO {
+            self.adapt(cpu.as_secs_f64() / interval.as_secs_f64());
         }
         self.parked = world.sampler.take().map(|mut sampler| {
             sampler.set_load_period(self.periods.loads);

@@ -1,10 +1,11 @@
 //! Writes page by page from soft-dirty bits, as the live tracker sees them (`crates/track`, ADR
 //! 0043): all pages are write-protected, the first write to each costs the program a fault, and it
-//! is asked which were written 2 and 6 ms later and when the window is over, after 25 ms at least.
+//! is asked which were written 2 and 6 ms later and when the interval is over, after 25 ms at
+//! least.
 
 use super::{EngineInput, Shared, PID};
 use crate::costs::nanos;
-use crate::memory::{ABSENT, WATCHED};
+use crate::memory::{ABSENT, SOFT_CLEAN};
 use crate::world::World;
 use std::convert::Infallible;
 use terrace_engine::written::{WriteSamples, EARLY, FAULT, SHORTEST};
@@ -21,21 +22,21 @@ pub struct SoftDirtyScan {
     world: Shared,
     budget: TokenBucket,
     last_cost: Nanos,
-    open: Option<SimWindow>,
+    open: Option<SimInterval>,
 }
 
-/// A window under way.
+/// An interval under way.
 #[derive(Debug)]
-struct SimWindow {
+struct SimInterval {
     since: Tick,
     ranges: Vec<VpnRange>,
-    window: WriteSamples,
+    interval: WriteSamples,
     cpu: Nanos,
 }
 
-impl SimWindow {
-    /// Looks which pages are dirty by now.
-    fn look(&mut self, world: &mut World) {
+impl SimInterval {
+    /// Samples which pages are dirty by now.
+    fn sample(&mut self, world: &mut World) {
         let before = world.now();
         let pages = self.ranges.iter().flat_map(|range| range.start.0..range.end.0);
         let scan = world.costs.scan_written();
@@ -43,30 +44,38 @@ impl SimWindow {
         let (mut hint, since) = (0, self.since);
         // A page's bit was read somewhere on the way: the middle is least wrong.
         let middle = Nanos((before.since(since).0 + world.now().since(since).0) / 2);
-        self.window.force_sample(|range, tell| written(world, range, &mut hint, tell), || middle);
+        self.interval.force_sample(
+            |range, report_pages| written(world, range, &mut hint, report_pages),
+            || middle,
+        );
     }
 }
 
 /// Tells the pages of `range` that are there.
-fn there(world: &World, range: VpnRange, hint: &mut usize, tell: &mut dyn FnMut(VpnRange)) {
+fn there(world: &World, range: VpnRange, hint: &mut usize, report_pages: &mut dyn FnMut(VpnRange)) {
     for vpn in range.start.0..range.end.0 {
         let page = world.memory.index(vpn, hint).map(|index| world.memory.pages[index].frame);
         if page.is_some_and(|frame| frame != ABSENT) {
-            tell(VpnRange::new(Vpn(vpn), Vpn(vpn + 1)));
+            report_pages(VpnRange::new(Vpn(vpn), Vpn(vpn + 1)));
         }
     }
 }
 
 /// Tells the pages of `range` that are dirty. One that was never protected, because it came later,
 /// counts as written: so it does live.
-fn written(world: &World, range: VpnRange, hint: &mut usize, tell: &mut dyn FnMut(VpnRange)) {
+fn written(
+    world: &World,
+    range: VpnRange,
+    hint: &mut usize,
+    report_pages: &mut dyn FnMut(VpnRange),
+) {
     for vpn in range.start.0..range.end.0 {
         let clean = world.memory.index(vpn, hint).is_none_or(|index| {
             world.memory.pages[index].frame == ABSENT
-                || world.memory.pages[world.memory.head(index)].bits & WATCHED != 0
+                || world.memory.pages[world.memory.head(index)].bits & SOFT_CLEAN != 0
         });
         if !clean {
-            tell(VpnRange::new(Vpn(vpn), Vpn(vpn + 1)));
+            report_pages(VpnRange::new(Vpn(vpn), Vpn(vpn + 1)));
         }
     }
 }
@@ -112,21 +121,21 @@ impl Tracker for SoftDirtyScan {
         for index in 0..world.memory.pages.len() {
             if world.memory.pages[index].frame != ABSENT {
                 let head = world.memory.head(index);
-                world.memory.pages[head].bits |= WATCHED;
+                world.memory.pages[head].bits |= SOFT_CLEAN;
             }
         }
         world.flush_translations();
         world.interrupt(nanos(costs.kernel.tlb_shootdown));
-        let (mut window, mut hint) = (WriteSamples::new(ranges.clone()), 0);
-        let Ok(()) = window.leave_out_absent::<Infallible>(|range, tell| {
-            there(&world, range, &mut hint, tell);
+        let (mut interval, mut hint) = (WriteSamples::new(ranges.clone()), 0);
+        let Ok(()) = interval.leave_out_absent::<Infallible>(|range, report_pages| {
+            there(&world, range, &mut hint, report_pages);
             Ok(())
         });
-        let mut open = SimWindow { since: world.now(), ranges, window, cpu };
+        let mut open = SimInterval { since: world.now(), ranges, interval, cpu };
         for at in EARLY {
             let gone = world.now().since(open.since);
             world.sleep(at.saturating_sub(gone));
-            open.look(&mut world);
+            open.sample(&mut world);
         }
         self.open = Some(open);
         Ok(())
@@ -139,15 +148,15 @@ impl Tracker for SoftDirtyScan {
             return Ok(seen);
         };
         let mut world = self.world.borrow_mut();
-        open.look(&mut world);
-        if !open.window.ripe(world.running()) {
+        open.sample(&mut world);
+        if !open.interval.ripe(world.running()) {
             drop(world);
             self.open = Some(open);
             seen.writes_to_come = true;
             return Ok(seen);
         }
-        let written = open.window.pages();
-        open.window.over(PID, world.running(), &mut seen.writes);
+        let written = open.interval.pages();
+        open.interval.over(PID, world.running(), &mut seen.writes);
         world.show(EngineInput { writes: true, ..EngineInput::default() });
         seen.cpu = open.cpu;
         seen.memory = Bytes(seen.writes.iter().map(|w| w.found.len() as u64).sum());

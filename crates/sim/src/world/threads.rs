@@ -17,8 +17,8 @@ impl World {
             self.feed.recycle(done);
             return;
         }
-        match std::mem::replace(&mut self.threads[thread].then, ThreadSupply::Again) {
-            ThreadSupply::Again | ThreadSupply::Accesses(_) => self.ask(core, thread),
+        match std::mem::replace(&mut self.threads[thread].then, ThreadSupply::Continue) {
+            ThreadSupply::Continue | ThreadSupply::Accesses(_) => self.ask(core, thread),
             ThreadSupply::Reached(time) => {
                 self.threads[thread].reached = time;
                 self.wake(core);
@@ -27,7 +27,7 @@ impl World {
                 self.threads[thread].doing = ThreadActivity::Until(time);
                 self.wake(core);
             }
-            ThreadSupply::Held(bytes) => {
+            ThreadSupply::Allocated(bytes) => {
                 self.hold(bytes);
                 self.ask(core, thread);
             }

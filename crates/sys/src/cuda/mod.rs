@@ -52,19 +52,31 @@ impl std::fmt::Display for CudaHome {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CudaError {
     /// This build cannot.
-    #[error("this Terrace was built without it; build with --features cuda (Rust 1.88 or later, nothing else)")]
+    #[error(
+        "this Terrace was built without it; build with --features cuda (Rust 1.88 or later, \
+        nothing else)"
+    )]
     NotBuilt,
     /// No library of the driver.
-    #[error("the driver's library, libcuda.so.1, cannot be loaded; install NVIDIA's driver, or name its folder in LD_LIBRARY_PATH")]
+    #[error(
+        "the driver's library, libcuda.so.1, cannot be loaded; install NVIDIA's driver, or \
+        name its folder in LD_LIBRARY_PATH"
+    )]
     NoLibrary,
     /// A library without a function that is needed.
-    #[error("the driver's library has no function {function}: it is older than CUDA 8; install a newer driver")]
+    #[error(
+        "the driver's library has no function {function}: it is older than CUDA 8; install a \
+        newer driver"
+    )]
     TooOld {
         /// What it lacks.
         function: &'static str,
     },
     /// The toolkit's stand-in for linking was loaded.
-    #[error("the library that was loaded is the toolkit's stub, not the driver's; take folders called stubs out of LD_LIBRARY_PATH")]
+    #[error(
+        "the library that was loaded is the toolkit's stub, not the driver's; take folders \
+        called stubs out of LD_LIBRARY_PATH"
+    )]
     Stub,
     /// A driver and no GPU.
     #[error(
@@ -72,13 +84,19 @@ pub enum CudaError {
     )]
     NoDevice,
     /// GPUs, and none that managed memory can be placed on.
-    #[error("none of {gpus} GPUs lets managed memory be placed (no concurrent managed access); it takes Pascal or later, outside of WSL")]
+    #[error(
+        "none of {gpus} GPUs lets managed memory be placed (no concurrent managed access); it \
+        takes Pascal or later, outside of WSL"
+    )]
     CannotPlace {
         /// How many there are.
         gpus: usize,
     },
     /// A child of a process that used the driver.
-    #[error("the driver does not serve a process that was forked after it was first used; use it in the parent only, or exec")]
+    #[error(
+        "the driver does not serve a process that was forked after it was first used; use it \
+        in the parent only, or exec"
+    )]
     Forked,
     /// The memory is not of this handle.
     #[error(
@@ -97,7 +115,10 @@ pub enum CudaError {
         target: String,
     },
     /// Anything else.
-    #[error("{call} on {target} failed ({name}, {code}); look at nvidia-smi and the kernel's log for the GPU's state")]
+    #[error(
+        "{call} on {target} failed ({name}, {code}); look at nvidia-smi and the kernel's log \
+        for the GPU's state"
+    )]
     Failed {
         /// The driver's function.
         call: &'static str,

@@ -35,7 +35,8 @@ fn files_and_programs_of_all_processes_are_noted_and_nothing_is_written() {
         fs::write(dir.join(name), name).unwrap();
     }
     let script = "cat ./read >/dev/null; test -e asked; test -e absent; \
-                  (cat read > made; cat made; echo changed > kept; rm read; echo x > /etc/terrace-x)";
+                  (cat read > made; cat made; echo changed > kept; rm read; echo x > \
+                  /etc/terrace-x)";
     let Some(used) = traced(&dir, script, Nanos::secs(60)) else { return };
     assert!(used.ended, "{used:?}");
     let has = |name: &str| used.paths.iter().any(|p| p.ends_with(name) && p.starts_with(&dir));

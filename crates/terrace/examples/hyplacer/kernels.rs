@@ -221,7 +221,11 @@ pub fn tell(out: &mut String, figure: u32, runs: &[Run], policies: &[String]) {
             r.moved[1]
         );
     }
-    let _ = writeln!(out, "\n## Reads to writes, under first touch\n\n| | accesses | lines at memory |\n|---|---|---|");
+    let _ = writeln!(
+        out,
+        "\n## Reads to writes, under first touch\n\n| | accesses | lines at \
+        memory |\n|---|---|---|"
+    );
     for r in runs.iter().filter(|r| r.policy == "default") {
         let _ =
             writeln!(out, "| {} {} | {:.1} | {:.1} |", r.kernel, r.size, r.access_mix, r.line_mix);

@@ -66,7 +66,7 @@ struct Load {
 }
 
 /// The machine at its own speed, caches as small as the scaled one's so that little memory misses
-/// them, room on both.
+/// them, space on both.
 fn machine() -> Result<Machine, String> {
     let mut machine = Scale { size: 8192, clock: 8192, ..Scale::default() }.machine()?;
     machine.name = "dram-dcpmm, loaded".to_owned();
@@ -211,7 +211,8 @@ pub fn tell2(out: &mut String, points: &[Point]) {
         dram.iter().zip(&dcpmm).map(|(a, b)| b.latency_ns / a.latency_ns).fold(0.0, f64::max);
     let _ = writeln!(
         out,
-        "\nReads only, DCPMM against DRAM at equal demand: latency up to {ratio:.1} times, peak bandwidth {:.2} times less. \
+        "\nReads only, DCPMM against DRAM at equal demand: latency up to {ratio:.1} times, peak \
+            bandwidth {:.2} times less. \
          Peak with 2R:1W over reads only: DRAM {:.2}, DCPMM {:.2}.\n",
         peak("DRAM", 0) / peak("DCPMM", 0),
         peak("DRAM", 2) / peak("DRAM", 0),

@@ -12,10 +12,10 @@
 //! then, and tell hot pages apart no more.
 //!
 //! Not in proportion: the kernel's costs of tracking and of faults, which are times of the real
-//! machine (D times too cheap; the figures say nothing of tracking's cost); the page, S times as large a part
-//! of memory as it was; and the caches. What the last level holds of these kernels are planes and
-//! vectors, not volumes, so it is divided by S to the power 2/3; the first level here is the real
-//! second one, likewise.
+//! machine (D times too cheap; the figures say nothing of tracking's cost); the page, S times as
+//! large a part of memory as it was; and the caches. What the last level holds of these kernels are
+//! planes and vectors, not volumes, so it is divided by S to the power 2/3; the first level here is
+//! the real second one, likewise.
 //!
 //! One simulated core stands for two of the 16 real ones, with their instructions and their miss
 //! registers; a real core's two hardware threads share both. With sixteen the model's buses carry a

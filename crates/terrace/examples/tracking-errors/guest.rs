@@ -32,7 +32,7 @@ struct Window {
 /// The trackers, with an eye on the clock.
 struct Timed {
     trackers: LiveTrackers,
-    window: Rc<RefCell<Window>>,
+    interval: Rc<RefCell<Window>>,
 }
 
 impl Tracker for Timed {
@@ -40,12 +40,12 @@ impl Tracker for Timed {
         self.trackers.info()
     }
     fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
-        self.window.borrow_mut().begun = now();
+        self.interval.borrow_mut().begun = now();
         self.trackers.begin(mappings, ask)
     }
     fn finish(&mut self, tick: Tick) -> Result<Observation, TrackError> {
         let seen = self.trackers.finish(tick)?;
-        self.window.borrow_mut().ended = now();
+        self.interval.borrow_mut().ended = now();
         Ok(seen)
     }
     fn request(&mut self, request: &Request) -> Result<(), TrackError> {
@@ -87,12 +87,12 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let runner = Rc::new(RefCell::new(Runner::start(&argv).map_err(|e| e.to_string())?));
     let pid = runner.borrow().pid();
     let sees = trackers.info().sees;
-    let window = Rc::new(RefCell::new(Window::default()));
+    let interval = Rc::new(RefCell::new(Window::default()));
     let tree = ProcessTree::new(root.clone(), pid);
     let live_tiers = tiers.iter().map(|nodes| TierNodes { nodes: nodes.clone() }).collect();
     let parts = EngineParts {
         clock: Box::new(LiveClock::new(runner.clone())),
-        trackers: vec![Box::new(Timed { trackers, window: window.clone() })],
+        trackers: vec![Box::new(Timed { trackers, interval: interval.clone() })],
         target: Box::new(LiveTarget::new(root, tree, live_tiers).map_err(|e| e.to_string())?),
         mover: Box::new(Stay),
         journal: None,
@@ -118,7 +118,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
                 text.lines().count()
             ));
         }
-        let seen = *window.borrow();
+        let seen = *interval.borrow();
         watch.keep(&engine, seen.begun.since(origin), seen.ended.since(origin), &mut text);
     }
     mark(RoiMarker::End);

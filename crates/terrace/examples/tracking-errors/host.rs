@@ -117,9 +117,9 @@ fn one(bench: &LabMachine, spec: &str, steps: u32, share: f64) -> Result<Report,
         .success()
         .map_err(|how| format!("{spec}: {how}: {}", String::from_utf8_lossy(&result.stderr)))?;
     eprintln!("{spec}: {:.0} wall s", result.wall_seconds);
-    let windows = windows(result.profile.as_deref().unwrap_or_default())?;
+    let intervals = intervals(result.profile.as_deref().unwrap_or_default())?;
     let account = account(&String::from_utf8_lossy(&result.stdout))?;
-    Ok(compare(spec, &account, &windows, bench.shape().slow as usize))
+    Ok(compare(spec, &account, &intervals, bench.shape().slow as usize))
 }
 
 /// One window of the plugin's.
@@ -131,7 +131,7 @@ struct Truth {
     pages: Vec<(u64, u64)>,
 }
 
-fn windows(profile: &[u8]) -> Result<Vec<Truth>, Failure> {
+fn intervals(profile: &[u8]) -> Result<Vec<Truth>, Failure> {
     let text = std::str::from_utf8(profile).map_err(|e| e.to_string())?;
     let mut out: Vec<Truth> = Vec::new();
     let mut first = None;
@@ -210,7 +210,7 @@ fn account(text: &str) -> Result<Account, Failure> {
     Ok(all)
 }
 
-fn compare(spec: &str, account: &Account, windows: &[Truth], slow_node: usize) -> Report {
+fn compare(spec: &str, account: &Account, intervals: &[Truth], slow_node: usize) -> Report {
     const THRESHOLD: f64 = 10e6;
     const LINE: u64 = 64;
     let mut tables = [[[0_u64; 4]; 3]; 2];
@@ -222,10 +222,10 @@ fn compare(spec: &str, account: &Account, windows: &[Truth], slow_node: usize) -
         let mut touched: HashMap<u64, u64> = HashMap::new();
         let mut written = 0;
         let mut count = 0;
-        for window in windows.iter().filter(middle) {
+        for interval in intervals.iter().filter(middle) {
             count += 1;
-            written += window.written.get(slow_node).copied().unwrap_or(0);
-            for (page, stores) in &window.pages {
+            written += interval.written.get(slow_node).copied().unwrap_or(0);
+            for (page, stores) in &interval.pages {
                 *touched.entry(*page).or_default() += stores;
             }
         }
@@ -324,7 +324,8 @@ fn show(r: &Report) {
         }
     }
     println!(
-        "  slow tier's writes: {:.1} MB/s on the bus, {:.1} stored by the target, estimated {:.1}: {:.3} of what it stored \
+        "  slow tier's writes: {:.1} MB/s on the bus, {:.1} stored by the target, estimated \
+            {:.1}: {:.3} of what it stored \
          ({:.3} to {:.3}); {} of {} steps on the wrong side of 10 MB/s",
         r.bus_writes_bytes_per_s / 1e6,
         r.stored_bytes_per_s / 1e6,

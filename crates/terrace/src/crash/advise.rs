@@ -249,7 +249,7 @@ impl Search<'_> {
         let options = StudyOptions {
             setup: self.spec.setup.clone(),
             schedule: self.spec.schedule.clone(),
-            most: super::MOST_CRASHES as usize,
+            most: super::MAX_CRASHES as usize,
             flushes: plans.to_vec(),
         };
         let mut reader = TraceReader::open(BufReader::new(open(&self.recording)?))?;

@@ -18,7 +18,7 @@ use terrace_crash::{ImageLayout, RegionFile, RestartOutcome};
 use terrace_trace::TraceReader;
 
 /// Operations of a region that are looked at one by one at most: some hundred megabytes.
-const MOST_OPERATIONS: usize = 1 << 21;
+const MAX_OPERATIONS: usize = 1 << 21;
 
 /// How to check, besides a [`CrashSpec`].
 #[derive(Debug, Clone)]
@@ -115,12 +115,12 @@ impl CheckReport {
             self.bad_images.len(),
             self.judged
         )?;
-        for bad in self.bad_images.iter().take(MOST_SHOWN) {
+        for bad in self.bad_images.iter().take(MAX_SHOWN) {
             let what = bad.outcome.name();
             writeln!(out, "  image {:>5}: {what}, before {}", bad.image, bad.place)?;
         }
-        if self.bad_images.len() > MOST_SHOWN {
-            writeln!(out, "  and {} more", self.bad_images.len() - MOST_SHOWN)?;
+        if self.bad_images.len() > MAX_SHOWN {
+            writeln!(out, "  and {} more", self.bad_images.len() - MAX_SHOWN)?;
         }
         writeln!(out, "flushes and fences: {} findings", self.misuses.len())?;
         for found in &self.misuses {
@@ -136,7 +136,7 @@ impl CheckReport {
 }
 
 /// Lines of refused images on a terminal.
-const MOST_SHOWN: usize = 10;
+const MAX_SHOWN: usize = 10;
 
 /// Checks a program. Each image is judged by a restart of the program, or of another command.
 ///
@@ -155,7 +155,7 @@ pub fn check(
     progress(CrashStep::Recording, 0.0);
     let (region, recording, _) = record_region(spec, &workspace)?;
     let mut reader = TraceReader::open(BufReader::new(open(&recording)?))?;
-    let operations = collect_operations(&mut reader, &region, MOST_OPERATIONS)?;
+    let operations = collect_operations(&mut reader, &region, MAX_OPERATIONS)?;
     let lines = SourceLines::read(&mut reader)?;
     drop(reader);
     progress(CrashStep::Caches, 0.0);

@@ -11,9 +11,9 @@ use terrace_types::{Bytes, Nanos};
 /// A run without a crash may take a day.
 const REFERENCE_TIME: Nanos = Nanos::secs(86_400);
 /// Output that is compared at most.
-pub const MOST_OUTPUT: u64 = 16 << 20;
+pub const MAX_OUTPUT: u64 = 16 << 20;
 /// Files that a restart may write, each.
-pub const MOST_FILE: Bytes = Bytes(1 << 30);
+pub const MAX_FILE: Bytes = Bytes(1 << 30);
 
 /// EventKind a run without a crash did.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl ReferenceRun {
                 environment: vec![("TERRACE_CRASH_RESULT", inner.clone().into_os_string())],
                 output,
                 memory: None,
-                file: Some(MOST_FILE),
+                file: Some(MAX_FILE),
                 time: REFERENCE_TIME,
             },
             stop,
@@ -86,7 +86,7 @@ impl ReferenceRun {
 pub fn read_output(path: &Path) -> Vec<u8> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    let read = std::fs::File::open(path).and_then(|f| f.take(MOST_OUTPUT).read_to_end(&mut bytes));
+    let read = std::fs::File::open(path).and_then(|f| f.take(MAX_OUTPUT).read_to_end(&mut bytes));
     if read.is_err() {
         bytes.clear();
     }

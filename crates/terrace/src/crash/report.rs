@@ -58,7 +58,7 @@ pub struct PathSummary {
 }
 
 /// Call paths that are reported at most.
-const MOST_PATHS: usize = 20;
+const MAX_PATHS: usize = 20;
 /// Those shown on a terminal.
 const SHOWN_PATHS: usize = 5;
 
@@ -202,7 +202,7 @@ impl CrashReport {
         self.call_paths = by_path.into_iter().map(summary).collect();
         let failures = |p: &PathSummary| p.rate.restarts - p.rate.successes;
         self.call_paths.sort_by_key(|p| std::cmp::Reverse((failures(p), p.rate.restarts)));
-        self.call_paths.truncate(MOST_PATHS);
+        self.call_paths.truncate(MAX_PATHS);
     }
 
     /// For a terminal.
@@ -227,7 +227,8 @@ impl CrashReport {
         )?;
         writeln!(
             out,
-            "reference {:.2} s, recording {:.2} s, caches {:.2} s, restarts {:.2} s; images of {} bytes as {} bytes of differences\n",
+            "reference {:.2} s, recording {:.2} s, caches {:.2} s, restarts {:.2} s; images of {} \
+                bytes as {} bytes of differences\n",
             self.reference_seconds,
             self.recording_seconds,
             self.caches_seconds,

@@ -1,6 +1,6 @@
 //! Restarts from images, several at a time.
 
-use super::reference::{read_iterations, read_output, ReferenceRun, MOST_FILE};
+use super::reference::{read_iterations, read_output, ReferenceRun, MAX_FILE};
 use super::workspace::Workspace;
 use super::{CrashError, CrashSpec};
 use std::fs::File;
@@ -135,7 +135,7 @@ fn restart(
             ],
             output,
             memory: spec.memory,
-            file: Some(MOST_FILE),
+            file: Some(MAX_FILE),
             time: reference.limit,
         },
         stop,

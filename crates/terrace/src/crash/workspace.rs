@@ -45,7 +45,7 @@ impl Workspace {
         let failed = |source| CrashError::Work { path: path.clone(), source };
         std::fs::create_dir_all(&path).map_err(failed)?;
         let Ok(here) = std::env::current_dir() else { return Ok(path) };
-        for entry in std::fs::read_dir(&here).map_err(failed)?.flatten().take(MOST_LINKS) {
+        for entry in std::fs::read_dir(&here).map_err(failed)?.flatten().take(MAX_LINKS) {
             let link = path.join(entry.file_name());
             // One that cannot be made is one that the program does not find.
             let _ = std::os::unix::fs::symlink(entry.path(), link);
@@ -84,7 +84,7 @@ impl Workspace {
 }
 
 /// Entries of the current folder that a restart sees at most.
-const MOST_LINKS: usize = 1000;
+const MAX_LINKS: usize = 1000;
 
 impl Drop for Workspace {
     fn drop(&mut self) {

@@ -13,7 +13,7 @@ const POLLS: u32 = 3000;
 /// For how many polls the words of a thread that has ended wait for what they need.
 const ENDED_POLLS: u32 = 64;
 /// So often everything is taken once the command has ended: a ring of 2 MiB takes 16 rounds.
-const MOST_ROUNDS: u32 = 64;
+const MAX_ROUNDS: u32 = 64;
 /// Words that a thread which is killed loses at most where its writer does not clear its ring.
 const CHUNK: u32 = 1024;
 
@@ -196,7 +196,7 @@ impl Recorder {
         // Whatever the program left behind goes on, unrecorded.
         self.area.stop();
         // Not for ever: what was left behind may write on for a while.
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             if !self.take_all(MoreWords::Follows) {
                 break;
             }
@@ -219,7 +219,8 @@ impl Recorder {
         let mut missing = self.missing(early, running);
         if spec.source == CaptureMethod::Hooks && self.totals().threads == 0 {
             missing.push(
-                "the program has no hooks; compile and link it with terrace-cc, or use --source full"
+                "the program has no hooks; compile and link it with terrace-cc, or use --source \
+                    full"
                     .into(),
             );
         }
@@ -261,7 +262,8 @@ impl Recorder {
         add(
             self.cut > 0,
             format!(
-                "{} threads were ended before they handed over their last loads and stores, at most \
+                "{} threads were ended before they handed over their last loads and stores, at \
+                    most \
                  {CHUNK} each",
                 self.cut
             ),

@@ -17,7 +17,7 @@ const EINVAL: Errno = Errno(22);
 const EMFILE: Errno = Errno(24);
 const ESPIPE: Errno = Errno(29);
 /// Open files at most, as `ulimit -n` has it by default.
-const MOST_FILES: i32 = 1024;
+const MAX_FILES: i32 = 1024;
 /// Linux's `O_*` bits, as every architecture but a few has them.
 const ACCESS: u32 = 3;
 const CREATE: u32 = 0o100;
@@ -128,7 +128,7 @@ impl Host for HostFiles {
                 return Err(EACCES);
             }
         }
-        let descriptor = (3..MOST_FILES).find(|n| !self.files.contains_key(n)).ok_or(EMFILE)?;
+        let descriptor = (3..MAX_FILES).find(|n| !self.files.contains_key(n)).ok_or(EMFILE)?;
         let access = flags & ACCESS;
         let file = OpenOptions::new()
             .read(access != 1)

@@ -9,7 +9,7 @@ use terrace_riscv::memory::{GuestMemory, EXECUTE};
 use terrace_xbgas::{Dialect, ExtendedInstruction};
 
 /// Bytes of memory for a program's segments.
-const MOST_SEGMENTS: u64 = 1 << 30;
+const MAX_SEGMENTS: u64 = 1 << 30;
 
 /// Writes one line for each instruction: address, bits, mnemonic and operands. Words of zeros are
 /// padding and left out; other words that are no instruction of the base or the dialect print as
@@ -24,7 +24,7 @@ pub fn disassemble(
 ) -> Result<(), RiscvError> {
     let file =
         read_program(path).map_err(|source| RiscvError::Read { path: path.to_owned(), source })?;
-    let mut memory = GuestMemory::new(MOST_SEGMENTS);
+    let mut memory = GuestMemory::new(MAX_SEGMENTS);
     let program = elf::load(&file, &mut memory)
         .map_err(|source| RiscvError::Program { path: path.to_owned(), source })?;
     for segment in program.segments.iter().filter(|s| s.protection & EXECUTE != 0) {

@@ -8,7 +8,7 @@ pub const REGISTERS: usize = 16;
 /// A value older than so many loads does not delay anybody.
 const RECENT: u64 = 64;
 /// Instructions of a block at most, as QEMU has it.
-const MOST_INSTRUCTIONS: usize = 512;
+const MAX_INSTRUCTIONS: usize = 512;
 
 /// Where a value comes from: registers as the block found them, and a load of the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -100,7 +100,7 @@ impl CapturedCode {
             sites: 0,
             changes: 0,
         };
-        while decoder.can_decode() && usize::from(span.sites) < count.min(MOST_INSTRUCTIONS) {
+        while decoder.can_decode() && usize::from(span.sites) < count.min(MAX_INSTRUCTIONS) {
             decoder.decode_out(&mut instruction);
             span.sites += 1;
             let address = follow(&instruction, &mut factory, &mut now, span.sites);

@@ -5,9 +5,9 @@ use super::code::{depends, grown, RegisterAges, OLD, REGISTERS};
 
 /// So many turns of a path are looked at together at most: their words lie in the processor's
 /// nearest cache.
-const MOST_TURNS: usize = 64;
+const MAX_TURNS: usize = 64;
 /// A path whose turns are each told in another way is left alone for so many turns at most.
-const MOST_PAUSE: u8 = 31;
+const MAX_PAUSE: u8 = 31;
 
 /// Whether and how far to look ahead where a path comes again.
 #[derive(Debug, Default)]
@@ -45,8 +45,8 @@ impl LoopLookahead {
 
     /// So many were told together.
     pub fn came(&mut self, turns: usize) {
-        self.expected = (2 * turns).clamp(2, MOST_TURNS) as u8;
-        self.paused = if turns > 0 { 0 } else { (2 * self.paused + 1).min(MOST_PAUSE) };
+        self.expected = (2 * turns).clamp(2, MAX_TURNS) as u8;
+        self.paused = if turns > 0 { 0 } else { (2 * self.paused + 1).min(MAX_PAUSE) };
         self.pause = self.paused;
     }
 
@@ -231,7 +231,8 @@ mod tests {
             let begin: RegisterAges = begin.try_into().expect("sixteen");
             let Some(growth) = PathGrowth::new(loads, &changes, addresses.iter().copied()) else {
                 // Only registers that come from registers that come from others are too much.
-                let complex = changes.iter().filter(|(r, from, load)| *load == 0 && *from != 0 && *from != 1 << r);
+                let complex = changes.iter()
+                    .filter(|(r, from, load)| *load == 0 && *from != 0 && *from != 1 << r);
                 prop_assert!(complex.count() > 0);
                 return Ok(());
             };

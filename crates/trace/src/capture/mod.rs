@@ -33,9 +33,9 @@ fn is_block(word: u64) -> bool {
 
 /// Blocks beyond this number are not remembered: their accesses have neither program counter nor
 /// dependence.
-const MOST_BLOCKS: usize = 1 << 22;
+const MAX_BLOCKS: usize = 1 << 22;
 /// A message longer than this is nonsense.
-const MOST_CONTENT: usize = 4096;
+const MAX_CONTENT: usize = 4096;
 
 /// What was seen and kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -172,7 +172,7 @@ impl<W: Write> Capture<W> {
                 at += 1;
             } else {
                 let length = (word >> 16 & 0xffff) as usize;
-                if word >> 60 & 7 != 1 || length > MOST_CONTENT {
+                if word >> 60 & 7 != 1 || length > MAX_CONTENT {
                     self.totals.nonsense += 1;
                     at += 1;
                     continue;
@@ -319,7 +319,7 @@ impl<W: Write> Capture<W> {
     ) -> Result<bool, TraceError> {
         let block = (word & 0xffff_ffff) as usize;
         let known = self.code.get(block);
-        if known.is_none() && !last && block < MOST_BLOCKS && thread.patience > 0 {
+        if known.is_none() && !last && block < MAX_BLOCKS && thread.patience > 0 {
             // Another thread translated it and its words have not been taken yet.
             thread.patience -= 1;
             return Ok(false);
@@ -538,7 +538,7 @@ impl<W: Write> Capture<W> {
     fn translated(&mut self, number: u64, pc: u64, count: u64, bytes: u64, code: &[u64]) {
         let at = number as usize;
         let raw: Vec<u8> = code.iter().flat_map(|w| w.to_le_bytes()).take(bytes as usize).collect();
-        if at >= MOST_BLOCKS || count > 4096 {
+        if at >= MAX_BLOCKS || count > 4096 {
             self.totals.nonsense += 1;
             return;
         }

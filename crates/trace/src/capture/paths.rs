@@ -13,11 +13,11 @@ use crate::encode::{AccessRow, RowAccess};
 use crate::event::AccessDescriptor;
 
 /// Blocks of a path at most: longer ones cost less a block, and fit less often.
-const MOST_BLOCKS: usize = 16;
+const MAX_BLOCKS: usize = 16;
 /// No block is added to a path that has so many accesses.
 const ENOUGH: usize = 24;
 /// Accesses of a path at most.
-const MOST_ACCESSES: usize = 512;
+const MAX_ACCESSES: usize = 512;
 /// A path that comes back to where it began ends there if it has so many accesses.
 const WORTHWHILE: usize = 1;
 /// Paths that begin with the same block.
@@ -25,7 +25,7 @@ const VARIANTS: usize = 4;
 /// So often is a path looked for behind a block; one that has had so many is different each time.
 const TRIES: u8 = 64;
 /// Words of all paths together; beyond, all are forgotten. Bounds memory, at some 40 bytes a word.
-const MOST_WORDS: usize = 4 << 20;
+const MAX_WORDS: usize = 4 << 20;
 
 /// The address bits of an access word.
 pub const ADDRESS: u64 = 0xffff_ffff_ffff;
@@ -290,14 +290,14 @@ impl Paths {
         if self.index.len() <= number {
             self.index.resize(number + 1, 0);
         }
-        self.heads.push(Head { paths: Vec::new(), limit: MOST_BLOCKS as u8, tries: 0 });
+        self.heads.push(Head { paths: Vec::new(), limit: MAX_BLOCKS as u8, tries: 0 });
         self.index[number] = self.heads.len() as u32;
     }
 
     /// Adds a path that `words` are to a head's others; at which place.
     #[cold]
     fn learn(&mut self, at: usize, code: &CapturedCode, words: &[u64]) -> Option<usize> {
-        if self.words > MOST_WORDS {
+        if self.words > MAX_WORDS {
             self.forget();
             return None;
         }
@@ -383,7 +383,7 @@ impl<'a> Draft<'a> {
         let ends = rest.get(count).is_some_and(|next| is_block(*next));
         let closes =
             self.blocks > 0 && words.first() == Some(block) && self.accesses.len() >= WORTHWHILE;
-        let room = self.accesses.len() < ENOUGH && self.accesses.len() + count <= MOST_ACCESSES;
+        let room = self.accesses.len() < ENOUGH && self.accesses.len() + count <= MAX_ACCESSES;
         if !is_block(*block) || closes || !ends {
             return false;
         }

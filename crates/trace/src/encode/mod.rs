@@ -46,7 +46,7 @@ const TRIED: usize = 16;
 /// So many times must a narrower class do before it is taken.
 const PATIENCE: u8 = 8;
 /// A block is closed early when its values grow beyond this.
-const MOST_VALUES: usize = 4 << 20;
+const MAX_VALUES: usize = 4 << 20;
 
 /// An access whose kind is made already. To make it here would mean to read bytes together that
 /// were written one by one a moment ago, which the processor does slowly: it was half the time of
@@ -135,7 +135,7 @@ impl BlockBuilder {
     /// Whether the block must be closed before the next access.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.len() >= BLOCK_ACCESSES || self.columns.values.len() >= MOST_VALUES
+        self.len() >= BLOCK_ACCESSES || self.columns.values.len() >= MAX_VALUES
     }
 
     /// Adds an access.

@@ -11,9 +11,9 @@ use std::io::Write;
 
 const PAGE: u64 = 4096;
 /// More samples of a region in one snapshot are not believed.
-const MOST_SAMPLES: u64 = 100_000;
+const MAX_SAMPLES: u64 = 100_000;
 /// More targets are not believed: a record has one for each process.
-const MOST_TARGETS: usize = 4 << 20;
+const MAX_TARGETS: usize = 4 << 20;
 
 /// The snapshot being read.
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ impl Damo {
         samples: u64,
     ) -> Result<ImportedLine, TraceError> {
         let next = self.targets.len();
-        if next >= MOST_TARGETS && !self.targets.contains_key(&self.target) {
+        if next >= MAX_TARGETS && !self.targets.contains_key(&self.target) {
             return Ok(ImportedLine::Unknown);
         }
         let process = *self.targets.entry(self.target).or_insert(next as u32);
@@ -115,7 +115,7 @@ fn region(line: &str, column: usize) -> Option<(u64, u64, u64)> {
     let (start, end) = (hex(start)?, hex(end)?);
     let numbers = rest.rsplit_once([')', ':']).map_or(rest, |(_, numbers)| numbers);
     let samples = numbers.split_whitespace().nth(column)?.replace(',', "").parse::<u64>().ok()?;
-    (start < end && samples <= MOST_SAMPLES).then_some((start, end, samples))
+    (start < end && samples <= MAX_SAMPLES).then_some((start, end, samples))
 }
 
 /// A time such as `104.599 ms`, `8 m 59.809 s` or a bare number of nanoseconds.

@@ -15,12 +15,12 @@ use crate::write::TraceWriter;
 use std::io::{BufRead, Seek, Write};
 
 /// Longest line that is looked at, bytes; what is longer is no line of these tools.
-const MOST_LINE: usize = 64 << 10;
+const MAX_LINE: usize = 64 << 10;
 /// Bytes that the header may grow by until the last line is read: the notes of `perf.rs`, which has
 /// the longest, stay below half of it.
 const HEADER_ROOM: usize = 4096;
 /// Characters of a line that an error quotes.
-const MOST_QUOTED: usize = 60;
+const MAX_QUOTED: usize = 60;
 
 /// Whose recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,7 +168,7 @@ impl Tally {
             ImportedLine::Remark => self.remarks += 1,
             ImportedLine::Unknown => {
                 self.unknown += 1;
-                let quoted = || text.trim().chars().take(MOST_QUOTED).flat_map(char::escape_debug);
+                let quoted = || text.trim().chars().take(MAX_QUOTED).flat_map(char::escape_debug);
                 self.first_unknown.get_or_insert_with(|| (self.lines, quoted().collect()));
             }
         }
@@ -243,11 +243,11 @@ fn for_lines(
     let mut line = Vec::new();
     loop {
         line.clear();
-        let got = std::io::Read::take(&mut input, MOST_LINE as u64).read_until(b'\n', &mut line)?;
+        let got = std::io::Read::take(&mut input, MAX_LINE as u64).read_until(b'\n', &mut line)?;
         if got == 0 {
             return Ok(());
         }
-        if got == MOST_LINE && line.last() != Some(&b'\n') {
+        if got == MAX_LINE && line.last() != Some(&b'\n') {
             input.skip_until(b'\n')?;
             each(None)?;
             continue;

@@ -20,10 +20,10 @@ use std::io::Write;
 use terrace_sampling::{DataSource, MemoryOperation};
 
 /// Highest thread number that is believed (`PID_MAX_LIMIT`, `include/linux/threads.h`).
-const MOST_TID: i32 = 4 << 20;
+const MAX_TID: i32 = 4 << 20;
 /// Names of events that the trace's notes list, and characters of each.
-const MOST_EVENTS: usize = 8;
-const MOST_EVENT_NAME: usize = 60;
+const MAX_EVENTS: usize = 8;
+const MAX_EVENT_NAME: usize = 60;
 
 /// A sample whose instruction may be on the next line.
 #[derive(Debug)]
@@ -179,8 +179,8 @@ impl Perf {
         self.period_sum += u128::from(sample.period.unwrap_or(0));
         self.no_direction += u64::from(sample.operation == MemoryOperation::Unknown);
         self.no_process += u64::from(sample.pid.is_none());
-        let name = || sample.event.chars().filter(|c| !c.is_control()).take(MOST_EVENT_NAME);
-        if self.events.len() < MOST_EVENTS {
+        let name = || sample.event.chars().filter(|c| !c.is_control()).take(MAX_EVENT_NAME);
+        if self.events.len() < MAX_EVENTS {
             self.events.insert(name().collect());
         }
     }
@@ -240,7 +240,7 @@ fn ids(before: &[&str]) -> Option<(Option<i32>, i32, Option<u32>)> {
         .filter(|cpu| !cpu.is_empty() && cpu.bytes().all(|b| b.is_ascii_digit()));
     let ids = if cpu.is_some() { rest.last()? } else { last };
     let cpu = cpu.and_then(|cpu| cpu.parse().ok());
-    let number = |text: &str| text.parse::<i32>().ok().filter(|n| (-1..=MOST_TID).contains(n));
+    let number = |text: &str| text.parse::<i32>().ok().filter(|n| (-1..=MAX_TID).contains(n));
     match ids.split_once('/') {
         Some((pid, tid)) => Some((Some(number(pid)?), number(tid)?, cpu)),
         None => Some((None, number(ids)?, cpu)),

@@ -13,10 +13,10 @@ use terrace_sampling::{
 };
 
 /// Events besides samples that are kept; what is beyond is counted.
-const MOST_EVENTS: usize = 1 << 20;
+const MAX_EVENTS: usize = 1 << 20;
 /// Names of events that the notes list, and characters of each.
-const MOST_NAMES: usize = 8;
-const MOST_NAME: usize = 60;
+const MAX_NAMES: usize = 8;
+const MAX_NAME: usize = 60;
 /// Anonymous memory, as perf names it (`tools/perf/util/map.h`).
 const ANONYMOUS: [&str; 3] = ["//anon", "//toolong", "[anon]"];
 
@@ -164,7 +164,7 @@ fn read_events<R: Read + Seek>(
 ) -> Result<(Vec<SideEvent>, RecordCounts), ImportError> {
     let mut noted: Vec<SideEvent> = Vec::new();
     let counts = file.records(|_, record| {
-        if noted.len() < MOST_EVENTS {
+        if noted.len() < MAX_EVENTS {
             noted.extend(note(record));
         }
     })?;
@@ -218,7 +218,7 @@ fn write_nodes<R: Read + Seek, W: Write>(
 /// The event's name for people, and its period, zero where that varies.
 fn describe(event: &terrace_sampling::RecordedEvent) -> (String, u64) {
     let attributes = &event.attributes;
-    let name: String = event.name.chars().filter(|c| !c.is_control()).take(MOST_NAME).collect();
+    let name: String = event.name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect();
     let name = if name.is_empty() {
         format!("{}:{:#x}", attributes.device, attributes.config)
     } else {
@@ -279,7 +279,7 @@ impl SampleTally {
         let period = if sample.period > 0 { sample.period } else { period };
         self.with_period += u64::from(period > 0);
         self.period_sum += u128::from(period);
-        if self.events.len() < MOST_NAMES {
+        if self.events.len() < MAX_NAMES {
             self.events.insert(event.to_owned());
         }
     }

@@ -49,8 +49,8 @@ fn first_use(name: &str, statements: &[Statement]) -> Option<u32> {
     for statement in statements {
         statement.visit(&mut |inner| {
             let read = inner.expressions().iter().any(|e| e.names().contains(&name));
-            let changed =
-                matches!(inner.target(), Some(crate::syntax::AssignmentTarget::Name(n)) if n == name);
+            let changed = matches!(inner.target(),
+                    Some(crate::syntax::AssignmentTarget::Name(n)) if n == name);
             if (read || changed) && line.is_none() {
                 line = Some(inner.line);
             }

@@ -222,7 +222,7 @@ impl Lists {
     }
 
     /// Shows each row of `sum of w_i x_i x_i' + (condition - shift) I`, columns ascending; `w`
-    /// falls from 1 to the condition. What is read and written of the lists for it is told by
+    /// falls from 1 to the condition. What is read and written of the lists for it is reported by
     /// offset and length, as if they lay one behind the other.
     fn each_row(
         &mut self,

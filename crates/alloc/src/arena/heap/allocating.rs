@@ -200,17 +200,17 @@ fn large(
     let (thread, _) = inner.enter(generation)?;
     let _inside = InsideAllocator::new(thread);
     let (start, dirty) = {
-        let _held = inner.lock.hold();
+        let _locked = inner.lock.hold();
         if inner.generation.load(Relaxed) != generation {
             return Err(ArenaAllocError::Destroyed);
         }
         // SAFETY: the lock is held.
-        let held = unsafe { inner.locked() };
+        let locked = unsafe { inner.locked() };
         let slab = meta::take(size_of::<Slab>()).cast::<Slab>();
         if slab.is_null() {
             return Err(ArenaAllocError::NoAddresses);
         }
-        let (segment, first, dirty) = match inner.take_slices(held, slices, align) {
+        let (segment, first, dirty) = match inner.take_slices(locked, slices, align) {
             Ok(taken) => taken,
             Err(e) => {
                 // SAFETY: taken above, and nobody knows of it.

@@ -53,14 +53,14 @@ impl Cache {
         }
     }
 
-    /// Frees a block for which the stack has no room. Owner only.
+    /// Frees a block for which the stack has no free space. Owner only.
     pub(super) unsafe fn put_slow(&mut self, slab: *mut Slab, block: *mut u8) {
-        // SAFETY: the slab is this cache's, and its owner calls; the stack has the room that is
+        // SAFETY: the slab is this cache's, and its owner calls; the stack has the space that is
         // asked of it.
         unsafe {
             let class = usize::from((*slab).class.load(Relaxed)) % CLASSES;
             let bin = &mut self.bins[class];
-            if !bin.begin(room_of(class)) {
+            if !bin.begin(stack_capacity(class)) {
                 let half = bin.count().div_ceil(2);
                 self.unstack(class, half);
             }
@@ -115,7 +115,7 @@ impl Cache {
                 let twice = (*slab).collect();
                 if twice > 0 {
                     let inner = &*self.inner;
-                    let _held = inner.lock.hold();
+                    let _locked = inner.lock.hold();
                     inner.locked().twice += u64::from(twice);
                 }
                 if (*slab).has_free() {
@@ -176,7 +176,7 @@ impl Cache {
         let slices = slab_slices(class);
         // SAFETY: the arena is alive.
         let inner = unsafe { &*self.inner };
-        let _held = inner.lock.hold();
+        let _locked = inner.lock.hold();
         let slab = meta::take(size_of::<Slab>()).cast::<Slab>();
         if slab.is_null() {
             return Err(ArenaAllocError::NoAddresses);
@@ -214,7 +214,7 @@ impl Cache {
                 ((*slab).start.load(Relaxed), (*slab).slices.load(Relaxed) as usize);
             let segment = (*slab).segment.load(Relaxed) as *mut Segment;
             space::clear_slab(start, slices);
-            let _held = inner.lock.hold();
+            let _locked = inner.lock.hold();
             inner.give_slices(
                 inner.locked(),
                 segment,
@@ -237,20 +237,20 @@ impl Bin {
         }
     }
 
-    /// Gets it a stack with room for so many blocks. Whether it has got one now and had none
+    /// Gets it a stack with space for so many blocks. Whether it has got one now and had none
     /// before.
-    fn begin(&mut self, room: usize) -> bool {
-        if room == 0 || !self.stack.load(Relaxed).is_null() {
+    fn begin(&mut self, capacity: usize) -> bool {
+        if capacity == 0 || !self.stack.load(Relaxed).is_null() {
             return false;
         }
         let words = meta::take(STACK_SIZE).cast::<*mut u8>();
         if words.is_null() {
             return false;
         }
-        // SAFETY: the record has as many words, and is aligned to its size; a room is no more than
+        // SAFETY: the record has as many words, and is aligned to its size; a space is no more than
         // STACK.
         unsafe {
-            let stack = words.add(STACK - room);
+            let stack = words.add(STACK - capacity);
             stack.write(null_mut());
             self.stack.store(stack, Relaxed);
             self.top.store(stack, Relaxed);
@@ -283,7 +283,7 @@ impl Bin {
     }
 
     /// # Safety
-    /// `block` is a free block of this bin's size, and there is room.
+    /// `block` is a free block of this bin's size, and there is space.
     unsafe fn push(&mut self, block: *mut u8) {
         // SAFETY: by the contract; a block has 16 bytes at least.
         unsafe {

@@ -18,8 +18,8 @@ pub(crate) unsafe fn free(at: *mut u8) -> Result<(), FreeError> {
     }
 }
 
-/// Frees a block of the cache used last that has room for it on its stack; false: nothing was done.
-/// Makes no call: `errno` is as it was.
+/// Frees a block of the cache used last that has space for it on its stack; false: nothing was
+/// done. Makes no call: `errno` is as it was.
 ///
 /// # Safety
 /// As [`free`].
@@ -94,8 +94,8 @@ unsafe fn free_own(
 /// thread's; `at` is a block that nobody uses, not marked.
 #[inline(always)]
 unsafe fn push_stacked(shape: Shape, cache: *mut Cache, at: *mut u8) -> bool {
-    // SAFETY: by the contract; a shape tells the place of a bin; a stack has room above `top` where
-    // that is not its last word; blocks have 16 bytes at least.
+    // SAFETY: by the contract; a shape tells the place of a bin; a stack has space above `top`
+    // where that is not its last word; blocks have 16 bytes at least.
     unsafe {
         let _changing = ChangingCache::new(cache);
         let bin = cache.byte_add(shape.bin()).cast::<Bin>();
@@ -204,7 +204,7 @@ unsafe fn free_large(at: usize) -> Result<(), FreeError> {
     // SAFETY: this thread's own state.
     let _inside = InsideAllocator::new(unsafe { &*here });
     let inner = inner_of(at).ok_or(FreeError::Foreign)?;
-    let _held = inner.lock.hold();
+    let _locked = inner.lock.hold();
     let entry = space::slab_entry(at).ok_or(FreeError::Foreign)?;
     let slab = entry.load(Acquire);
     // SAFETY: entries are null or point to records of the pool; the lock is held.
@@ -275,25 +275,25 @@ pub(crate) unsafe fn resize_large(inner: &'static Inner, at: usize, size: usize)
     let _inside = InsideAllocator::new(unsafe { &*here });
     let Ok((slab, _)) = slab_at(at) else { return false };
     let wanted = size.max(1).div_ceil(SLICE);
-    let _held = inner.lock.hold();
+    let _locked = inner.lock.hold();
     if slab.state.load(Relaxed) != state::LARGE || slab.start.load(Relaxed) != at {
         return false;
     }
     // SAFETY: the lock is held; the segment is the arena's.
-    let (held, segment) =
+    let (locked, segment) =
         unsafe { (inner.locked(), &mut *(slab.segment.load(Relaxed) as *mut Segment)) };
     let slices = slab.slices.load(Relaxed) as usize;
     let first = (at - segment.start) >> SLICE_SHIFT;
     if wanted < slices {
-        inner.give_slices(held, segment, first + wanted, slices - wanted, true);
+        inner.give_slices(locked, segment, first + wanted, slices - wanted, true);
     } else if wanted > slices {
         let more = wanted - slices;
-        if held.taken + more > held.limit || !segment.is_free(first + slices, more) {
+        if locked.taken + more > locked.limit || !segment.is_free(first + slices, more) {
             return false;
         }
         segment.take_at(first + slices, more);
-        held.taken += more;
-        held.peak = held.peak.max(held.taken);
+        locked.taken += more;
+        locked.peak = locked.peak.max(locked.taken);
     }
     slab.slices.store(wanted as u32, Relaxed);
     slab.size.store(wanted << SLICE_SHIFT, Relaxed);

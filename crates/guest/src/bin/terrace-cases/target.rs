@@ -55,8 +55,8 @@ pub fn churn(words: &mut [u64], rounds: u64) -> u64 {
     words.iter().step_by(LINE_WORDS).fold(0, |sum, w| sum.rotate_left(5) ^ w)
 }
 
-/// Cold memory first, which takes the fast node, then hot memory, which finds no room there: the
-/// ordinary case.
+/// Cold memory first, which takes the fast node, then hot memory, which finds no free space there:
+/// the ordinary case.
 fn steady(reported: &TargetFiles) -> u64 {
     let mut map = PageMapping::new(144 << 20, libc::MAP_PRIVATE);
     crate::memory::fill(map.words(), 1);

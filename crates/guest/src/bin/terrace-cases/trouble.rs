@@ -16,8 +16,8 @@ fn put(path: &str, value: &str) -> CaseVerdict {
     fs::write(path, value).map_err(|e| format!("{path}: {e}"))
 }
 
-/// Another program takes the fast node while pages are moved there: what finds no room stays, and
-/// is counted.
+/// Another program takes the fast node while pages are moved there: what finds no free space stays,
+/// and is counted.
 pub fn full_node(b: &CaseBench) -> CaseVerdict {
     let plain = output(&mut b.target("crowded"))?;
     let mut hog = spawn(&mut b.watched("hog"))?;

@@ -1,10 +1,10 @@
-//! Units that have a slot: being read, fetched and not yet touched, or being written.
+//! Chunks that have a frame: being read, fetched and not yet touched, or being written.
 
 use super::{PageFault, Pager, PagerAction};
-use crate::far::geometry::{GrainNo, PageMask, UnitNo};
+use crate::far::geometry::{ChunkNo, FarPageNo, PageMask};
 use terrace_types::{Nanos, Tick};
 
-/// What a unit's slot is for.
+/// What a chunk's frame is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BusyPhase {
     /// The store fills it.
@@ -17,11 +17,11 @@ pub(super) enum BusyPhase {
     Writing,
 }
 
-/// A unit with a slot.
+/// A chunk with a frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BusyChunk {
     pub phase: BusyPhase,
-    /// Grains that the slot holds or will hold.
+    /// Pages that the frame holds or will hold.
     pub mask: PageMask,
     /// Of them, those to map when they arrive.
     want: PageMask,
@@ -38,12 +38,12 @@ pub(super) struct BusyChunk {
     /// It is taken out for a trial.
     on_trial: bool,
     tries: u8,
-    /// The order in which slots were taken.
+    /// The order in which frames were taken.
     pub number: u64,
 }
 
 impl BusyChunk {
-    /// A read; `want` is mapped on arrival, the rest waits in the slot to be touched. Somebody
+    /// A read; `want` is mapped on arrival, the rest waits in the frame to be touched. Somebody
     /// waits for `awaited`.
     pub fn reading(
         mask: PageMask,
@@ -70,7 +70,7 @@ impl BusyChunk {
     }
 }
 
-/// How grains are taken into a slot.
+/// How pages are taken into a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExtractMethod {
     /// They stay mapped.
@@ -135,76 +135,76 @@ impl StoreBackoff {
 }
 
 impl Pager {
-    pub(super) fn begin_read(&mut self, unit: UnitNo, mask: PageMask, busy: BusyChunk) {
-        // Room is taken now, so that what arrives has it.
+    pub(super) fn begin_read(&mut self, chunk: ChunkNo, mask: PageMask, busy: BusyChunk) {
+        // Space is taken now, so that what arrives has it.
         let reserve = u64::from(busy.want.count_ones());
         self.used += reserve;
-        self.take_slot(unit, busy);
-        self.counts.read_bytes += u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
-        // What somebody waits for does not wait for the victims that make room for it; but for a
-        // slot that is free only when what comes before is done, and for what concerns its own
-        // unit.
+        self.take_frame(chunk, busy);
+        self.counts.read_bytes += u64::from(mask.count_ones()) * self.geometry.page_bytes() as u64;
+        // What somebody waits for does not wait for the victims that free space for it; but for a
+        // frame that is free only when what comes before is done, and for what concerns its own
+        // chunk.
         let freed =
             self.actions.iter().filter(|a| matches!(a, PagerAction::Release { .. })).count();
-        let own = self.actions.iter().any(|a| a.unit() == Some(unit));
-        if busy.awaited != 0 && !own && self.busy.len() + freed <= self.settings.slots {
-            self.actions.push_front(PagerAction::Read { unit, mask });
+        let own = self.actions.iter().any(|a| a.chunk() == Some(chunk));
+        if busy.awaited != 0 && !own && self.busy.len() + freed <= self.settings.frames {
+            self.actions.push_front(PagerAction::Read { chunk, mask });
         } else {
-            self.actions.push_back(PagerAction::Read { unit, mask });
+            self.actions.push_back(PagerAction::Read { chunk, mask });
         }
     }
 
-    fn take_slot(&mut self, unit: UnitNo, mut busy: BusyChunk) {
-        self.counts.slots_taken += 1;
-        busy.number = self.counts.slots_taken;
-        self.busy.insert(unit, busy);
+    fn take_frame(&mut self, chunk: ChunkNo, mut busy: BusyChunk) {
+        self.counts.frames_taken += 1;
+        busy.number = self.counts.frames_taken;
+        self.busy.insert(chunk, busy);
     }
 
-    /// Takes grains of a unit into a slot, of which `dirty` go to the store.
+    /// Takes pages of a chunk into a frame, of which `dirty` go to the store.
     pub(super) fn begin_extract(
         &mut self,
-        unit: UnitNo,
+        chunk: ChunkNo,
         mask: PageMask,
         dirty: PageMask,
         how: ExtractMethod,
     ) {
         let touch =
-            PageFault { tid: terrace_types::Tid(0), grain: 0, write: false, protected: false };
+            PageFault { tid: terrace_types::Tid(0), page: 0, write: false, protected: false };
         let (phase, on_trial) = (BusyPhase::Extracting, how == ExtractMethod::OnTrial);
         let plain = BusyChunk::reading(mask, 0, 0, false, touch);
         if how == ExtractMethod::Copy {
-            // From here on a write is told, and makes it dirty again.
-            self.units[unit as usize].dirty &= !mask;
+            // From here on a write is reported, and makes it dirty again.
+            self.chunks[chunk as usize].dirty &= !mask;
         }
-        self.take_slot(unit, BusyChunk { phase, send: dirty, ahead: false, on_trial, ..plain });
+        self.take_frame(chunk, BusyChunk { phase, send: dirty, ahead: false, on_trial, ..plain });
         self.actions.push_back(match how {
-            ExtractMethod::Copy => PagerAction::CopyOut { unit, mask },
+            ExtractMethod::Copy => PagerAction::CopyOut { chunk, mask },
             ExtractMethod::Out | ExtractMethod::OnTrial => {
-                PagerAction::Extract { unit, mask, dirty }
+                PagerAction::Extract { chunk, mask, dirty }
             }
         });
     }
 
-    pub(super) fn release(&mut self, unit: UnitNo) {
-        self.busy.remove(&unit);
-        self.actions.push_back(PagerAction::Release { unit });
+    pub(super) fn release(&mut self, chunk: ChunkNo) {
+        self.busy.remove(&chunk);
+        self.actions.push_back(PagerAction::Release { chunk });
     }
 
-    /// Serves a touch of a unit that has a slot. `None`: the slot does not matter to it (mapped, or
-    /// the slot was given back).
+    /// Serves a touch of a chunk that has a frame. `None`: the frame does not matter to it (mapped,
+    /// or the frame was given back).
     pub(super) fn serve_busy(
         &mut self,
-        unit: UnitNo,
+        chunk: ChunkNo,
         bit: PageMask,
         touch: PageFault,
         phase: BusyPhase,
         now: Tick,
     ) -> Option<bool> {
-        let resident = self.units[unit as usize].resident;
-        let b = self.busy.get_mut(&unit)?;
-        let held = b.mask & bit != 0;
+        let resident = self.chunks[chunk as usize].resident;
+        let b = self.busy.get_mut(&chunk)?;
+        let in_frame = b.mask & bit != 0;
         match phase {
-            BusyPhase::Reading if held => {
+            BusyPhase::Reading if in_frame => {
                 let marker = b.want & bit == 0;
                 if marker {
                     self.used += 1;
@@ -221,37 +221,37 @@ impl Pager {
                 }
                 self.advance(touch, now);
                 if protect {
-                    self.prefetch.probed(touch.tid, touch.grain);
+                    self.prefetch.probed(touch.tid, touch.page);
                 }
                 Some(true)
             }
-            BusyPhase::Parked if held => {
+            BusyPhase::Parked if in_frame => {
                 let mask = b.mask & !resident;
                 self.counts.hits_bytes +=
-                    u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
+                    u64::from(mask.count_ones()) * self.geometry.page_bytes() as u64;
                 self.counts.soft_faults += 1;
-                self.map_again(unit, mask, touch.write);
-                self.release(unit);
+                self.map_again(chunk, mask, touch.write);
+                self.release(chunk);
                 self.advance(touch, now);
                 if !touch.write {
-                    self.prefetch.probed(touch.tid, touch.grain);
+                    self.prefetch.probed(touch.tid, touch.page);
                 }
                 Some(true)
             }
             BusyPhase::Parked if resident & bit == 0 => {
-                // Another grain of the unit: what is there is mapped, and the slot is free for a
+                // Another page of the chunk: what is there is mapped, and the frame is free for a
                 // read.
                 let mask = b.mask & !resident;
-                self.map_again(unit, mask, false);
-                self.release(unit);
+                self.map_again(chunk, mask, false);
+                self.release(chunk);
                 None
             }
-            BusyPhase::Writing if held && resident & bit == 0 => {
-                // A victim that is wanted back: from the slot, while the store still reads it.
+            BusyPhase::Writing if in_frame && resident & bit == 0 => {
+                // A victim that is wanted back: from the frame, while the store still reads it.
                 let mask = b.mask & !resident;
                 self.counts.rescues += 1;
-                self.settle(unit, mask, touch.write);
-                self.actions.push_back(PagerAction::Install { unit, mask, protect: !touch.write });
+                self.record_mapped(chunk, mask, touch.write);
+                self.actions.push_back(PagerAction::Install { chunk, mask, protect: !touch.write });
                 Some(true)
             }
             BusyPhase::Reading | BusyPhase::Writing | BusyPhase::Extracting
@@ -263,74 +263,74 @@ impl Pager {
         }
     }
 
-    /// A walk came by what had been fetched for it: fetch on.
+    /// An access stream came by what had been fetched for it: fetch on.
     pub(super) fn advance(&mut self, touch: PageFault, now: Tick) {
-        if let Some(ahead) = self.prefetch.touch(touch.tid, touch.grain, false) {
+        if let Some(ahead) = self.prefetch.touch(touch.tid, touch.page, false) {
             self.fetch_ahead(None, touch, ahead, now);
         }
     }
 
-    /// The slot of `unit` was filled, or not.
-    pub fn read_done(&mut self, unit: UnitNo, outcome: ReadOutcome, now: Tick) {
-        let Some(b) = self.busy.get_mut(&unit).filter(|b| b.phase == BusyPhase::Reading) else {
+    /// The frame of `chunk` was filled, or not.
+    pub fn read_done(&mut self, chunk: ChunkNo, outcome: ReadOutcome, now: Tick) {
+        let Some(b) = self.busy.get_mut(&chunk).filter(|b| b.phase == BusyPhase::Reading) else {
             return;
         };
         if outcome == ReadOutcome::Failed && b.tries < self.settings.tries {
             b.tries += 1;
             let mask = b.mask;
             self.counts.read_retries += 1;
-            self.actions.push_back(PagerAction::Read { unit, mask });
+            self.actions.push_back(PagerAction::Read { chunk, mask });
             return;
         }
         let b = *b;
         self.used -= u64::from(b.want.count_ones());
         if outcome != ReadOutcome::Done {
             self.counts.read_failures += 1;
-            self.release(unit);
-            self.lose(unit, b);
+            self.release(chunk);
+            self.lose(chunk, b);
             self.balance(now);
             return;
         }
-        let resident = self.units[unit as usize].resident;
+        let resident = self.chunks[chunk as usize].resident;
         let want = b.want & !resident;
         if want != 0 {
-            self.map_again(unit, want, b.write);
+            self.map_again(chunk, want, b.write);
             if b.ahead {
                 self.counts.mapped_ahead_bytes +=
-                    u64::from(want.count_ones()) * self.geometry.grain_bytes() as u64;
+                    u64::from(want.count_ones()) * self.geometry.page_bytes() as u64;
             }
         }
         let rest = b.mask & !b.want & !resident;
-        match self.busy.get_mut(&unit) {
+        match self.busy.get_mut(&chunk) {
             Some(b) if rest != 0 => {
                 b.phase = BusyPhase::Parked;
                 b.mask = rest;
             }
-            _ => self.release(unit),
+            _ => self.release(chunk),
         }
         self.balance(now);
     }
 
     /// What somebody waits for cannot be had: it is lost. What nobody waits for may be tried again
     /// when somebody does.
-    fn lose(&mut self, unit: UnitNo, b: BusyChunk) {
-        // A read of several grains fails as a whole: those waited for are tried alone before they
+    fn lose(&mut self, chunk: ChunkNo, b: BusyChunk) {
+        // A read of several pages fails as a whole: those waited for are tried alone before they
         // are given up.
         let awaited = b.awaited & b.mask;
         if awaited != 0 && awaited != b.mask {
             let again = BusyChunk { mask: awaited, want: awaited, ahead: false, tries: 1, ..b };
-            self.begin_read(unit, awaited, again);
+            self.begin_read(chunk, awaited, again);
             return;
         }
         let mut rest = awaited;
         while rest != 0 {
             let bit = rest.trailing_zeros();
             rest &= rest - 1;
-            self.lost.insert(self.geometry.grain_at(unit, bit));
+            self.lost.insert(self.geometry.page_at(chunk, bit));
         }
         if awaited != 0 {
             self.actions.push_back(PagerAction::Poison {
-                unit,
+                chunk,
                 mask: awaited,
                 tid: b.touch.tid,
                 first: true,
@@ -338,10 +338,10 @@ impl Pager {
         }
     }
 
-    /// What [`PagerAction::Extract`] or [`PagerAction::CopyOut`] came to: `got` is in the slot, of
+    /// What [`PagerAction::Extract`] or [`PagerAction::CopyOut`] came to: `got` is in the frame, of
     /// which `zeros` are nothing but zeros.
-    pub fn extracted(&mut self, unit: UnitNo, got: PageMask, zeros: PageMask, now: Tick) {
-        let Some(b) = self.busy.get(&unit).filter(|b| b.phase == BusyPhase::Extracting) else {
+    pub fn extracted(&mut self, chunk: ChunkNo, got: PageMask, zeros: PageMask, now: Tick) {
+        let Some(b) = self.busy.get(&chunk).filter(|b| b.phase == BusyPhase::Extracting) else {
             return;
         };
         let missed = b.mask & !got;
@@ -352,78 +352,77 @@ impl Pager {
             // Still mapped: a device is at work on them, a child shares them, or the kernel had no
             // memory. Those that are clean are protected still, the others writable.
             self.counts.held_back += 1;
-            self.settle(unit, missed & send, true);
+            self.record_mapped(chunk, missed & send, true);
             if stay != 0 {
-                self.settle(unit, stay, false);
+                self.record_mapped(chunk, stay, false);
             }
         }
-        let u = &mut self.units[unit as usize];
+        let u = &mut self.chunks[chunk as usize];
         let forget = zeros & u.stored;
         u.stored &= !sent;
         if forget != 0 {
-            self.actions.push_back(PagerAction::Forget { unit, mask: forget });
+            self.actions.push_back(PagerAction::Forget { chunk, mask: forget });
         }
-        self.counts.zero_bytes +=
-            u64::from(zeros.count_ones()) * self.geometry.grain_bytes() as u64;
+        self.counts.zero_bytes += u64::from(zeros.count_ones()) * self.geometry.page_bytes() as u64;
         if on_trial {
-            self.begin_trial(unit, got, write);
+            self.begin_trial(chunk, got, write);
         } else if write == 0 {
-            self.release(unit);
-            self.command_done(unit, true);
+            self.release(chunk);
+            self.command_done(chunk, true);
         } else {
-            self.begin_write(unit, write);
+            self.begin_write(chunk, write);
         }
         if missed != 0 {
             self.balance(now);
         }
     }
 
-    /// Gives what is in the unit's slot to the store.
-    pub(super) fn begin_write(&mut self, unit: UnitNo, mask: PageMask) {
+    /// Gives what is in the chunk's frame to the store.
+    pub(super) fn begin_write(&mut self, chunk: ChunkNo, mask: PageMask) {
         let touch =
-            PageFault { tid: terrace_types::Tid(0), grain: 0, write: false, protected: false };
-        let number = self.busy.get(&unit).map_or(self.counts.slots_taken, |b| b.number);
+            PageFault { tid: terrace_types::Tid(0), page: 0, write: false, protected: false };
+        let number = self.busy.get(&chunk).map_or(self.counts.frames_taken, |b| b.number);
         let plain = BusyChunk::reading(mask, 0, 0, false, touch);
         self.busy
-            .insert(unit, BusyChunk { phase: BusyPhase::Writing, ahead: false, number, ..plain });
+            .insert(chunk, BusyChunk { phase: BusyPhase::Writing, ahead: false, number, ..plain });
         self.counts.written_bytes +=
-            u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
-        self.actions.push_back(PagerAction::Write { unit, mask });
+            u64::from(mask.count_ones()) * self.geometry.page_bytes() as u64;
+        self.actions.push_back(PagerAction::Write { chunk, mask });
     }
 
-    /// The slot of `unit` was written, or not.
-    pub fn write_done(&mut self, unit: UnitNo, outcome: WriteOutcome, now: Tick) {
-        let Some(b) = self.busy.get(&unit).copied().filter(|b| b.phase == BusyPhase::Writing)
+    /// The frame of `chunk` was written, or not.
+    pub fn write_done(&mut self, chunk: ChunkNo, outcome: WriteOutcome, now: Tick) {
+        let Some(b) = self.busy.get(&chunk).copied().filter(|b| b.phase == BusyPhase::Writing)
         else {
             return;
         };
         self.failing.note(outcome, now);
         match outcome {
-            WriteOutcome::Done => self.units[unit as usize].stored |= b.mask,
+            WriteOutcome::Done => self.chunks[chunk as usize].stored |= b.mask,
             WriteOutcome::Failed => {
-                // The only copy is in the slot, or mapped: it goes back into the map, over the
+                // The only copy is in the frame, or mapped: it goes back into the map, over the
                 // budget if need be.
                 self.counts.write_failures += 1;
-                let back = b.mask & !self.units[unit as usize].resident;
-                self.units[unit as usize].dirty |= b.mask & !back;
+                let back = b.mask & !self.chunks[chunk as usize].resident;
+                self.chunks[chunk as usize].dirty |= b.mask & !back;
                 if back != 0 {
-                    self.settle(unit, back, true);
+                    self.record_mapped(chunk, back, true);
                     self.actions.push_back(PagerAction::Install {
-                        unit,
+                        chunk,
                         mask: back,
                         protect: false,
                     });
                 }
             }
         }
-        self.release(unit);
-        self.command_done(unit, outcome == WriteOutcome::Done);
+        self.release(chunk);
+        self.command_done(chunk, outcome == WriteOutcome::Done);
         self.balance(now);
     }
 
-    /// Whether a grain's bytes are lost.
+    /// Whether a page's bytes are lost.
     #[must_use]
-    pub fn is_lost(&self, grain: GrainNo) -> bool {
-        self.lost.contains(&grain)
+    pub fn is_lost(&self, page: FarPageNo) -> bool {
+        self.lost.contains(&page)
     }
 }

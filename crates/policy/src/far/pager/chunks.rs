@@ -1,14 +1,14 @@
-//! What is known of each unit, kept only where there is something to know: a map may be far larger
+//! What is known of each chunk, kept only where there is something to know: a map may be far larger
 //! than what is used of it.
 
 use super::ChunkState;
-use crate::far::geometry::UnitNo;
+use crate::far::geometry::ChunkNo;
 use std::ops::{Index, IndexMut};
 
-/// Units recorded together.
+/// Chunks recorded together.
 const TOGETHER: usize = 1024;
 
-/// Records by number of the unit.
+/// Records by number of the chunk.
 #[derive(Debug)]
 pub(super) struct ChunkTable {
     parts: Vec<Option<Box<[ChunkState]>>>,
@@ -31,11 +31,11 @@ impl ChunkTable {
     }
 
     /// Those that may have been touched, with their numbers.
-    pub fn known(&self) -> impl Iterator<Item = (UnitNo, &ChunkState)> {
+    pub fn known(&self) -> impl Iterator<Item = (ChunkNo, &ChunkState)> {
         let parts =
             self.parts.iter().enumerate().filter_map(|(n, p)| Some((n * TOGETHER, p.as_ref()?)));
-        parts.flat_map(|(first, units)| {
-            units.iter().enumerate().map(move |(n, u)| ((first + n) as UnitNo, u))
+        parts.flat_map(|(first, chunks)| {
+            chunks.iter().enumerate().map(move |(n, u)| ((first + n) as ChunkNo, u))
         })
     }
 }
@@ -43,18 +43,20 @@ impl ChunkTable {
 impl Index<usize> for ChunkTable {
     type Output = ChunkState;
 
-    fn index(&self, unit: usize) -> &ChunkState {
-        self.parts[unit / TOGETHER].as_ref().map_or(&self.untouched, |part| &part[unit % TOGETHER])
+    fn index(&self, chunk: usize) -> &ChunkState {
+        self.parts[chunk / TOGETHER]
+            .as_ref()
+            .map_or(&self.untouched, |part| &part[chunk % TOGETHER])
     }
 }
 
 impl IndexMut<usize> for ChunkTable {
-    fn index_mut(&mut self, unit: usize) -> &mut ChunkState {
+    fn index_mut(&mut self, chunk: usize) -> &mut ChunkState {
         let (parts, kept) = (&mut self.parts, &mut self.kept);
-        let part = parts[unit / TOGETHER].get_or_insert_with(|| {
+        let part = parts[chunk / TOGETHER].get_or_insert_with(|| {
             *kept += 1;
             vec![ChunkState::default(); TOGETHER].into_boxed_slice()
         });
-        &mut part[unit % TOGETHER]
+        &mut part[chunk % TOGETHER]
     }
 }

@@ -2,14 +2,14 @@
 
 use super::busy::{BusyChunk, ExtractMethod};
 use super::{BusyPhase, PageFault, Pager, PagerAction};
-use crate::far::geometry::{PageMask, UnitNo};
+use crate::far::geometry::{ChunkNo, PageMask};
 use std::collections::{HashMap, VecDeque};
 use terrace_types::{Bytes, Tick, Tid};
 
 /// What a program says of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// It will be needed: fetch it, as far as room allows.
+    /// It will be needed: fetch it, as far as space allows.
     WillNeed,
     /// It is not needed for a while: evict it.
     Cold,
@@ -40,12 +40,12 @@ pub enum DiscardedContents {
     Drop,
 }
 
-/// Wishes that wait for slots, room, or a unit that is busy.
+/// Wishes that wait for frames, space, or a chunk that is busy.
 #[derive(Debug, Default)]
 pub(super) struct CommandQueue {
-    wishes: VecDeque<(u64, PendingCommand, UnitNo, PageMask)>,
-    /// Units being written for a command.
-    writing: HashMap<UnitNo, u64>,
+    wishes: VecDeque<(u64, PendingCommand, ChunkNo, PageMask)>,
+    /// Chunks being written for a command.
+    writing: HashMap<ChunkNo, u64>,
     /// Parts left and whether all went well so far, by command.
     open: HashMap<u64, (u64, bool)>,
 }
@@ -60,7 +60,7 @@ impl Pager {
     /// Writes everything dirty to the store; it stays mapped. Answered when the store has it all.
     pub fn flush(&mut self, command: u64, now: Tick) {
         let dirty = self
-            .units
+            .chunks
             .known()
             .filter(|(n, u)| u.dirty != 0 || self.busy.contains_key(n) || self.trials.has(*n));
         let wishes: Vec<_> = dirty.map(|(n, _)| (n, 0)).collect();
@@ -80,7 +80,7 @@ impl Pager {
     }
 
     /// Gives up a range of bytes: nothing of it is fetched, mapped or taken out from then on, and
-    /// it does not count against the budget. Whole grains within it. Answered when that is so.
+    /// it does not count against the budget. Whole pages within it. Answered when that is so.
     pub fn detach(
         &mut self,
         command: u64,
@@ -96,30 +96,30 @@ impl Pager {
         self.ask(command, wish, wishes, now);
     }
 
-    /// Takes over a range of bytes that was detached, or has nothing in it yet: whole grains of it,
-    /// none of which the store has. What is mapped there is told by [`Pager::adopt`].
+    /// Takes over a range of bytes that was detached, or has nothing in it yet: whole pages of it,
+    /// none of which the store has. What is mapped there is reported by [`Pager::adopt`].
     pub fn attach(&mut self, range: std::ops::Range<u64>) {
-        let end = self.geometry.grain_of(range.end);
+        let end = self.geometry.page_of(range.end);
         if self.beyond.contains(&end.saturating_sub(1)) {
-            let grain = self.geometry.grain_bytes() as u64;
-            let before = self.beyond.start * grain..range.start;
+            let page = self.geometry.page_bytes() as u64;
+            let before = self.beyond.start * page..range.start;
             self.beyond.start = end;
             if before.start < before.end {
                 self.exclude(before);
             }
         }
         let parts: Vec<_> = self.geometry.cover(range, true).collect();
-        for (unit, mask) in parts {
-            // A unit on trial has nothing mapped, and is to have.
-            self.end_trial(unit);
+        for (chunk, mask) in parts {
+            // A chunk on trial has nothing mapped, and is to have.
+            self.end_trial(chunk);
             // Zeros ahead of an access stream, beyond what was mapped then.
-            if self.units[unit as usize].resident & mask != 0 {
-                self.unmapped(unit, mask);
+            if self.chunks[chunk as usize].resident & mask != 0 {
+                self.unmapped(chunk, mask);
             }
-            if let Some(rest) = self.detached.get_mut(&unit) {
+            if let Some(rest) = self.detached.get_mut(&chunk) {
                 *rest &= !mask;
                 if *rest == 0 {
-                    self.detached.remove(&unit);
+                    self.detached.remove(&chunk);
                 }
             }
         }
@@ -128,21 +128,21 @@ impl Pager {
     /// Leaves a range of bytes alone from the start: it is somebody else's.
     pub fn exclude(&mut self, range: std::ops::Range<u64>) {
         let parts: Vec<_> = self.geometry.cover(range, false).collect();
-        for (unit, mask) in parts {
-            *self.detached.entry(unit).or_default() |= mask;
+        for (chunk, mask) in parts {
+            *self.detached.entry(chunk).or_default() |= mask;
         }
     }
 
     /// As [`Pager::exclude`], of a long range that is to be attached from its start on.
     pub fn exclude_until_attached(&mut self, range: std::ops::Range<u64>) {
-        self.beyond = self.geometry.grain_of(range.start)..self.geometry.grain_of(range.end);
+        self.beyond = self.geometry.page_of(range.start)..self.geometry.page_of(range.end);
     }
 
-    /// Takes note of grains that are mapped already, from before there was a pager.
+    /// Takes note of pages that are mapped already, from before there was a pager.
     pub fn adopt(&mut self, range: std::ops::Range<u64>) {
         let parts: Vec<_> = self.geometry.cover(range, false).collect();
-        for (unit, mask) in parts {
-            self.settle(unit, mask, true);
+        for (chunk, mask) in parts {
+            self.record_mapped(chunk, mask, true);
         }
     }
 
@@ -152,7 +152,7 @@ impl Pager {
         let all = Bytes(self.geometry.bytes().saturating_mul(2));
         self.settings.budget = all;
         self.set_marks(all);
-        let missing = self.units.known().filter(|(n, u)| {
+        let missing = self.chunks.known().filter(|(n, u)| {
             u.stored & !u.resident != 0 || self.busy.contains_key(n) || self.trials.has(*n)
         });
         let wishes: Vec<_> = missing.map(|(n, _)| (n, self.geometry.whole(n))).collect();
@@ -162,19 +162,20 @@ impl Pager {
     /// Keeps a range in memory, or no longer. False, and nothing done, when more than half of the
     /// budget would be pinned.
     pub fn pin(&mut self, command: u64, range: std::ops::Range<u64>, on: bool, now: Tick) -> bool {
-        let per = u64::from(self.geometry.grains_per_unit());
-        let units: Vec<_> = self.geometry.cover(range, false).collect();
-        let change =
-            units.iter().filter(|(u, _)| self.units[*u as usize].pinned != on).count() as u64 * per;
+        let per = u64::from(self.geometry.pages_per_chunk());
+        let chunks: Vec<_> = self.geometry.cover(range, false).collect();
+        let change = chunks.iter().filter(|(u, _)| self.chunks[*u as usize].pinned != on).count()
+            as u64
+            * per;
         if on && self.pinned + change > self.budget / 2 {
             return false;
         }
         self.pinned = if on { self.pinned + change } else { self.pinned - change };
-        for (unit, _) in &units {
-            self.units[*unit as usize].pinned = on;
+        for (chunk, _) in &chunks {
+            self.chunks[*chunk as usize].pinned = on;
         }
         self.set_marks(self.settings.budget);
-        let wishes = if on { units } else { Vec::new() };
+        let wishes = if on { chunks } else { Vec::new() };
         self.ask(command, PendingCommand::Fetch, wishes, now);
         true
     }
@@ -183,7 +184,7 @@ impl Pager {
         &mut self,
         command: u64,
         wish: PendingCommand,
-        parts: Vec<(UnitNo, PageMask)>,
+        parts: Vec<(ChunkNo, PageMask)>,
         now: Tick,
     ) {
         if parts.is_empty() {
@@ -193,7 +194,7 @@ impl Pager {
         self.commands.open.insert(command, (parts.len() as u64, true));
         self.commands
             .wishes
-            .extend(parts.into_iter().map(|(unit, mask)| (command, wish, unit, mask)));
+            .extend(parts.into_iter().map(|(chunk, mask)| (command, wish, chunk, mask)));
         self.pump(now);
     }
 
@@ -210,35 +211,35 @@ impl Pager {
     }
 
     /// A write ended that a command may wait for.
-    pub(super) fn command_done(&mut self, unit: UnitNo, ok: bool) {
-        if let Some(command) = self.commands.writing.remove(&unit) {
+    pub(super) fn command_done(&mut self, chunk: ChunkNo, ok: bool) {
+        if let Some(command) = self.commands.writing.remove(&chunk) {
             self.part_done(command, ok);
         }
     }
 
-    /// Grants wishes as far as slots and room go.
+    /// Grants wishes as far as frames and space go.
     pub(super) fn pump(&mut self, now: Tick) {
         for _ in 0..self.commands.wishes.len() {
-            let Some((command, wish, unit, mask)) = self.commands.wishes.pop_front() else {
+            let Some((command, wish, chunk, mask)) = self.commands.wishes.pop_front() else {
                 return;
             };
             let granted = match wish {
-                PendingCommand::Fetch => self.grant_fetch(unit, mask, now),
-                PendingCommand::Gather => self.grant_gather(unit, mask, now),
+                PendingCommand::Fetch => self.grant_fetch(chunk, mask, now),
+                PendingCommand::Gather => self.grant_gather(chunk, mask, now),
                 PendingCommand::Flush | PendingCommand::Cold => {
-                    self.grant_write(command, wish, unit, now)
+                    self.grant_write(command, wish, chunk, now)
                 }
-                PendingCommand::Discard => self.grant_discard(unit, mask),
-                PendingCommand::DetachKept => self.grant_detach(unit, mask, now),
+                PendingCommand::Discard => self.grant_discard(chunk, mask),
+                PendingCommand::DetachKept => self.grant_detach(chunk, mask, now),
                 PendingCommand::DetachDropped => {
-                    self.grant_discard(unit, mask).inspect(|_| self.leave(unit, mask))
+                    self.grant_discard(chunk, mask).inspect(|_| self.leave(chunk, mask))
                 }
             };
             match granted {
                 Some(true) => self.part_done(command, true),
                 Some(false) => {}
                 None => {
-                    self.commands.wishes.push_front((command, wish, unit, mask));
+                    self.commands.wishes.push_front((command, wish, chunk, mask));
                     if !self.rotate() {
                         return;
                     }
@@ -248,10 +249,10 @@ impl Pager {
     }
 
     /// The wish in front must wait: another may not have to. False when all are of one kind that
-    /// waits for slots.
+    /// waits for frames.
     fn rotate(&mut self) -> bool {
         match self.commands.wishes.front() {
-            Some(&(_, _, unit, _)) if self.busy.contains_key(&unit) => {
+            Some(&(_, _, chunk, _)) if self.busy.contains_key(&chunk) => {
                 self.commands.wishes.rotate_left(1);
                 true
             }
@@ -259,93 +260,95 @@ impl Pager {
         }
     }
 
-    fn grant_fetch(&mut self, unit: UnitNo, mask: PageMask, now: Tick) -> Option<bool> {
+    fn grant_fetch(&mut self, chunk: ChunkNo, mask: PageMask, now: Tick) -> Option<bool> {
         let touch = PageFault {
             tid: Tid(0),
-            grain: self.geometry.grain_at(unit, 0),
+            page: self.geometry.page_at(chunk, 0),
             write: false,
             protected: false,
         };
-        self.end_trial(unit);
-        if let Some(b) = self.busy.get(&unit).copied().filter(|b| b.phase == BusyPhase::Parked) {
-            let parked = b.mask & !self.units[unit as usize].resident;
-            self.settle(unit, parked, false);
-            self.actions.push_back(PagerAction::Install { unit, mask: parked, protect: true });
-            self.release(unit);
+        self.end_trial(chunk);
+        if let Some(b) = self.busy.get(&chunk).copied().filter(|b| b.phase == BusyPhase::Parked) {
+            let parked = b.mask & !self.chunks[chunk as usize].resident;
+            self.record_mapped(chunk, parked, false);
+            self.actions.push_back(PagerAction::Install { chunk, mask: parked, protect: true });
+            self.release(chunk);
         }
-        if self.busy.contains_key(&unit) {
+        if self.busy.contains_key(&chunk) {
             return None;
         }
-        let u = &self.units[unit as usize];
-        let read = self.fetchable(unit, mask & !u.resident & u.stored);
+        let u = &self.chunks[chunk as usize];
+        let read = self.fetchable(chunk, mask & !u.resident & u.stored);
         if read == 0 {
             return Some(true);
         }
-        let grains = u64::from(read.count_ones());
-        if self.used + grains + self.low > self.budget && !u.pinned {
-            // Room is not made for a wish: what does not fit is left out.
+        let pages = u64::from(read.count_ones());
+        if self.used + pages + self.low > self.budget && !u.pinned {
+            // Space is not made for a wish: what does not fit is left out.
             return Some(true);
         }
-        self.guarded = Some(unit);
-        let room = self.make_room(grains, now);
+        self.guarded = Some(chunk);
+        let fits = self.make_space(pages, now);
         self.guarded = None;
-        let half = self.settings.slots / 2;
-        if !room || (self.busy.len() >= half && !self.make_slot(self.settings.slots - half + 1)) {
+        let half = self.settings.frames / 2;
+        if !fits
+            || (self.busy.len() >= half && !self.reserve_frame(self.settings.frames - half + 1))
+        {
             return None;
         }
-        self.begin_read(unit, read, BusyChunk::reading(read, read, 0, false, touch));
+        self.begin_read(chunk, read, BusyChunk::reading(read, read, 0, false, touch));
         Some(true)
     }
 
-    /// Asks again and again until nothing of the unit is on its way.
-    fn grant_gather(&mut self, unit: UnitNo, mask: PageMask, now: Tick) -> Option<bool> {
-        self.grant_fetch(unit, mask, now)?;
-        (!self.busy.contains_key(&unit)).then_some(true)
+    /// Asks again and again until nothing of the chunk is on its way.
+    fn grant_gather(&mut self, chunk: ChunkNo, mask: PageMask, now: Tick) -> Option<bool> {
+        self.grant_fetch(chunk, mask, now)?;
+        (!self.busy.contains_key(&chunk)).then_some(true)
     }
 
     /// Asks again and again until all of it is mapped, or lost.
-    fn grant_detach(&mut self, unit: UnitNo, mask: PageMask, now: Tick) -> Option<bool> {
-        self.end_trial(unit);
-        if self.busy.get(&unit).is_some_and(|b| b.phase == BusyPhase::Parked) {
-            self.release(unit);
+    fn grant_detach(&mut self, chunk: ChunkNo, mask: PageMask, now: Tick) -> Option<bool> {
+        self.end_trial(chunk);
+        if self.busy.get(&chunk).is_some_and(|b| b.phase == BusyPhase::Parked) {
+            self.release(chunk);
         }
-        if self.busy.contains_key(&unit) {
+        if self.busy.contains_key(&chunk) {
             return None;
         }
-        let u = self.units[unit as usize];
-        let read = self.fetchable(unit, mask & u.stored & !u.resident);
+        let u = self.chunks[chunk as usize];
+        let read = self.fetchable(chunk, mask & u.stored & !u.resident);
         if read == 0 {
-            self.leave(unit, mask);
+            self.leave(chunk, mask);
             return Some(true);
         }
-        self.guarded = Some(unit);
-        let room = self.make_room(u64::from(read.count_ones()), now);
+        self.guarded = Some(chunk);
+        let fits = self.make_space(u64::from(read.count_ones()), now);
         self.guarded = None;
-        if room && self.make_slot(1) {
-            let grain = self.geometry.grain_at(unit, read.trailing_zeros());
-            let touch = PageFault { tid: Tid(0), grain, write: true, protected: false };
+        if fits && self.reserve_frame(1) {
+            let page = self.geometry.page_at(chunk, read.trailing_zeros());
+            let touch = PageFault { tid: Tid(0), page, write: true, protected: false };
             // Awaited, so that what cannot be read is known to be lost, and not asked for for ever.
-            self.begin_read(unit, read, BusyChunk::reading(read, read, read, true, touch));
+            self.begin_read(chunk, read, BusyChunk::reading(read, read, read, true, touch));
         }
         None
     }
 
-    /// Grains that are mapped, zeros or lost are not the pager's any more.
-    fn leave(&mut self, unit: UnitNo, mask: PageMask) {
-        let stored = self.units[unit as usize].stored & mask;
-        if self.units[unit as usize].resident & mask != 0 {
-            self.unmapped(unit, mask);
+    /// Pages that are mapped, zeros or lost are not the pager's any more.
+    fn leave(&mut self, chunk: ChunkNo, mask: PageMask) {
+        let stored = self.chunks[chunk as usize].stored & mask;
+        if self.chunks[chunk as usize].resident & mask != 0 {
+            self.unmapped(chunk, mask);
         }
         if stored != 0 {
-            self.units[unit as usize].stored &= !mask;
-            self.actions.push_back(PagerAction::Forget { unit, mask: stored });
+            self.chunks[chunk as usize].stored &= !mask;
+            self.actions.push_back(PagerAction::Forget { chunk, mask: stored });
         }
-        let mask = mask & !self.detached(unit);
-        let first = self.geometry.grain_at(unit, 0);
+        let mask = mask & !self.detached(chunk);
+        let first = self.geometry.page_at(chunk, 0);
         self.lost.retain(|g| !(*g >= first && *g < first + 64 && mask >> (*g - first) & 1 == 1));
         if mask != 0 {
-            *self.detached.entry(unit).or_default() |= mask;
-            self.actions.push_back(PagerAction::Detach { unit, mask });
+            *self.detached.entry(chunk).or_default() |= mask;
+            self.actions.push_back(PagerAction::Detach { chunk, mask });
         }
     }
 
@@ -353,25 +356,25 @@ impl Pager {
         &mut self,
         command: u64,
         wish: PendingCommand,
-        unit: UnitNo,
+        chunk: ChunkNo,
         now: Tick,
     ) -> Option<bool> {
-        if self.busy.get(&unit).is_some_and(|b| b.phase == BusyPhase::Parked) {
-            self.release(unit);
+        if self.busy.get(&chunk).is_some_and(|b| b.phase == BusyPhase::Parked) {
+            self.release(chunk);
         }
-        self.end_trial(unit);
-        if self.busy.contains_key(&unit) {
+        self.end_trial(chunk);
+        if self.busy.contains_key(&chunk) {
             return None;
         }
-        let u = self.units[unit as usize];
+        let u = self.chunks[chunk as usize];
         if wish == PendingCommand::Cold {
             if u.pinned {
                 return Some(true);
             }
             let clean = u.resident & !u.dirty;
             if clean != 0 {
-                self.actions.push_back(PagerAction::Drop { unit, mask: clean });
-                self.unmapped(unit, clean);
+                self.actions.push_back(PagerAction::Drop { chunk, mask: clean });
+                self.unmapped(chunk, clean);
             }
         }
         if u.dirty == 0 {
@@ -380,40 +383,40 @@ impl Pager {
         if !self.may_write(now) {
             return None;
         }
-        self.commands.writing.insert(unit, command);
+        self.commands.writing.insert(chunk, command);
         let how =
             if wish == PendingCommand::Flush { ExtractMethod::Copy } else { ExtractMethod::Out };
-        self.begin_extract(unit, u.dirty, u.dirty, how);
+        self.begin_extract(chunk, u.dirty, u.dirty, how);
         if wish == PendingCommand::Cold {
-            self.unmapped(unit, u.dirty);
+            self.unmapped(chunk, u.dirty);
         }
         Some(false)
     }
 
-    fn grant_discard(&mut self, unit: UnitNo, mask: PageMask) -> Option<bool> {
-        self.end_trial(unit);
-        if self.busy.get(&unit).is_some_and(|b| b.phase == BusyPhase::Parked) {
-            self.release(unit);
+    fn grant_discard(&mut self, chunk: ChunkNo, mask: PageMask) -> Option<bool> {
+        self.end_trial(chunk);
+        if self.busy.get(&chunk).is_some_and(|b| b.phase == BusyPhase::Parked) {
+            self.release(chunk);
         }
-        if self.busy.contains_key(&unit) {
+        if self.busy.contains_key(&chunk) {
             return None;
         }
-        let mask = mask & !self.detached(unit);
-        let u = self.units[unit as usize];
+        let mask = mask & !self.detached(chunk);
+        let u = self.chunks[chunk as usize];
         if u.resident & mask != 0 {
-            self.actions.push_back(PagerAction::Drop { unit, mask: u.resident & mask });
-            self.unmapped(unit, mask);
+            self.actions.push_back(PagerAction::Drop { chunk, mask: u.resident & mask });
+            self.unmapped(chunk, mask);
         }
         if u.stored & mask != 0 {
-            self.units[unit as usize].stored &= !mask;
-            self.actions.push_back(PagerAction::Forget { unit, mask: u.stored & mask });
+            self.chunks[chunk as usize].stored &= !mask;
+            self.actions.push_back(PagerAction::Forget { chunk, mask: u.stored & mask });
         }
-        let lost = mask & !self.not_lost(unit, mask);
+        let lost = mask & !self.not_lost(chunk, mask);
         if lost != 0 {
-            let first = self.geometry.grain_at(unit, 0);
+            let first = self.geometry.page_at(chunk, 0);
             self.lost
                 .retain(|g| !(*g >= first && *g < first + 64 && lost >> (*g - first) & 1 == 1));
-            self.actions.push_back(PagerAction::Cure { unit, mask: lost });
+            self.actions.push_back(PagerAction::Cure { chunk, mask: lost });
         }
         Some(true)
     }

@@ -1,17 +1,18 @@
 //! What will be touched next: streams, and the majority trend of a thread's faults.
 //!
-//! A *stream* is a thread's walk with a constant stride. Its window doubles while it proves right
-//! (Leap, "Effectively Prefetching Remote Memory with Leap", USENIX ATC 2020, algorithms 1 to 3:
-//! the majority of the last deltas over a window that doubles from a quarter of the history; window
-//! from hits, 0 after a wrong guess). A fault that fits no stream goes into the thread's history,
-//! and a majority found there starts one, so a walk with some noise in it is found too.
+//! A *stream* is a thread's access stream with a constant stride. Its window doubles while it
+//! proves right (Leap, "Effectively Prefetching Remote Memory with Leap", USENIX ATC 2020,
+//! algorithms 1 to 3: the majority of the last deltas over a window that doubles from a quarter of
+//! the history; window from hits, 0 after a wrong guess). A fault that fits no stream goes into the
+//! thread's history, and a majority found there starts one, so an access stream with some noise in
+//! it is found too.
 //!
 //! Pages that are mapped ahead of need fault no more, so nothing would tell that they were needed.
 //! Hence *markers*: one position in the middle of each window is fetched and left out of the map.
-//! Its fault costs little, says that the walk came so far, and is the moment to fetch the next half
-//! window. Streams not yet trusted leave out all that they fetch, and so count each hit.
+//! Its fault costs little, says that the access stream came so far, and is the moment to fetch the
+//! next half window. Streams not yet trusted leave out all that they fetch, and so count each hit.
 
-use crate::far::geometry::GrainNo;
+use crate::far::geometry::FarPageNo;
 use std::collections::HashMap;
 use terrace_types::Tid;
 
@@ -31,7 +32,7 @@ const NEAR: i64 = 32;
 /// Steps to fetch, the position of the fault included as step 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrefetchSteps {
-    /// Grains from one step to the next.
+    /// Pages from one step to the next.
     pub stride: i64,
     /// First step to fetch; those before were fetched earlier.
     pub from: u64,
@@ -41,19 +42,19 @@ pub struct PrefetchSteps {
     pub marker: Option<u64>,
     /// Map what was fetched at once; otherwise only when touched.
     pub trusted: bool,
-    /// The walk writes what it comes by: what was fetched is mapped for writing.
+    /// The access stream writes what it comes by: what was fetched is mapped for writing.
     pub write: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct AccessStream {
-    last: GrainNo,
+    last: FarPageNo,
     stride: i64,
     /// Steps beyond `last` that have been asked for.
     ahead: u64,
     window: u64,
     used: u64,
-    /// Of a lone fault: grains below and above it, without a gap, that came or were there with it.
+    /// Of a lone fault: pages below and above it, without a gap, that came or were there with it.
     around: (u64, u64),
     /// It wrote to a page mapped against writing since its last fault.
     wrote: bool,
@@ -68,11 +69,11 @@ struct ThreadStreams {
     streams: Vec<AccessStream>,
     deltas: [i64; HISTORY],
     count: usize,
-    last: GrainNo,
+    last: FarPageNo,
     used: u64,
     /// The last lone miss that was mapped against writing, to see whether it is written.
-    watched: Option<GrainNo>,
-    /// How often such misses were written lately, and misses since one was watched.
+    observed: Option<FarPageNo>,
+    /// How often such misses were written lately, and misses since one was observed.
     writes: i32,
     unwatched: u32,
 }
@@ -83,14 +84,14 @@ pub struct FarPrefetcher {
     threads: HashMap<Tid, ThreadStreams>,
     clock: u64,
     most: u64,
-    /// Grains of a unit.
+    /// Pages of a chunk.
     per: u64,
     enabled: bool,
 }
 
 impl FarPrefetcher {
     /// Windows of at most `most` steps, and fewer where strides are so long that they would span
-    /// more than [`SPAN`] times that many grains in units of `per`; 0 switches it off.
+    /// more than [`SPAN`] times that many pages in chunks of `per`; 0 switches it off.
     #[must_use]
     pub fn new(most: u64, per: u64) -> Self {
         Self { threads: HashMap::new(), clock: 0, most: most.max(2), per, enabled: most > 0 }
@@ -108,7 +109,7 @@ impl FarPrefetcher {
 
     /// A thread touched `at` and it was not mapped. `missing`: nor was it on its way. What to fetch
     /// with it.
-    pub fn touch(&mut self, tid: Tid, at: GrainNo, missing: bool) -> Option<PrefetchSteps> {
+    pub fn touch(&mut self, tid: Tid, at: FarPageNo, missing: bool) -> Option<PrefetchSteps> {
         if !self.enabled {
             return None;
         }
@@ -150,14 +151,14 @@ impl FarPrefetcher {
         None
     }
 
-    /// A thread wrote to a page mapped against writing. True when that is part of a walk, which
-    /// will go on writing.
-    pub fn wrote(&mut self, tid: Tid, at: GrainNo) -> bool {
+    /// A thread wrote to a page mapped against writing. True when that is part of an access stream,
+    /// which will go on writing.
+    pub fn wrote(&mut self, tid: Tid, at: FarPageNo) -> bool {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return false;
         };
-        if thread.watched == Some(at) {
-            thread.watched = None;
+        if thread.observed == Some(at) {
+            thread.observed = None;
             thread.writes = (thread.writes + 1).min(8);
         }
         let mut part = false;
@@ -170,8 +171,8 @@ impl FarPrefetcher {
         part
     }
 
-    /// A walk's fault at `at` was served by mapping it against writing.
-    pub fn probed(&mut self, tid: Tid, at: GrainNo) {
+    /// An access stream's fault at `at` was served by mapping it against writing.
+    pub fn probed(&mut self, tid: Tid, at: FarPageNo) {
         if let Some(s) = self.stream(tid, at) {
             s.probed = true;
         }
@@ -180,24 +181,24 @@ impl FarPrefetcher {
     /// Whether a lone miss by reading is likely to be followed by a write, as this thread's were
     /// lately: then it is mapped for writing at once, which saves a fault. Each eighth is not, to
     /// see whether that is still so.
-    pub fn will_write(&mut self, tid: Tid, at: GrainNo) -> bool {
+    pub fn will_write(&mut self, tid: Tid, at: FarPageNo) -> bool {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return false;
         };
-        if thread.watched.take().is_some() {
+        if thread.observed.take().is_some() {
             thread.writes = (thread.writes - 2).max(0);
         }
         thread.unwatched += 1;
         if thread.writes >= 4 && thread.unwatched % 8 != 0 {
             return true;
         }
-        thread.watched = Some(at);
+        thread.observed = Some(at);
         false
     }
 
-    /// The lone fault at `at` has grains around it, without a gap: so many below and above. A walk
-    /// would fault next beyond them.
-    pub fn among(&mut self, tid: Tid, at: GrainNo, below: u64, above: u64) {
+    /// The lone fault at `at` has pages around it, without a gap: so many below and above. An
+    /// access stream would fault next beyond them.
+    pub fn among(&mut self, tid: Tid, at: FarPageNo, below: u64, above: u64) {
         let streams = self.threads.get_mut(&tid).map(|t| &mut t.streams);
         if let Some(s) = streams.and_then(|s| s.iter_mut().find(|s| s.last == at && s.stride == 0))
         {
@@ -207,14 +208,14 @@ impl FarPrefetcher {
 
     /// What was last advised to `tid` at `at` was fetched up to, not including, step `end`; the
     /// rest is to be asked for again.
-    pub fn reached(&mut self, tid: Tid, at: GrainNo, end: u64) {
+    pub fn reached(&mut self, tid: Tid, at: FarPageNo, end: u64) {
         if let Some(s) = self.stream(tid, at) {
             s.ahead = end.saturating_sub(1);
         }
     }
 
-    /// What was fetched for `tid`'s walk near `at` was thrown away untouched.
-    pub fn report_unused(&mut self, tid: Tid, at: GrainNo) {
+    /// What was fetched for `tid`'s access stream near `at` was thrown away untouched.
+    pub fn report_unused(&mut self, tid: Tid, at: FarPageNo) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             for s in &mut thread.streams {
                 if s.steps_to(at).is_some_and(|n| n <= s.ahead) {
@@ -225,14 +226,14 @@ impl FarPrefetcher {
         }
     }
 
-    fn stream(&mut self, tid: Tid, at: GrainNo) -> Option<&mut AccessStream> {
+    fn stream(&mut self, tid: Tid, at: FarPageNo) -> Option<&mut AccessStream> {
         self.threads.get_mut(&tid)?.streams.iter_mut().find(|s| s.last == at && s.stride != 0)
     }
 }
 
-/// How many times as many units a walk by strides may span as one page by page. Victims are units:
-/// with six, what was fetched first of `stride-read` went before it was used, and half as much
-/// again was read; with one, the same took a third longer on a file (ADR 177).
+/// How many times as many chunks an access stream by strides may span as one page by page. Victims
+/// are chunks: with six, what was fetched first of `stride-read` went before it was used, and half
+/// as much again was read; with one, the same took a third longer on a file (ADR 177).
 const SPAN: u64 = 4;
 
 /// How far a window goes.
@@ -250,7 +251,7 @@ impl PrefetchReach {
 
 impl AccessStream {
     /// Steps from the last position to `at`; `None` when `at` is not on the path.
-    fn steps_to(&self, at: GrainNo) -> Option<u64> {
+    fn steps_to(&self, at: FarPageNo) -> Option<u64> {
         let delta = at.wrapping_sub(self.last) as i64;
         if self.stride == 0 || delta.checked_rem(self.stride)? != 0 {
             return None;
@@ -258,10 +259,10 @@ impl AccessStream {
         u64::try_from(delta / self.stride).ok()
     }
 
-    /// Stride and window of the walk that a lone fault and one at `at` are, if they are one: side
-    /// by side, or with nothing between them but what came with the first. Another fault among
-    /// those is of no walk.
-    fn begun_by(&self, at: GrainNo) -> Option<(i64, u64)> {
+    /// Stride and window of the access stream that a lone fault and one at `at` are, if they are
+    /// one: side by side, or with nothing between them but what came with the first. Another fault
+    /// among those is of no access stream.
+    fn begun_by(&self, at: FarPageNo) -> Option<(i64, u64)> {
         let delta = at.wrapping_sub(self.last) as i64;
         let (below, above) = (self.around.0 as i64, self.around.1 as i64);
         if self.stride != 0 || delta == 0 {
@@ -277,7 +278,7 @@ impl AccessStream {
 
     fn advance(
         &mut self,
-        at: GrainNo,
+        at: FarPageNo,
         most: PrefetchReach,
         missing: bool,
     ) -> Option<PrefetchSteps> {
@@ -285,8 +286,8 @@ impl AccessStream {
         // What was asked for and is not there has gone again, or never came: all of it is asked for
         // anew.
         let late = missing || steps > self.ahead;
-        // Markers are mapped against writing, so each half window says anew whether the walk
-        // writes; other faults say nothing.
+        // Markers are mapped against writing, so each half window says anew whether the access
+        // stream writes; other faults say nothing.
         let (wrote, probed) = (std::mem::take(&mut self.wrote), std::mem::take(&mut self.probed));
         self.writes = wrote || (self.writes && !probed);
         // Right so far: twice as much, whether it was in time or came late.
@@ -319,11 +320,12 @@ impl AccessStream {
 impl ThreadStreams {
     /// The stream that `at` continues: one fetched ahead beyond it, or that expects it next; or a
     /// lone fault nearby, which becomes one.
-    fn follow(&mut self, at: GrainNo) -> Option<&mut AccessStream> {
-        // A walk that has earned its window may have gone over mapped pages for about that long
-        // without a fault.
-        let reach =
-            |s: &AccessStream| if s.window >= TRUSTED { s.ahead.max(s.window) } else { s.ahead } + 2;
+    fn follow(&mut self, at: FarPageNo) -> Option<&mut AccessStream> {
+        // An access stream that has earned its window may have gone over mapped pages for about
+        // that long without a fault.
+        let reach = |s: &AccessStream| {
+            2 + if s.window >= TRUSTED { s.ahead.max(s.window) } else { s.ahead }
+        };
         let known = self.streams.iter().position(|s| s.steps_to(at).is_some_and(|n| n <= reach(s)));
         let found = known.or_else(|| {
             let near = self.streams.iter().position(|s| s.begun_by(at).is_some())?;
@@ -337,7 +339,7 @@ impl ThreadStreams {
     }
 
     /// Leap's FindTrend over this thread's deltas, `at` included.
-    fn remember(&mut self, at: GrainNo) -> Option<i64> {
+    fn remember(&mut self, at: FarPageNo) -> Option<i64> {
         let delta = at.wrapping_sub(self.last) as i64;
         self.last = at;
         self.deltas[self.count % HISTORY] = delta;
@@ -386,9 +388,9 @@ mod tests {
 
     const T: Tid = Tid(7);
 
-    /// Walks and returns how many positions had been fetched before they were touched, and how many
-    /// were fetched.
-    fn walk(
+    /// Follows positions and returns how many positions had been fetched before they were touched,
+    /// and how many were fetched.
+    fn stream(
         prefetcher: &mut FarPrefetcher,
         positions: impl Iterator<Item = u64>,
     ) -> (usize, usize, usize) {
@@ -416,12 +418,12 @@ mod tests {
     }
 
     #[test]
-    fn walks_up_down_and_by_strides_are_fetched_ahead() {
+    fn streams_up_down_and_strided_are_prefetched() {
         for stride in [1_i64, -1, 3, -16, 500, 4000] {
             // As with 64 MiB of memory.
             let mut p = FarPrefetcher::new(1024, 16);
             let (hits, faults, _) =
-                walk(&mut p, (0..2000).map(|n| (1_i64 << 40).wrapping_add(n * stride) as u64));
+                stream(&mut p, (0..2000).map(|n| (1_i64 << 40).wrapping_add(n * stride) as u64));
             let seeds = if stride.abs() <= NEAR { 2 } else { 12 };
             assert!(
                 hits >= 2000 - seeds && faults < 60,
@@ -431,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_spans_so_many_units_and_no_more() {
+    fn a_readahead_window_spans_a_bounded_number_of_chunks() {
         for stride in [1_i64, 2, 3, -15, 16, 500] {
             let mut p = FarPrefetcher::new(256, 16);
             let mut farthest = 0;
@@ -439,24 +441,24 @@ mod tests {
                 let at = (1_i64 << 40).wrapping_add(n * stride) as u64;
                 farthest = farthest.max(p.touch(Tid(1), at, false).map_or(0, |a| a.to));
             }
-            let units = farthest * stride.unsigned_abs().min(16) / 16;
+            let chunks = farthest * stride.unsigned_abs().min(16) / 16;
             assert!(
-                units <= 65 && (farthest == 257 || units >= 60),
-                "stride {stride}: {farthest} steps, {units} units ahead"
+                chunks <= 65 && (farthest == 257 || chunks >= 60),
+                "stride {stride}: {farthest} steps, {chunks} chunks ahead"
             );
         }
     }
 
     #[test]
-    fn three_walks_at_once_are_told_apart() {
+    fn three_interleaved_streams_are_distinguished() {
         let mut p = FarPrefetcher::new(256, 16);
         let at = (0..6000_u64).map(|n| (n % 3) * 1_000_000 + n / 3);
-        let (hits, faults, fetched) = walk(&mut p, at);
+        let (hits, faults, fetched) = stream(&mut p, at);
         assert!(hits > 5950 && faults < 150 && fetched < 7000, "{hits} {faults} {fetched}");
     }
 
     #[test]
-    fn a_walk_with_noise_is_found_by_its_majority() {
+    fn a_noisy_stream_is_found_by_majority() {
         let mut p = FarPrefetcher::new(64, 16);
         let mut seed = Seed(5);
         let mut at = 1_u64 << 30;
@@ -471,7 +473,7 @@ mod tests {
                 at
             })
             .collect();
-        let (hits, _, _) = walk(&mut p, positions.into_iter());
+        let (hits, _, _) = stream(&mut p, positions.into_iter());
         assert!(hits > 2000, "{hits}");
     }
 
@@ -486,12 +488,12 @@ mod tests {
                 r % (1 << 24)
             })
             .collect();
-        let (_, faults, fetched) = walk(&mut p, positions.into_iter());
+        let (_, faults, fetched) = stream(&mut p, positions.into_iter());
         assert!(faults > 19_000 && fetched < 20_200, "{faults} {fetched}");
     }
 
     #[test]
-    fn a_wrong_guess_makes_the_window_small() {
+    fn a_wrong_prediction_shrinks_the_readahead_window() {
         let mut p = FarPrefetcher::new(256, 16);
         for at in 0..200 {
             p.touch(T, at, true);
@@ -502,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_and_writes_is_known_and_who_stops_is_noticed() {
+    fn streams_that_write_are_recognised_until_they_stop() {
         let mut p = FarPrefetcher::new(64, 16);
         let mut guesses = [0, 0];
         for n in 0..400_u64 {
@@ -516,11 +518,11 @@ mod tests {
             }
         }
         assert!(guesses[0] > 160 && guesses[1] < 40, "{guesses:?}");
-        let mut walk = FarPrefetcher::new(64, 16);
+        let mut stream = FarPrefetcher::new(64, 16);
         let writes: Vec<bool> = (0..300)
             .filter_map(|at| {
-                let ahead = walk.touch(T, at, false)?;
-                assert!(ahead.window_is_small() || walk.wrote(T, at));
+                let ahead = stream.touch(T, at, false)?;
+                assert!(ahead.window_is_small() || stream.wrote(T, at));
                 Some(ahead.write)
             })
             .collect();
@@ -534,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_fetched_is_asked_for_again() {
+    fn a_stalled_prefetch_is_requested_again() {
         let mut p = FarPrefetcher::new(64, 16);
         for at in 0..3 {
             p.touch(T, at, true);

@@ -7,19 +7,19 @@
 //! The neighbours of a page that was written are let off it; what is written here and there is not.
 //!
 //! Whether a page that was dirty when it went will be written again is measured, not assumed: such
-//! pages are watched until they are written (a hit) or go clean (a miss). While more than half of
-//! those watched lately were hits, such pages are mapped for writing at once, but for one in
-//! sixteen, which goes on being watched, another each time that memory was turned over. A page
+//! pages are observed until they are written (a hit) or go clean (a miss). While more than half of
+//! those observed lately were hits, such pages are mapped for writing at once, but for one in
+//! sixteen, which goes on being observed, another each time that memory was turned over. A page
 //! mapped so and not written is stored for nothing, which nobody waits for, until it is its turn to
-//! be watched.
+//! be observed.
 
 use super::{Pager, PagerAction};
-use crate::far::geometry::{GrainNo, PageMask, UnitNo};
+use crate::far::geometry::{ChunkNo, FarPageNo, PageMask};
 
 /// From which share of hits on, in 65,536ths.
 const ENOUGH: i32 = 1 << 15;
-/// One in two to the power of this is watched while others are not.
-const WATCHED: u32 = 4;
+/// One in two to the power of this is observed while others are not.
+const OBSERVED_SHIFT: u32 = 4;
 
 /// How it stands: nothing is expected at first.
 #[derive(Debug, Default)]
@@ -28,9 +28,9 @@ pub(super) struct RewritePredictor {
 }
 
 impl RewritePredictor {
-    /// Of grains that were dirty when they went, the first bit at grain `first`: those to be mapped
-    /// for writing. `turn`: which are watched.
-    pub fn of(&self, wrote: PageMask, first: GrainNo, turn: u64) -> PageMask {
+    /// Of pages that were dirty when they went, the first bit at page `first`: those to be mapped
+    /// for writing. `turn`: which are observed.
+    pub fn of(&self, wrote: PageMask, first: FarPageNo, turn: u64) -> PageMask {
         if self.share < ENOUGH {
             return 0;
         }
@@ -39,23 +39,23 @@ impl RewritePredictor {
         while rest != 0 {
             let bit = rest & rest.wrapping_neg();
             rest &= rest - 1;
-            if is_watched(first + u64::from(bit.trailing_zeros()), turn) {
+            if is_observed(first + u64::from(bit.trailing_zeros()), turn) {
                 mask &= !bit;
             }
         }
         mask
     }
 
-    /// A grain that was dirty when it went, and came back mapped against writing, was written
+    /// A page that was dirty when it went, and came back mapped against writing, was written
     /// again.
     pub fn hit(&mut self) {
         self.learn(true);
     }
 
-    /// So many grains that were dirty when they went before, and came back mapped against writing,
+    /// So many pages that were dirty when they went before, and came back mapped against writing,
     /// have gone clean.
-    pub fn missed(&mut self, grains: u32) {
-        (0..grains).for_each(|_| self.learn(false));
+    pub fn missed(&mut self, pages: u32) {
+        (0..pages).for_each(|_| self.learn(false));
     }
 
     fn learn(&mut self, hit: bool) {
@@ -64,37 +64,37 @@ impl RewritePredictor {
     }
 }
 
-fn is_watched(grain: GrainNo, turn: u64) -> bool {
-    (grain + turn).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - WATCHED) == 0
+fn is_observed(page: FarPageNo, turn: u64) -> bool {
+    (page + turn).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - OBSERVED_SHIFT) == 0
 }
 
 impl Pager {
     /// Maps what came from the store; for writing where it is, or where it was written the last
     /// time and that tends to be so again.
-    pub(super) fn map_again(&mut self, unit: UnitNo, mask: PageMask, write: bool) {
-        let wrote = self.units[unit as usize].wrote & mask;
-        let held = (self.budget / u64::from(self.geometry.grains_per_unit())).max(1);
+    pub(super) fn map_again(&mut self, chunk: ChunkNo, mask: PageMask, write: bool) {
+        let wrote = self.chunks[chunk as usize].wrote & mask;
+        let held = (self.budget / u64::from(self.geometry.pages_per_chunk())).max(1);
         let turn = self.counts.evictions / held;
         let again = if write {
             mask
         } else {
-            self.rewrites.of(wrote, self.geometry.grain_at(unit, 0), turn)
+            self.rewrites.of(wrote, self.geometry.page_at(chunk, 0), turn)
         };
         for (mask, write) in [(again, true), (mask & !again, false)] {
             if mask != 0 {
-                self.settle(unit, mask, write);
-                self.actions.push_back(PagerAction::Install { unit, mask, protect: !write });
+                self.record_mapped(chunk, mask, write);
+                self.actions.push_back(PagerAction::Install { chunk, mask, protect: !write });
             }
         }
     }
 
-    /// Grains go, of which the store does not have `dirty`.
-    pub(super) fn goes(&mut self, unit: UnitNo, mask: PageMask, dirty: PageMask) {
-        let u = &mut self.units[unit as usize];
+    /// Pages go, of which the store does not have `dirty`.
+    pub(super) fn goes(&mut self, chunk: ChunkNo, mask: PageMask, dirty: PageMask) {
+        let u = &mut self.chunks[chunk as usize];
         let clean = u.wrote & mask & !dirty;
         u.wrote = u.wrote & !mask | dirty;
         self.rewrites.missed(clean.count_ones());
-        self.neighbours.record_eviction(mask, self.geometry.grain_at(unit, 0), self.budget);
+        self.neighbours.record_eviction(mask, self.geometry.page_at(chunk, 0), self.budget);
     }
 }
 
@@ -103,15 +103,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_in_sixteen_is_watched_another_each_time_and_misses_end_it() {
+    fn one_chunk_in_sixteen_is_observed_in_turn_until_it_misses() {
         let mut rewrites = RewritePredictor::default();
         assert_eq!(rewrites.of(u64::MAX, 0, 0), 0, "nothing is known yet");
         (0..64).for_each(|_| rewrites.hit());
-        let all: u32 = (0..64).map(|unit| rewrites.of(u64::MAX, unit * 64, 3).count_ones()).sum();
+        let all: u32 = (0..64).map(|chunk| rewrites.of(u64::MAX, chunk * 64, 3).count_ones()).sum();
         assert!((3_740..3_940).contains(&all), "{all} of 4096");
         assert_eq!(rewrites.of(0b1010, 0, 0) & !0b1010, 0);
         let ever = (0..200).fold(0, |mask, turn| mask | !rewrites.of(u64::MAX, 640, turn));
-        assert_eq!(ever, u64::MAX, "each has its turn to be watched");
+        assert_eq!(ever, u64::MAX, "each has its turn to be observed");
         rewrites.missed(64);
         assert_eq!(rewrites.of(u64::MAX, 0, 0), 0);
     }

@@ -5,11 +5,11 @@ use terrace_types::Bytes;
 /// Settings of a pager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PagerSettings {
-    /// Bytes that may be mapped; slots come on top.
+    /// Bytes that may be mapped; frames come on top.
     pub budget: Bytes,
-    /// Slots that may be at work.
-    pub slots: usize,
-    /// Units that may be on trial before they go: each has one more slot, which counts as mapped.
+    /// Frames that may be at work.
+    pub frames: usize,
+    /// Chunks that may be on trial before they go: each has one more frame, which counts as mapped.
     pub standby: usize,
     /// Longest window of prefetch in bytes; 0: none.
     pub window: Bytes,
@@ -19,30 +19,30 @@ pub struct PagerSettings {
     pub stored: Bytes,
 }
 
-/// Units on trial at most: each has a slot, of addresses if not of memory.
-const MOST_TRIALS: usize = 4096;
+/// Chunks on trial at most: each has a frame, of addresses if not of memory.
+const MAX_TRIALS: usize = 4096;
 
 impl PagerSettings {
-    /// Those of a map with `dram` of memory, slots included, and units of `unit`; the window of
+    /// Those of a map with `dram` of memory, frames included, and chunks of `chunk`; the window of
     /// prefetch is 16 MiB.
     #[must_use]
-    pub const fn new(dram: Bytes, unit: Bytes) -> Self {
-        let slots = Self::slots_for(dram, unit);
-        let trials = (dram.0 / unit.0) as usize / 8;
+    pub const fn new(dram: Bytes, chunk: Bytes) -> Self {
+        let frames = Self::frames_for(dram, chunk);
+        let trials = (dram.0 / chunk.0) as usize / 8;
         Self {
-            budget: Bytes(dram.0.saturating_sub(slots * unit.0)),
-            slots: slots as usize,
-            standby: if trials < MOST_TRIALS { trials } else { MOST_TRIALS },
+            budget: Bytes(dram.0.saturating_sub(frames * chunk.0)),
+            frames: frames as usize,
+            standby: if trials < MAX_TRIALS { trials } else { MAX_TRIALS },
             window: Bytes::mib(16),
             tries: 3,
             stored: Bytes::ZERO,
         }
     }
 
-    /// The unit for so much memory: the largest from 64 to 256 KiB that leaves 32 slots within a
+    /// The chunk for so much memory: the largest from 64 to 256 KiB that leaves 32 frames within a
     /// 32nd of it.
     #[must_use]
-    pub const fn unit_for(dram: Bytes) -> Bytes {
+    pub const fn chunk_for(dram: Bytes) -> Bytes {
         match dram.0 >> 20 {
             0..=127 => Bytes(64 << 10),
             128..=255 => Bytes(128 << 10),
@@ -50,14 +50,14 @@ impl PagerSettings {
         }
     }
 
-    /// The least memory that a map made with `dram` and units of `unit` can have.
+    /// The least memory that a map made with `dram` and chunks of `chunk` can have.
     #[must_use]
-    pub const fn least(dram: Bytes, unit: Bytes) -> Bytes {
-        Bytes((Self::slots_for(dram, unit) + 16) * unit.0)
+    pub const fn least(dram: Bytes, chunk: Bytes) -> Bytes {
+        Bytes((Self::frames_for(dram, chunk) + 16) * chunk.0)
     }
 
-    const fn slots_for(dram: Bytes, unit: Bytes) -> u64 {
-        let part = dram.0 / 32 / unit.0;
+    const fn frames_for(dram: Bytes, chunk: Bytes) -> u64 {
+        let part = dram.0 / 32 / chunk.0;
         if part < 16 {
             16
         } else if part > 192 {

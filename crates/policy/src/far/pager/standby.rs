@@ -1,10 +1,10 @@
-//! A second chance for what seems unused: units on trial.
+//! A second chance for what seems unused: chunks on trial.
 //!
 //! Reads of mapped pages leave no trace, so a victim from the main ring is a guess. Before it goes
-//! it is unmapped and kept in its slot for a while, first in, first out: whoever touches it has all
-//! of it back without I/O, and then it is known to be in use (the segmented FIFO of Turner and
+//! it is unmapped and kept in its frame for a while, first in, first out: whoever touches it has
+//! all of it back without I/O, and then it is known to be in use (the segmented FIFO of Turner and
 //! Levy, "Segmented FIFO page replacement", SIGMETRICS 1981, as VMS's free and modified lists
-//! were). Each time that happens the hand passes over it once more the next time. Who needs room
+//! were). Each time that happens the hand passes over it once more the next time. Who needs space
 //! takes the oldest on trial. What streams by goes from the probation ring without a trial.
 //!
 //! Where all of main is in use each trial costs a fault and finds nothing, so an eviction pays for
@@ -12,7 +12,7 @@
 
 use super::busy::ExtractMethod;
 use super::{BusyPhase, ChunkTable, ClockVerdict, PageFault, Pager, PagerAction};
-use crate::far::geometry::{PageMask, UnitNo};
+use crate::far::geometry::{ChunkNo, PageMask};
 use std::collections::{HashMap, VecDeque};
 use terrace_types::Tick;
 
@@ -22,53 +22,54 @@ const AT_ONCE: usize = 2;
 /// where all of main is in use.
 const EACH: usize = 1;
 
-/// A unit on trial.
+/// A chunk on trial.
 #[derive(Debug, Clone, Copy)]
 struct StandbyChunk {
-    /// What its slot holds.
+    /// What its frame holds.
     mask: PageMask,
     /// Of it, what the store does not have.
     dirty: PageMask,
     number: u64,
 }
 
-/// Units on trial. Nothing of them is mapped.
+/// Chunks on trial. Nothing of them is mapped.
 #[derive(Debug, Default)]
 pub(super) struct StandbyList {
-    units: HashMap<UnitNo, StandbyChunk>,
+    chunks: HashMap<ChunkNo, StandbyChunk>,
     /// Oldest first; those that ended otherwise are still listed.
-    order: VecDeque<(UnitNo, u64)>,
+    order: VecDeque<(ChunkNo, u64)>,
     number: u64,
     /// Being taken out for a trial.
     coming: usize,
     /// Trials that may begin.
     paid: usize,
-    /// Units that may be on trial.
+    /// Chunks that may be on trial.
     pub most: usize,
 }
 
 impl StandbyList {
-    /// Whether a unit is on trial.
-    pub fn has(&self, unit: UnitNo) -> bool {
-        self.units.contains_key(&unit)
+    /// Whether a chunk is on trial.
+    pub fn has(&self, chunk: ChunkNo) -> bool {
+        self.chunks.contains_key(&chunk)
     }
 
-    fn begin(&mut self, unit: UnitNo, mask: PageMask, dirty: PageMask) {
+    fn begin(&mut self, chunk: ChunkNo, mask: PageMask, dirty: PageMask) {
         self.number += 1;
-        self.units.insert(unit, StandbyChunk { mask, dirty, number: self.number });
-        self.order.push_back((unit, self.number));
+        self.chunks.insert(chunk, StandbyChunk { mask, dirty, number: self.number });
+        self.order.push_back((chunk, self.number));
     }
 
-    fn end(&mut self, unit: UnitNo) -> Option<StandbyChunk> {
-        let trial = self.units.remove(&unit)?;
-        let units = &self.units;
-        let ended =
-            |(unit, number): &(UnitNo, u64)| units.get(unit).is_none_or(|t| t.number != *number);
+    fn end(&mut self, chunk: ChunkNo) -> Option<StandbyChunk> {
+        let trial = self.chunks.remove(&chunk)?;
+        let chunks = &self.chunks;
+        let ended = |(chunk, number): &(ChunkNo, u64)| {
+            chunks.get(chunk).is_none_or(|t| t.number != *number)
+        };
         while self.order.front().is_some_and(ended) {
             self.order.pop_front();
         }
         // The oldest may stay for long while others come and go behind it.
-        if self.order.len() > 2 * units.len() + 64 {
+        if self.order.len() > 2 * chunks.len() + 64 {
             self.order.retain(|entry| !ended(entry));
         }
         Some(trial)
@@ -76,10 +77,10 @@ impl StandbyList {
 
     /// Memory for the lists.
     pub fn bytes(&self) -> usize {
-        self.units.capacity() * 40 + self.order.capacity() * 16
+        self.chunks.capacity() * 40 + self.order.capacity() * 16
     }
 
-    /// A unit was evicted, on trial or without.
+    /// A chunk was evicted, on trial or without.
     pub fn evicted(&mut self) {
         self.paid = (self.paid + EACH).min(self.most);
     }
@@ -92,108 +93,108 @@ impl Pager {
             return;
         }
         for _ in 0..AT_ONCE.min(self.trials.paid) {
-            let enough = self.trials.units.len() + self.trials.coming >= self.trials.most;
+            let enough = self.trials.chunks.len() + self.trials.coming >= self.trials.most;
             if enough
-                || self.busy.len() >= self.settings.slots / 2
+                || self.busy.len() >= self.settings.frames / 2
                 || self.clock.prefers_probation()
             {
                 return;
             }
-            let Some(unit) = self.choose(now, true) else {
+            let Some(chunk) = self.choose(now, true) else {
                 return;
             };
-            let u = self.units[unit as usize];
+            let u = self.chunks[chunk as usize];
             self.trials.coming += 1;
             self.trials.paid -= 1;
-            self.begin_extract(unit, u.resident, u.dirty, ExtractMethod::OnTrial);
-            self.units[unit as usize].went = u.resident;
-            self.unmapped(unit, u.resident);
+            self.begin_extract(chunk, u.resident, u.dirty, ExtractMethod::OnTrial);
+            self.chunks[chunk as usize].went = u.resident;
+            self.unmapped(chunk, u.resident);
         }
     }
 
-    /// A unit's grains `mask` are in its slot, for a trial; `dirty` of them the store does not
+    /// A chunk's pages `mask` are in its frame, for a trial; `dirty` of them the store does not
     /// have.
-    pub(super) fn begin_trial(&mut self, unit: UnitNo, mask: PageMask, dirty: PageMask) {
+    pub(super) fn begin_trial(&mut self, chunk: ChunkNo, mask: PageMask, dirty: PageMask) {
         self.trials.coming -= 1;
-        self.busy.remove(&unit);
+        self.busy.remove(&chunk);
         self.used += u64::from(mask.count_ones());
-        self.trials.begin(unit, mask, dirty);
-        if mask == 0 || self.units[unit as usize].resident != 0 {
+        self.trials.begin(chunk, mask, dirty);
+        if mask == 0 || self.chunks[chunk as usize].resident != 0 {
             // Some of it could not be taken: it is in use.
-            self.take_back(unit, 0);
+            self.take_back(chunk, 0);
         }
     }
 
     /// The oldest on trial goes; false when there is none, or it is dirty and cannot be written
     /// now.
     pub(super) fn let_oldest_go(&mut self, now: Tick) -> bool {
-        self.trials.order.front().copied().is_some_and(|(unit, _)| self.let_go(unit, now))
+        self.trials.order.front().copied().is_some_and(|(chunk, _)| self.let_go(chunk, now))
     }
 
-    fn let_go(&mut self, unit: UnitNo, now: Tick) -> bool {
-        let dirty = self.trials.units.get(&unit).is_some_and(|t| t.dirty != 0);
+    fn let_go(&mut self, chunk: ChunkNo, now: Tick) -> bool {
+        let dirty = self.trials.chunks.get(&chunk).is_some_and(|t| t.dirty != 0);
         if dirty && !self.may_write(now) {
             return false;
         }
-        let Some(trial) = self.trials.end(unit) else {
+        let Some(trial) = self.trials.end(chunk) else {
             return false;
         };
         self.used -= u64::from(trial.mask.count_ones());
-        self.goes(unit, trial.mask, trial.dirty);
-        self.clock.remove(&mut self.units[unit as usize].standing);
+        self.goes(chunk, trial.mask, trial.dirty);
+        self.clock.remove(&mut self.chunks[chunk as usize].standing);
         self.counts.evictions += 1;
         self.trials.evicted();
         if dirty {
-            self.begin_write(unit, trial.dirty);
+            self.begin_write(chunk, trial.dirty);
         } else {
-            self.actions.push_back(PagerAction::Release { unit });
+            self.actions.push_back(PagerAction::Release { chunk });
         }
         true
     }
 
-    /// Maps a unit on trial again, `write` of it for writing; what its slot held.
-    fn take_back(&mut self, unit: UnitNo, write: PageMask) -> PageMask {
-        let Some(StandbyChunk { mask, dirty, .. }) = self.trials.end(unit) else {
+    /// Maps a chunk on trial again, `write` of it for writing; what its frame held.
+    fn take_back(&mut self, chunk: ChunkNo, write: PageMask) -> PageMask {
+        let Some(StandbyChunk { mask, dirty, .. }) = self.trials.end(chunk) else {
             return 0;
         };
         self.used -= u64::from(mask.count_ones());
         self.counts.rescues += 1;
-        self.clock.back(unit, &mut self.units[unit as usize].standing);
+        self.clock.back(chunk, &mut self.chunks[chunk as usize].standing);
         for (mask, dirty) in [(mask & (write | dirty), true), (mask & !(write | dirty), false)] {
             if mask != 0 {
-                self.settle(unit, mask, dirty);
-                self.actions.push_back(PagerAction::Install { unit, mask, protect: !dirty });
+                self.record_mapped(chunk, mask, dirty);
+                self.actions.push_back(PagerAction::Install { chunk, mask, protect: !dirty });
             }
         }
-        self.actions.push_back(PagerAction::Release { unit });
+        self.actions.push_back(PagerAction::Release { chunk });
         mask
     }
 
-    /// Serves a touch of a unit on trial: it is used, and all of it comes back. False: but not what
-    /// was touched.
+    /// Serves a touch of a chunk on trial: it is used, and all of it comes back. False: but not
+    /// what was touched.
     pub(super) fn serve_trial(
         &mut self,
-        unit: UnitNo,
+        chunk: ChunkNo,
         bit: PageMask,
         touch: PageFault,
         now: Tick,
     ) -> bool {
-        let held = self.take_back(unit, if touch.write { bit } else { 0 }) & bit != 0;
+        let held = self.take_back(chunk, if touch.write { bit } else { 0 }) & bit != 0;
         if held {
             self.advance(touch, now);
         }
         held
     }
 
-    /// Ends a trial, if the unit is on one: it is mapped again.
-    pub(super) fn end_trial(&mut self, unit: UnitNo) {
-        if self.trials.has(unit) {
-            self.take_back(unit, 0);
+    /// Ends a trial, if the chunk is on one: it is mapped again.
+    pub(super) fn end_trial(&mut self, chunk: ChunkNo) {
+        if self.trials.has(chunk) {
+            self.take_back(chunk, 0);
         }
     }
 
     /// The next victim: of all, or of the main ring for a trial.
-    pub(super) fn choose(&mut self, now: Tick, main: bool) -> Option<UnitNo> {
+    pub(super) fn choose(&mut self, now: Tick, main: bool) -> Option<ChunkNo> {
         let may_write = main || self.may_write(now);
         // While the store is busy with victims the next waits its turn; while it fails, clean ones
         // go first.
@@ -205,12 +206,12 @@ impl Pager {
             ClockVerdict::Wait
         };
         let (busy, guarded) = (&self.busy, self.guarded);
-        let look = |units: &ChunkTable, unit: UnitNo| {
-            let u = &units[unit as usize];
-            let at_work = busy.get(&unit).is_some_and(|b| main || b.phase != BusyPhase::Parked);
+        let verdict_of = |chunks: &ChunkTable, chunk: ChunkNo| {
+            let u = &chunks[chunk as usize];
+            let at_work = busy.get(&chunk).is_some_and(|b| main || b.phase != BusyPhase::Parked);
             if u.resident == 0 {
                 ClockVerdict::Empty
-            } else if u.pinned || guarded == Some(unit) || at_work {
+            } else if u.pinned || guarded == Some(chunk) || at_work {
                 ClockVerdict::Stay
             } else if u.dirty != 0 {
                 dirty
@@ -218,6 +219,8 @@ impl Pager {
                 ClockVerdict::Free
             }
         };
-        self.clock.victim(&mut self.units, main, look, |units, u| &mut units[u as usize].standing)
+        self.clock.victim(&mut self.chunks, main, verdict_of, |chunks, u| {
+            &mut chunks[u as usize].standing
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! The pager in a simulated world: memory, slots and a store that is slow, out of order and
+//! The pager in a simulated world: memory, frames and a store that is slow, out of order and
 //! sometimes fails. Every action is checked against what it may assume, and every read against what
 //! was last written. Failures print their seed.
 
@@ -11,32 +11,32 @@ struct World {
     geometry: Geometry,
     now: Tick,
     seed: Seed,
-    /// Mapped grains: value and whether writing is allowed.
-    mapped: HashMap<GrainNo, (u64, bool)>,
-    slots: HashMap<UnitNo, HashMap<GrainNo, u64>>,
-    store: HashMap<GrainNo, u64>,
+    /// Mapped pages: value and whether writing is allowed.
+    mapped: HashMap<FarPageNo, (u64, bool)>,
+    frames: HashMap<ChunkNo, HashMap<FarPageNo, u64>>,
+    store: HashMap<FarPageNo, u64>,
     /// What the program wrote last.
-    truth: HashMap<GrainNo, u64>,
-    poisoned: BTreeSet<GrainNo>,
-    /// Grains that are not the pager's, and their values.
-    detached: HashMap<GrainNo, u64>,
-    /// Operations of the store under way: unit, mask, write.
-    under_way: Vec<(UnitNo, PageMask, bool)>,
+    truth: HashMap<FarPageNo, u64>,
+    poisoned: BTreeSet<FarPageNo>,
+    /// Pages that are not the pager's, and their values.
+    detached: HashMap<FarPageNo, u64>,
+    /// Operations of the store under way: chunk, mask, write.
+    under_way: Vec<(ChunkNo, PageMask, bool)>,
     answers: Vec<(u64, bool)>,
     fail_reads: u64,
     fail_writes: u64,
     hold_back: u64,
-    most_mapped: usize,
-    most_slots: usize,
+    max_mapped: usize,
+    max_frames: usize,
 }
 
 impl World {
-    fn new(units: u64, budget_units: u64, seed: u64) -> Self {
-        let geometry = Geometry::new(Bytes(units << 16), Bytes(1 << 16), 12).unwrap();
+    fn new(chunks: u64, budget_chunks: u64, seed: u64) -> Self {
+        let geometry = Geometry::new(Bytes(chunks << 16), Bytes(1 << 16), 12).unwrap();
         let settings = PagerSettings {
-            budget: Bytes(budget_units << 16),
-            slots: 24,
-            standby: (budget_units / 8) as usize,
+            budget: Bytes(budget_chunks << 16),
+            frames: 24,
+            standby: (budget_chunks / 8) as usize,
             window: Bytes::mib(1),
             tries: 3,
             stored: Bytes::ZERO,
@@ -47,7 +47,7 @@ impl World {
             now: Tick(0),
             seed: Seed(seed),
             mapped: HashMap::new(),
-            slots: HashMap::new(),
+            frames: HashMap::new(),
             store: HashMap::new(),
             truth: HashMap::new(),
             poisoned: BTreeSet::new(),
@@ -57,8 +57,8 @@ impl World {
             fail_reads: 0,
             fail_writes: 0,
             hold_back: 0,
-            most_mapped: 0,
-            most_slots: 0,
+            max_mapped: 0,
+            max_frames: 0,
         }
     }
 
@@ -72,66 +72,66 @@ impl World {
         n > 0 && self.chance(1000) < n
     }
 
-    fn grains(&self, unit: UnitNo, mask: PageMask) -> Vec<GrainNo> {
-        runs(mask).flat_map(|(b, n)| b..b + n).map(|b| self.geometry.grain_at(unit, b)).collect()
+    fn pages(&self, chunk: ChunkNo, mask: PageMask) -> Vec<FarPageNo> {
+        runs(mask).flat_map(|(b, n)| b..b + n).map(|b| self.geometry.page_at(chunk, b)).collect()
     }
 
     /// Does what the pager asks, until it asks nothing.
     fn act(&mut self) {
         while let Some(action) = self.pager.next_action() {
             match action {
-                PagerAction::Read { unit, mask } => {
-                    self.slots.entry(unit).or_default();
-                    self.under_way.push((unit, mask, false));
+                PagerAction::Read { chunk, mask } => {
+                    self.frames.entry(chunk).or_default();
+                    self.under_way.push((chunk, mask, false));
                 }
-                PagerAction::Write { unit, mask } => {
-                    assert!(self.slots.contains_key(&unit), "write without slot");
-                    self.under_way.push((unit, mask, true));
+                PagerAction::Write { chunk, mask } => {
+                    assert!(self.frames.contains_key(&chunk), "write without frame");
+                    self.under_way.push((chunk, mask, true));
                 }
-                PagerAction::Install { unit, mask, protect } => {
-                    for g in self.grains(unit, mask) {
-                        let value = *self.slots[&unit]
+                PagerAction::Install { chunk, mask, protect } => {
+                    for g in self.pages(chunk, mask) {
+                        let value = *self.frames[&chunk]
                             .get(&g)
-                            .expect("installed what the slot does not hold");
+                            .expect("installed what the frame does not hold");
                         assert!(self.mapped.insert(g, (value, !protect)).is_none(), "mapped twice");
                     }
                 }
-                PagerAction::Zeros { unit, mask, protect } => {
-                    for g in self.grains(unit, mask) {
+                PagerAction::Zeros { chunk, mask, protect } => {
+                    for g in self.pages(chunk, mask) {
                         assert_eq!(
                             self.truth.get(&g).copied().unwrap_or(0),
                             0,
-                            "zeros for data of grain {g}"
+                            "zeros for data of page {g}"
                         );
                         assert!(self.mapped.insert(g, (0, !protect)).is_none(), "mapped twice");
                     }
                 }
-                PagerAction::Release { unit } => {
-                    assert!(self.slots.remove(&unit).is_some(), "released no slot");
+                PagerAction::Release { chunk } => {
+                    assert!(self.frames.remove(&chunk).is_some(), "released no frame");
                     assert!(
-                        self.under_way.iter().all(|(u, _, _)| *u != unit),
+                        self.under_way.iter().all(|(u, _, _)| *u != chunk),
                         "released while in use"
                     );
                 }
-                PagerAction::Unprotect { unit, mask } => {
-                    for g in self.grains(unit, mask) {
+                PagerAction::Unprotect { chunk, mask } => {
+                    for g in self.pages(chunk, mask) {
                         self.mapped.get_mut(&g).expect("unprotected what is not mapped").1 = true;
                     }
                 }
-                PagerAction::Drop { unit, mask } => {
-                    for g in self.grains(unit, mask) {
+                PagerAction::Drop { chunk, mask } => {
+                    for g in self.pages(chunk, mask) {
                         let (value, _) =
                             self.mapped.remove(&g).expect("dropped what is not mapped");
                         let _: u64 = value;
                     }
                 }
-                PagerAction::Extract { unit, mask, dirty } => {
+                PagerAction::Extract { chunk, mask, dirty } => {
                     assert_eq!(dirty & !mask, 0);
-                    let slot = self.slots.entry(unit).or_default();
-                    assert!(slot.is_empty(), "a slot in use was taken");
+                    let frame = self.frames.entry(chunk).or_default();
+                    assert!(frame.is_empty(), "a frame in use was taken");
                     let (mut got, mut zeros) = (0, 0);
                     let held = { self.hold_back };
-                    for g in self.grains(unit, mask) {
+                    for g in self.pages(chunk, mask) {
                         let bit = self.geometry.split(g).1;
                         if self.per_thousand(held) {
                             continue;
@@ -140,56 +140,56 @@ impl World {
                             self.mapped.remove(&g).expect("extracted what is not mapped");
                         assert!(
                             dirty & bit != 0 || !writable,
-                            "grain {g}: what is not protected may have been written"
+                            "page {g}: what is not protected may have been written"
                         );
-                        self.slots.get_mut(&unit).unwrap().insert(g, value);
+                        self.frames.get_mut(&chunk).unwrap().insert(g, value);
                         got |= bit;
                         zeros |= if value == 0 { bit } else { 0 };
                     }
-                    self.pager.extracted(unit, got, zeros, self.now);
+                    self.pager.extracted(chunk, got, zeros, self.now);
                 }
-                PagerAction::CopyOut { unit, mask } => {
-                    let mut slot = HashMap::new();
-                    for g in self.grains(unit, mask) {
+                PagerAction::CopyOut { chunk, mask } => {
+                    let mut frame = HashMap::new();
+                    for g in self.pages(chunk, mask) {
                         let page = self.mapped.get_mut(&g).expect("copied what is not mapped");
                         page.1 = false;
-                        slot.insert(g, page.0);
+                        frame.insert(g, page.0);
                     }
-                    self.slots.insert(unit, slot);
-                    self.pager.extracted(unit, mask, 0, self.now);
+                    self.frames.insert(chunk, frame);
+                    self.pager.extracted(chunk, mask, 0, self.now);
                 }
-                PagerAction::Wake { unit, mask, .. } => {
-                    for g in self.grains(unit, mask) {
+                PagerAction::Wake { chunk, mask, .. } => {
+                    for g in self.pages(chunk, mask) {
                         let there = self.mapped.contains_key(&g) || self.detached.contains_key(&g);
                         assert!(there, "woken for what is not mapped");
                     }
                 }
-                PagerAction::Poison { unit, mask, .. } => {
-                    for g in self.grains(unit, mask) {
+                PagerAction::Poison { chunk, mask, .. } => {
+                    for g in self.pages(chunk, mask) {
                         assert!(!self.mapped.contains_key(&g), "poisoned what is there");
                         self.poisoned.insert(g);
                     }
                 }
-                PagerAction::Forget { unit, mask } => {
-                    for g in self.grains(unit, mask) {
+                PagerAction::Forget { chunk, mask } => {
+                    for g in self.pages(chunk, mask) {
                         self.store.remove(&g);
                     }
                 }
-                PagerAction::Cure { unit, mask } => {
-                    for g in self.grains(unit, mask) {
+                PagerAction::Cure { chunk, mask } => {
+                    for g in self.pages(chunk, mask) {
                         self.poisoned.remove(&g);
                     }
                 }
-                PagerAction::Detach { unit, mask } => {
-                    for g in self.grains(unit, mask) {
+                PagerAction::Detach { chunk, mask } => {
+                    for g in self.pages(chunk, mask) {
                         let value = self.mapped.remove(&g).map_or(0, |(value, _)| value);
                         assert!(self.detached.insert(g, value).is_none(), "detached twice");
                     }
                 }
                 PagerAction::Answer { command, ok } => self.answers.push((command, ok)),
             }
-            self.most_mapped = self.most_mapped.max(self.mapped.len());
-            self.most_slots = self.most_slots.max(self.slots.len());
+            self.max_mapped = self.max_mapped.max(self.mapped.len());
+            self.max_frames = self.max_frames.max(self.frames.len());
         }
     }
 
@@ -205,29 +205,29 @@ impl World {
             return true;
         }
         let n = self.chance(self.under_way.len() as u64) as usize;
-        let (unit, mask, write) = self.under_way.swap_remove(n);
+        let (chunk, mask, write) = self.under_way.swap_remove(n);
         self.now = self.now.after(Nanos::micros(30));
         let (fr, fw) = (self.fail_reads, self.fail_writes);
         if write {
             let failed = self.per_thousand(fw);
-            for g in self.grains(unit, mask) {
-                let value = self.slots[&unit][&g];
+            for g in self.pages(chunk, mask) {
+                let value = self.frames[&chunk][&g];
                 // A failed write leaves anything behind.
                 self.store.insert(g, if failed { u64::MAX } else { value });
             }
             self.pager.write_done(
-                unit,
+                chunk,
                 if failed { WriteOutcome::Failed } else { WriteOutcome::Done },
                 self.now,
             );
         } else {
             let failed = self.per_thousand(fr);
-            for g in self.grains(unit, mask) {
+            for g in self.pages(chunk, mask) {
                 let value = self.store.get(&g).copied().expect("read what was never stored");
-                self.slots.get_mut(&unit).unwrap().insert(g, value);
+                self.frames.get_mut(&chunk).unwrap().insert(g, value);
             }
             self.pager.read_done(
-                unit,
+                chunk,
                 if failed { ReadOutcome::Failed } else { ReadOutcome::Done },
                 self.now,
             );
@@ -236,54 +236,54 @@ impl World {
         true
     }
 
-    /// A thread touches a grain and waits until it may. None when the grain is lost.
-    fn access(&mut self, tid: i32, grain: GrainNo, write: Option<u64>) -> Option<u64> {
-        if let (Some(value), false) =
-            (self.detached.get_mut(&grain), self.poisoned.contains(&grain))
+    /// A thread touches a page and waits until it may. None when the page is lost.
+    fn access(&mut self, tid: i32, page: FarPageNo, write: Option<u64>) -> Option<u64> {
+        if let (Some(value), false) = (self.detached.get_mut(&page), self.poisoned.contains(&page))
         {
-            let truth = self.truth.entry(grain).or_default();
-            assert_eq!(value, truth, "detached grain {grain} reads wrong");
+            let truth = self.truth.entry(page).or_default();
+            assert_eq!(value, truth, "detached page {page} reads wrong");
             *truth = write.unwrap_or(*truth);
             *value = *truth;
             return Some(*value);
         }
         for _ in 0..100_000 {
-            match self.mapped.get(&grain).copied() {
+            match self.mapped.get(&page).copied() {
                 Some((value, writable)) => {
                     assert_eq!(
                         value,
-                        self.truth.get(&grain).copied().unwrap_or(0),
-                        "grain {grain} reads wrong"
+                        self.truth.get(&page).copied().unwrap_or(0),
+                        "page {page} reads wrong"
                     );
                     let Some(new) = write else {
                         return Some(value);
                     };
                     if writable {
-                        self.mapped.insert(grain, (new, true));
-                        self.truth.insert(grain, new);
+                        self.mapped.insert(page, (new, true));
+                        self.truth.insert(page, new);
                         return Some(new);
                     }
                 }
-                None if self.poisoned.contains(&grain) => return None,
+                None if self.poisoned.contains(&page) => return None,
                 None => {}
             }
-            let protected = self.mapped.contains_key(&grain);
+            let protected = self.mapped.contains_key(&page);
             self.pager.touch(
-                PageFault { tid: Tid(tid), grain, write: write.is_some(), protected },
+                PageFault { tid: Tid(tid), page, write: write.is_some(), protected },
                 self.now,
             );
             self.act();
-            let allowed = |w: &Self| match w.mapped.get(&grain) {
+            let allowed = |w: &Self| match w.mapped.get(&page) {
                 Some((_, writable)) => *writable || write.is_none(),
-                None => w.poisoned.contains(&grain),
+                None => w.poisoned.contains(&page),
             };
             while !allowed(self) && self.complete() {}
         }
         let p = &self.pager;
         let touches = p.deferred.iter().take(3).collect::<Vec<_>>();
-        let (unit, busy) = (p.units[(grain / 16) as usize], &p.busy);
+        let (chunk, busy) = (p.chunks[(page / 16) as usize], &p.busy);
         panic!(
-            "grain {grain} never came: {touches:?} {unit:x?} used {} of {} mapped {} {:?} {busy:?} {:?}",
+            "page {page} never came: {touches:?} {chunk:x?} used {} of {} mapped {} {:?} {busy:?} \
+                {:?}",
             p.used,
             p.budget,
             self.mapped.len(),
@@ -295,7 +295,7 @@ impl World {
     /// Gives a range up.
     fn detach(&mut self, command: u64, range: std::ops::Range<u64>, contents: DiscardedContents) {
         let cover: Vec<_> = self.geometry.cover(range.clone(), true).collect();
-        let all: Vec<_> = cover.into_iter().flat_map(|(u, mask)| self.grains(u, mask)).collect();
+        let all: Vec<_> = cover.into_iter().flat_map(|(u, mask)| self.pages(u, mask)).collect();
         if contents == DiscardedContents::Drop {
             for g in &all {
                 self.truth.remove(g);
@@ -305,7 +305,7 @@ impl World {
         }
         self.pager.detach(command, range, contents, self.now);
         self.act();
-        self.settle();
+        self.record_mapped();
         assert_eq!(self.answers.pop(), Some((command, true)), "a detach is answered");
         assert!(all.iter().all(|g| self.detached.contains_key(g)));
     }
@@ -313,7 +313,7 @@ impl World {
     /// Takes a range over, with what is mapped there.
     fn attach(&mut self, range: std::ops::Range<u64>) {
         let cover: Vec<_> = self.geometry.cover(range.clone(), true).collect();
-        let all: Vec<_> = cover.into_iter().flat_map(|(u, mask)| self.grains(u, mask)).collect();
+        let all: Vec<_> = cover.into_iter().flat_map(|(u, mask)| self.pages(u, mask)).collect();
         // Those of the range that are the pager's already are not told anew.
         for g in all {
             let Some(value) = self.detached.remove(&g) else { continue };
@@ -327,7 +327,7 @@ impl World {
         self.act();
     }
 
-    fn settle(&mut self) {
+    fn record_mapped(&mut self) {
         while self.complete() {}
     }
 }
@@ -339,29 +339,29 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
     let first = std::env::var("TERRACE_FAR_FIRST").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
     for seed in first..first + seeds {
         println!("seed {seed}");
-        let units = 64;
-        let mut w = World::new(units, 4 + seed % 20, seed);
+        let chunks = 64;
+        let mut w = World::new(chunks, 4 + seed % 20, seed);
         (w.fail_reads, w.fail_writes, w.hold_back) = match seed % 4 {
             0 => (0, 0, 0),
             1 => (0, 100, 0),
             2 => (20, 50, 50),
             _ => (0, 0, 100),
         };
-        let grains = w.geometry.grains();
+        let pages = w.geometry.pages();
         let mut base = 0;
         let mut command = 0;
         let (mut pinned, mut on): (Option<std::ops::Range<u64>>, bool) = (None, false);
         for step in 1..3000_u64 {
             let kind = w.chance(100);
             let tid = w.chance(3) as i32;
-            let grain = if kind < 50 { w.chance(grains) } else { (base + w.chance(8)) % grains };
+            let page = if kind < 50 { w.chance(pages) } else { (base + w.chance(8)) % pages };
             match kind {
                 0..=89 => {
                     let write = (w.chance(2) == 0).then_some(if step % 11 == 0 { 0 } else { step });
-                    w.access(tid, grain, write);
+                    w.access(tid, page, write);
                     base += 1;
                 }
-                90 => base = w.chance(grains),
+                90 => base = w.chance(pages),
                 91 => {
                     let budget = 3 + w.chance(30);
                     let now = w.now;
@@ -373,7 +373,7 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                     let now = w.now;
                     w.pager.flush(command, now);
                     w.act();
-                    w.settle();
+                    w.record_mapped();
                     let answer = w.answers.pop().expect("a flush is answered");
                     assert_eq!(answer.0, command);
                     if w.fail_writes == 0 {
@@ -386,9 +386,10 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                     }
                     if answer.1 {
                         for (g, (value, _)) in &w.mapped {
-                            // What a walk mapped for writing after the flush began is dirty again.
-                            let (unit, bit) = w.geometry.split(*g);
-                            let again = w.pager.units[unit as usize].dirty & bit != 0;
+                            // What an access stream mapped for writing after the flush began is
+                            // dirty again.
+                            let (chunk, bit) = w.geometry.split(*g);
+                            let again = w.pager.chunks[chunk as usize].dirty & bit != 0;
                             assert!(
                                 *value == 0 || again || w.store.get(g) == Some(value),
                                 "flushed, and not in the store"
@@ -400,14 +401,15 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                     command += 1;
                     let advice =
                         [Advice::WillNeed, Advice::Cold, Advice::Discard][(kind - 93) as usize];
-                    let from = w.chance(units << 16);
+                    let from = w.chance(chunks << 16);
                     let range = from..from + w.chance(300_000);
                     let now = w.now;
                     if advice == Advice::Discard {
-                        // Gone from here on: a walk's pages may come again before the answer does.
+                        // Gone from here on: an access stream's pages may come again before the
+                        // answer does.
                         let cover: Vec<_> = w.geometry.cover(range.clone(), true).collect();
-                        for (unit, mask) in cover {
-                            for g in w.grains(unit, mask) {
+                        for (chunk, mask) in cover {
+                            for g in w.pages(chunk, mask) {
                                 // What was detached is nothing of the pager's to discard.
                                 if !w.detached.contains_key(&g) {
                                     w.truth.remove(&g);
@@ -417,7 +419,7 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                     }
                     w.pager.advise(command, range.clone(), advice, now);
                     w.act();
-                    w.settle();
+                    w.record_mapped();
                     let answer =
                         w.answers.pop().unwrap_or_else(|| panic!("no answer to {advice:?}"));
                     assert!(
@@ -427,9 +429,9 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                 }
                 96 => {
                     command += 1;
-                    let from = w.chance(units << 16);
+                    let from = w.chance(chunks << 16);
                     let range =
-                        pinned.take().unwrap_or(from..(from + w.chance(400_000)).min(units << 16));
+                        pinned.take().unwrap_or(from..(from + w.chance(400_000)).min(chunks << 16));
                     let now = w.now;
                     on = !on;
                     if w.pager.pin(command, range.clone(), on, now) {
@@ -439,40 +441,40 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                         on = false;
                     }
                     w.act();
-                    w.settle();
+                    w.record_mapped();
                     w.answers.clear();
                 }
                 97 => {
                     command += 1;
-                    let from = w.chance(units << 16);
-                    let range = from..(from + w.chance(300_000)).min(units << 16);
+                    let from = w.chance(chunks << 16);
+                    let range = from..(from + w.chance(300_000)).min(chunks << 16);
                     let contents =
                         [DiscardedContents::Keep, DiscardedContents::Drop][w.chance(2) as usize];
                     w.detach(command, range, contents);
                 }
                 98 => {
-                    let from = w.chance(units << 16);
-                    let end = (from + w.chance(2 << 20)).min(units << 16);
+                    let from = w.chance(chunks << 16);
+                    let end = (from + w.chance(2 << 20)).min(chunks << 16);
                     w.attach(from..end);
                 }
                 _ => {
                     w.complete();
                 }
             }
-            assert!(w.most_slots <= 24 + 3, "slots are bounded");
+            assert!(w.max_frames <= 24 + 3, "frames are bounded");
         }
         w.fail_reads = 0;
         w.fail_writes = 0;
-        for grain in 0..grains {
-            let got = w.access(9, grain, None);
+        for page in 0..pages {
+            let got = w.access(9, page, None);
             assert!(got.is_some() || (seed % 4 == 2), "lost without a failed read");
         }
         assert!(!w.pager.waiting());
     }
 }
 
-fn sweep(w: &mut World, units: std::ops::Range<u64>, write: bool) {
-    for g in units.start * 16..units.end * 16 {
+fn sweep(w: &mut World, chunks: std::ops::Range<u64>, write: bool) {
+    for g in chunks.start * 16..chunks.end * 16 {
         w.access(1, g, write.then_some(g + 1));
     }
 }
@@ -481,7 +483,7 @@ fn sweep(w: &mut World, units: std::ops::Range<u64>, write: bool) {
 fn a_sweep_over_twice_the_memory_keeps_part_of_it_and_reads_ahead() {
     let mut w = World::new(512, 256, 1);
     sweep(&mut w, 0..512, true);
-    w.settle();
+    w.record_mapped();
     let before = w.pager.counts();
     sweep(&mut w, 0..512, false);
     sweep(&mut w, 0..512, false);
@@ -490,26 +492,26 @@ fn a_sweep_over_twice_the_memory_keeps_part_of_it_and_reads_ahead() {
     let read = (c.read_bytes - before.read_bytes) as f64 / f64::from((2 * 512) << 16);
     let faults = c.faults - before.faults;
     assert!(read < 0.65, "read {read} of the bytes swept");
-    assert!(faults < 400, "{faults} faults for 1024 units");
+    assert!(faults < 400, "{faults} faults for 1024 chunks");
     assert!(c.wasted_bytes < c.read_bytes / 20, "{c:?}");
-    assert!(w.most_mapped <= 256 * 16, "{} grains mapped", w.most_mapped);
+    assert!(w.max_mapped <= 256 * 16, "{} pages mapped", w.max_mapped);
 }
 
 #[test]
-fn what_a_strided_walk_fetches_ahead_is_there_when_it_comes() {
+fn a_strided_stream_finds_its_prefetched_pages_present() {
     for stride in [1, 2, 3, 5, 15, 16, 40] {
         let mut w = World::new(2048, 1024, 1);
-        w.pager.settings.slots = 128;
+        w.pager.settings.frames = 128;
         w.pager.settings.window = Bytes::mib(16);
         w.pager.set_budget(Bytes::mib(64), w.now);
         sweep(&mut w, 0..2048, true);
-        w.settle();
+        w.record_mapped();
         let before = w.pager.counts();
         for first in 0..stride {
-            for grain in (first..2048 * 16).step_by(stride as usize) {
-                w.access(1, grain, None);
+            for page in (first..2048 * 16).step_by(stride as usize) {
+                w.access(1, page, None);
                 // The program goes on when all is there that was to be fetched.
-                w.settle();
+                w.record_mapped();
             }
         }
         let c = w.pager.counts();
@@ -527,22 +529,22 @@ fn a_sweep_that_writes_what_it_reads_is_followed_and_mapped_for_writing() {
     let mut w = World::new(512, 256, 3);
     sweep(&mut w, 0..512, true);
     let before = w.pager.counts();
-    for grain in 0..512 * 16 {
-        w.access(1, grain, None);
-        w.access(1, grain, Some(grain + 1));
+    for page in 0..512 * 16 {
+        w.access(1, page, None);
+        w.access(1, page, Some(page + 1));
     }
     let c = w.pager.counts();
-    let units = (c.read_bytes - before.read_bytes) >> 16;
+    let chunks = (c.read_bytes - before.read_bytes) >> 16;
     let (misses, first_writes) = (c.misses - before.misses, c.first_writes - before.first_writes);
     println!(
-        "{units} units read, {misses} misses, {first_writes} first writes, {} faults",
+        "{chunks} chunks read, {misses} misses, {first_writes} first writes, {} faults",
         c.faults - before.faults
     );
-    assert!(units > 200 && first_writes * 4 < units && misses * 4 < units);
+    assert!(chunks > 200 && first_writes * 4 < chunks && misses * 4 < chunks);
 }
 
 #[test]
-fn what_is_used_again_survives_a_scan() {
+fn reused_pages_survive_a_scan() {
     let mut w = World::new(1024, 128, 2);
     let mut seed = Seed(9);
     let mut hot = |w: &mut World, n: u64| {
@@ -560,12 +562,12 @@ fn what_is_used_again_survives_a_scan() {
         hot(&mut w, 500);
     }
     let c = w.pager.counts();
-    // 16,000 touches of the hot quarter, 512 units scanned: what was read again is what was hot.
+    // 16,000 touches of the hot quarter, 512 chunks scanned: what was read again is what was hot.
     let again = (c.read_bytes - before.read_bytes) >> 16;
-    assert!(again < 64, "{again} units read again");
+    assert!(again < 64, "{again} chunks read again");
 }
 
-/// Grains of `chunks` in any order, as often as they are many. Pages of which few are touched much
+/// Pages of `chunks` in any order, as often as they are many. Pages of which few are touched much
 /// and most seldom, in no order: a share of any page's neighbours is missed within a while, and no
 /// sooner than what goes for them.
 #[test]
@@ -589,25 +591,25 @@ fn where_some_pages_are_touched_more_and_in_no_order_they_come_page_by_page() {
     assert!(misses > 5_000 && read < misses * 5 / 4, "{misses} misses, {read} pages read");
 }
 
-fn at_random(w: &mut World, seed: &mut Seed, units: std::ops::Range<u64>, times: u64) {
+fn at_random(w: &mut World, seed: &mut Seed, chunks: std::ops::Range<u64>, times: u64) {
     for _ in 0..times {
         let (r, next) = seed.next();
         *seed = next;
-        w.access(2, units.start * 16 + r % ((units.end - units.start) * 16), None);
+        w.access(2, chunks.start * 16 + r % ((chunks.end - chunks.start) * 16), None);
     }
 }
 
 /// Misses among pages that are only read, at random, beside a loop that does not fit.
-fn misses_beside_a_loop(standby: usize, units: u64, chance: u64) -> u64 {
+fn misses_beside_a_loop(standby: usize, chunks: u64, chance: u64) -> u64 {
     let mut w = World::new(1024, 256, chance);
     w.pager.settings.standby = standby;
     w.pager.set_marks(w.pager.settings.budget);
     let mut seed = Seed(3 + chance);
     sweep(&mut w, 0..128, true);
-    sweep(&mut w, 200..200 + units, true);
+    sweep(&mut w, 200..200 + chunks, true);
     let mut misses = 0;
     for round in 0..8 {
-        for part in 0..units / 10 {
+        for part in 0..chunks / 10 {
             sweep(&mut w, 200 + part * 10..210 + part * 10, true);
             let before = w.pager.counts().misses;
             at_random(&mut w, &mut seed, 0..128, 500);
@@ -621,15 +623,15 @@ fn misses_beside_a_loop(standby: usize, units: u64, chance: u64) -> u64 {
 #[test]
 fn what_is_only_read_and_used_much_survives_a_loop() {
     // One run says little: misses differ twofold from seed to seed.
-    for units in [160, 200, 300] {
+    for chunks in [160, 200, 300] {
         let sum = |standby| {
-            (0..10).map(|chance| misses_beside_a_loop(standby, units, chance)).sum::<u64>()
+            (0..10).map(|chance| misses_beside_a_loop(standby, chunks, chance)).sum::<u64>()
         };
         let (without, with) = (sum(0), sum(32));
-        println!("loops of {units} units: {without} misses without trials, {with} with them");
+        println!("loops of {chunks} chunks: {without} misses without trials, {with} with them");
         assert!(
             with * 2 < without,
-            "loops of {units} units: {without} misses without trials, {with} with them"
+            "loops of {chunks} chunks: {without} misses without trials, {with} with them"
         );
     }
 }
@@ -641,13 +643,13 @@ fn neighbours_that_went_together_come_together() {
     sweep(&mut w, 0..64, true);
     at_random(&mut w, &mut seed, 0..64, 4000);
     sweep(&mut w, 100..400, true);
-    w.settle();
+    w.record_mapped();
     let before = w.pager.counts();
     at_random(&mut w, &mut seed, 0..64, 4000);
     let c = w.pager.counts();
     let misses = c.misses - before.misses;
-    // 64 units, nearly all of which went: not 16 misses each.
-    assert!(misses < 3 * 64, "{misses} misses for 64 units");
+    // 64 chunks, nearly all of which went: not 16 misses each.
+    assert!(misses < 3 * 64, "{misses} misses for 64 chunks");
 }
 
 #[test]
@@ -674,14 +676,14 @@ fn a_new_loop_that_fits_takes_over() {
         sweep(&mut w, 300..396, true);
         last = w.pager.counts().read_bytes - before;
     }
-    assert!(last >> 16 < 30, "{} of 96 units still read each time", last >> 16);
+    assert!(last >> 16 < 30, "{} of 96 chunks still read each time", last >> 16);
 }
 
 #[test]
 fn clean_pages_go_without_io_and_zeros_are_not_stored() {
     let mut w = World::new(256, 32, 4);
     sweep(&mut w, 0..256, false);
-    w.settle();
+    w.record_mapped();
     assert_eq!(
         (w.pager.counts().written_bytes, w.pager.counts().read_bytes),
         (0, 0),
@@ -690,14 +692,14 @@ fn clean_pages_go_without_io_and_zeros_are_not_stored() {
     for g in 0..256 * 16 {
         w.access(1, g, Some(0));
     }
-    w.settle();
+    w.record_mapped();
     assert_eq!(w.pager.counts().written_bytes, 0, "zeros are not stored");
     sweep(&mut w, 0..256, true);
-    w.settle();
+    w.record_mapped();
     let before = w.pager.counts();
     sweep(&mut w, 0..256, false);
     sweep(&mut w, 0..256, false);
-    w.settle();
+    w.record_mapped();
     let c = w.pager.counts();
     assert!(
         c.written_bytes - before.written_bytes <= 32 << 16,
@@ -721,7 +723,7 @@ fn a_store_that_fails_for_ever_loses_nothing_and_stops_nobody() {
 fn a_page_that_cannot_be_read_is_lost_alone_and_can_be_given_up() {
     let mut w = World::new(128, 16, 6);
     sweep(&mut w, 0..128, true);
-    w.settle();
+    w.record_mapped();
     w.fail_reads = 1000;
     let far =
         (1..2048).find(|g| !w.mapped.contains_key(g) && !w.mapped.contains_key(&(g + 1))).unwrap();
@@ -738,17 +740,17 @@ fn a_page_that_cannot_be_read_is_lost_alone_and_can_be_given_up() {
 }
 
 #[test]
-fn pinned_units_stay_and_pins_are_bounded() {
+fn pinned_chunks_stay_and_pins_are_bounded() {
     let mut w = World::new(256, 32, 7);
     sweep(&mut w, 0..256, true);
-    w.settle();
+    w.record_mapped();
     let now = w.now;
     assert!(!w.pager.pin(1, 0..64 << 16, true, now), "more than half of the budget");
     assert!(w.pager.pin(2, 0..4 << 16, true, now));
     w.act();
-    w.settle();
+    w.record_mapped();
     sweep(&mut w, 100..256, true);
-    w.settle();
+    w.record_mapped();
     assert!((0..64).all(|g| w.mapped.contains_key(&g)));
     // A budget below what is pinned stops nobody.
     let now = w.now;
@@ -768,7 +770,7 @@ fn what_is_written_each_time_comes_back_for_writing_and_what_is_not_does_not() {
     let go = |writes: bool| {
         let mut w = World::new(512, 256, 5);
         sweep(&mut w, 0..512, true);
-        w.settle();
+        w.record_mapped();
         let mut rounds = Vec::new();
         for round in 0..6 {
             let before = w.pager.counts();
@@ -778,7 +780,7 @@ fn what_is_written_each_time_comes_back_for_writing_and_what_is_not_does_not() {
                     w.access(2, g, Some(round + g));
                 }
             }
-            w.settle();
+            w.record_mapped();
             let c = w.pager.counts();
             rounds.push((
                 c.first_writes - before.first_writes,
@@ -790,7 +792,7 @@ fn what_is_written_each_time_comes_back_for_writing_and_what_is_not_does_not() {
     let (written, read) = (go(true), go(false));
     println!("{written:?} {read:?}");
     // Without expecting it, 1507 faults and 6.2 MB written each round. One page in sixteen is
-    // watched.
+    // observed.
     assert!(written[0].0 > 600 && written[2..].iter().all(|r| r.0 < 150), "{written:?}");
     assert!(written[5].1 < 8_000_000, "{written:?}");
     // Who only reads has nothing stored that was stored before: at most what was left dirty of the
@@ -800,19 +802,19 @@ fn what_is_written_each_time_comes_back_for_writing_and_what_is_not_does_not() {
 }
 
 #[test]
-fn what_vanished_is_fetched_again_or_lost() {
+fn vanished_pages_are_fetched_again_or_lost() {
     let mut w = World::new(64, 16, 1);
     w.access(1, 3, Some(77));
     w.pager.flush(1, w.now);
     w.act();
-    w.settle();
+    w.record_mapped();
     w.access(1, 5, Some(78));
-    for (grain, lost) in [(3, false), (5, true)] {
-        let (unit, bit) = w.geometry.split(grain);
-        w.mapped.remove(&grain);
-        assert_eq!(w.pager.vanished(unit, bit, Tid(1)), lost);
+    for (page, lost) in [(3, false), (5, true)] {
+        let (chunk, bit) = w.geometry.split(page);
+        w.mapped.remove(&page);
+        assert_eq!(w.pager.vanished(chunk, bit, Tid(1)), lost);
         w.act();
-        assert_eq!((w.pager.is_lost(grain), w.poisoned.contains(&grain)), (lost, lost));
+        assert_eq!((w.pager.is_lost(page), w.poisoned.contains(&page)), (lost, lost));
     }
     assert_eq!(w.access(1, 3, None), Some(77));
 }

@@ -17,7 +17,7 @@ pub struct NodeTally {
     pub writes: f64,
 }
 
-/// Pages touched in looks, beside those that were expected to be.
+/// Pages touched in samples, beside those that were expected to be.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TouchedPages {
     /// Found touched.
@@ -33,9 +33,9 @@ impl TouchedPages {
     }
 }
 
-/// Pages by the accesses expected of them in the looks, in the steps of the curve: those not found
-/// touched and those found, on the worse tiers and of the others. What chance they had is reckoned
-/// for each step and not for each page.
+/// Pages by the accesses expected of them in the samples, in the steps of the curve: those not
+/// found touched and those found, on the worse tiers and of the others. What chance they had is
+/// computed for each step and not for each page.
 struct HitHistogram {
     counts: Vec<[[u32; 2]; 2]>,
 }
@@ -63,7 +63,7 @@ impl HitHistogram {
     }
 }
 
-/// What looks found, beside what the map would have foreseen.
+/// What samples found, beside what the map would have foreseen.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ForecastCheck {
     /// All pages present.
@@ -72,20 +72,20 @@ pub struct ForecastCheck {
     pub new: TouchedPages,
 }
 
-/// A page is thought to be touched seldom below so many accesses a look. Looks are as long as
+/// A page is thought to be touched seldom below so many accesses a sample. Samples are as long as
 /// leaves most pages untouched, so that the cut lies well above the many: were it among them, those
 /// of them thought to be touched seldom would be the underrated ones, and be touched more often
 /// than foreseen.
 const SELDOM: f32 = 0.4;
 
 impl HeatMap {
-    /// Time looked at behind a typical known page: the harmonic mean over a sample. Policies take
+    /// Time sampled behind a typical known page: the harmonic mean over a sample. Policies take
     /// chance for what it is by it: `n` accesses expected in that time come as `n +- sqrt(n)`.
     ///
-    /// Looks that nearly always hit tell less than counting would: an estimate from looks with `x`
-    /// accesses each has `(e^x - 1) / x` times the variance, so their time counts for that much
+    /// Samples that nearly always hit tell less than counting would: an estimate from samples with
+    /// `x` accesses each has `(e^x - 1) / x` times the variance, so their time counts for that much
     /// less (`x` to 3 at most, beyond which the rate is a bound and no estimate). Where some pages
-    /// were looked at much less than others, the seventh part looked at least sets the measure.
+    /// were sampled much less than others, the seventh part sampled least sets the measure.
     #[must_use]
     pub fn evidence(&self) -> Nanos {
         let total: usize = self.areas.iter().map(|a| a.pages.len()).sum();
@@ -93,12 +93,12 @@ impl HeatMap {
         let mut sum = 0.0f64;
         let mut spans: Vec<LogDuration> = Vec::new();
         let mut at = 0;
-        for (area, behind) in self.areas.iter().zip(&self.behind) {
+        for (area, evidence) in self.areas.iter().zip(&self.evidence) {
             while at < area.pages.len() {
-                let span = if self.needs_access { behind[at].access } else { behind[at].write };
-                let span = if span == LogDuration::NONE { behind[at].access } else { span };
+                let span = if self.needs_access { evidence[at].access } else { evidence[at].write };
+                let span = if span == LogDuration::NONE { evidence[at].access } else { span };
                 if area.pages[at].flags.has(PageFlags::KNOWN) && span != LogDuration::NONE {
-                    let x = f64::from(area.pages[at].rate() as f32 * self.sample_window)
+                    let x = f64::from(area.pages[at].rate() as f32 * self.sample_interval)
                         .clamp(1e-3, 3.0);
                     let worth = if self.needs_access { x / x.exp_m1() } else { 1.0 };
                     sum += 1.0 / (f64::from(span.seconds()) * worth);
@@ -120,13 +120,16 @@ impl HeatMap {
     }
 
     /// Whether it was told of nearly all pages that may be moved how often they are written, be it
-    /// never; by a sample. A window begun while memory is filled says nothing of what came later.
-    /// Of the page cache and of what others share nobody tells, and nothing depends on it.
+    /// never; by a sample. An interval begun while memory is filled says nothing of what came
+    /// later. Of the page cache and of what others share nobody tells, and nothing depends on it.
     #[must_use]
     pub fn knows_writes(&self) -> bool {
         let total: usize = self.areas.iter().map(|a| a.pages.len()).sum();
-        let pages =
-            self.areas.iter().zip(&self.behind).flat_map(|(a, behind)| a.pages.iter().zip(behind));
+        let pages = self
+            .areas
+            .iter()
+            .zip(&self.evidence)
+            .flat_map(|(a, evidence)| a.pages.iter().zip(evidence));
         let movable = pages.step_by((total / 1024).max(1)).filter(|(p, _)| p.movable());
         let (all, reported) = movable.fold((0, 0), |(all, reported), (_, b)| {
             (all + 1, reported + u32::from(b.write != LogDuration::NONE))
@@ -161,23 +164,24 @@ impl HeatMap {
     }
 
     /// Bytes that so many writes leave on the bus, a line each. Of writes by page heat: a lower
-    /// bound where pages are dirty in every window (see [`super::estimate`]).
+    /// bound where pages are dirty in every interval (see [`super::estimate`]).
     #[must_use]
     pub fn written(&self, writes_a_second: f64) -> BytesPerSec {
         BytesPerSec((writes_a_second * self.params.line.get() as f64) as u64)
     }
 
-    /// Pages that short looks found touched, beside those that the map would have foreseen.
+    /// Pages that short samples found touched, beside those that the map would have foreseen.
     #[must_use]
-    pub fn foreseen(&self, looks: &[PageSamples], worse: &[NodeId]) -> ForecastCheck {
+    pub fn foreseen(&self, samples: &[PageSamples], worse: &[NodeId]) -> ForecastCheck {
         let mut on = [false; 256];
         worse.iter().for_each(|n| on[usize::from(n.0 as u8)] = true);
         let mut out = ForecastCheck::default();
-        for one in looks {
+        for one in samples {
             let mut hotness = HitHistogram::new();
-            let look = one.seconds();
-            let time = look * f32::from(one.windows);
-            for (page, hits) in self.looked_at(one).flat_map(|(pages, hits)| pages.iter().zip(hits))
+            let sample = one.seconds();
+            let time = sample * f32::from(one.sample_count);
+            for (page, hits) in
+                self.sampled_pages(one).flat_map(|(pages, hits)| pages.iter().zip(hits))
             {
                 if page.flags.has(PageFlags::PRESENT) && *hits != PageSamples::NOT_SAMPLED {
                     let rate = page.reads.per_second() + page.writes.per_second();
@@ -185,7 +189,7 @@ impl HeatMap {
                     step[usize::from(on[usize::from(page.node)])][usize::from(*hits > 0)] += 1;
                 }
             }
-            let seen = hotness.sum_up(&self.curve, SELDOM * f32::from(one.windows));
+            let seen = hotness.sum_up(&self.curve, SELDOM * f32::from(one.sample_count));
             // Pages that share a bit were found by one event.
             let events = 1.0 / f64::from(one.each.max(1));
             for (sum, one) in [(&mut out.all, seen.all), (&mut out.new, seen.new)] {
@@ -196,8 +200,8 @@ impl HeatMap {
         out
     }
 
-    /// The pages that looks are about, area by area, and what was found of them.
-    fn looked_at<'a>(
+    /// The pages that samples are about, area by area, and what was found of them.
+    fn sampled_pages<'a>(
         &'a self,
         one: &'a PageSamples,
     ) -> impl Iterator<Item = (&'a [PageStat], &'a [u8])> {
@@ -213,15 +217,15 @@ impl HeatMap {
         })
     }
 
-    /// Pages that looks found touched, and of which it is not known where they are: they came since
-    /// pages were last located, or no node can be told of them.
+    /// Pages that samples found touched, and of which it is not known where they are: they came
+    /// since pages were last located, or no node can be told of them.
     #[must_use]
-    pub fn unplaced(&self, looks: &[PageSamples]) -> u64 {
+    pub fn unplaced(&self, samples: &[PageSamples]) -> u64 {
         let touched = |hits: u8| hits > 0 && hits != PageSamples::NOT_SAMPLED;
         let new = |(page, hits): &(&PageStat, &u8)| {
             touched(**hits) && !page.flags.has(PageFlags::PRESENT)
         };
-        let parts = looks.iter().flat_map(|one| self.looked_at(one));
+        let parts = samples.iter().flat_map(|one| self.sampled_pages(one));
         parts.map(|(pages, hits)| pages.iter().zip(hits).filter(new).count() as u64).sum()
     }
 }

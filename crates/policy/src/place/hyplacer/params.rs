@@ -34,7 +34,7 @@ pub struct Params {
     /// `ln 2` accesses in one delay.
     pub intensive_per_s: f64,
     /// Writes are treated as reads: the variant that the paper's observation 2 is shown against.
-    /// The control rule then looks at the slow tier's accesses instead of its writes.
+    /// The control rule then reads the slow tier's accesses instead of its writes.
     pub write_blind: bool,
     /// Sockets.
     pub sockets: Vec<SocketNodes>,

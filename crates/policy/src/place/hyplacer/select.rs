@@ -17,7 +17,7 @@ pub enum PageClass {
     Read,
     /// Neither.
     Cold,
-    /// Not looked at enough to say.
+    /// Not sampled enough to say.
     Unknown,
 }
 
@@ -29,7 +29,7 @@ pub fn class(p: &Params, sees: &TrackerVisibility, page: &PageStat) -> PageClass
 
 /// The rate from which a page counts as touched (`rate-bits`, `sample-bits`).
 fn touched_from(p: &Params, snap: &Snapshot) -> f64 {
-    let reported = snap.window.as_secs_f64();
+    let reported = snap.interval.as_secs_f64();
     if snap.sees.sampled && reported > 0.0 {
         p.touched_per_s().max(std::f64::consts::LN_2 / reported)
     } else {
@@ -61,7 +61,7 @@ pub(super) struct PromotionCandidates {
     pub writes: MoveRuns,
     pub reads: MoveRuns,
     pub cold: MoveRuns,
-    /// Pages looked at.
+    /// Pages sampled.
     pub scanned: u64,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct DemotionCandidates {
     pub cold: MoveRuns,
     pub reads: MoveRuns,
     pub passed: Vec<(Pid, VpnRange)>,
-    /// Pages looked at.
+    /// Pages sampled.
     pub scanned: u64,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn promote(
             PageClass::Write => (&mut found.writes, MoveReason::WriteIntensive),
             PageClass::Read => (&mut found.reads, MoveReason::ReadIntensive),
             PageClass::Cold | PageClass::Unknown if cold_too => {
-                (&mut found.cold, MoveReason::FillRoom)
+                (&mut found.cold, MoveReason::FillFreeMemory)
             }
             PageClass::Cold | PageClass::Unknown => return ControlFlow::Continue(()),
         };
@@ -163,7 +163,7 @@ fn pass_over(passed: &mut Vec<(Pid, VpnRange)>, area: &Area, unit: &MoveUnit) {
 
 /// One lap over the movable units on `nodes`, from `hand`, across all processes, until `visit`
 /// breaks. Gives the hand for the next lap, just after the last unit visited, and how many units
-/// were looked at, those on other nodes included.
+/// were sampled, those on other nodes included.
 fn lap(
     snap: &Snapshot,
     nodes: &[NodeId],

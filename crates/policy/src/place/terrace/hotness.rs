@@ -38,7 +38,7 @@ pub(super) struct RatedUnit {
     /// On the worse side.
     pub slow: bool,
     pub bucket: usize,
-    /// As looked, nanoseconds a second.
+    /// As sampled, nanoseconds a second.
     pub value: f32,
 }
 
@@ -65,13 +65,13 @@ pub(super) struct RatingScale {
     lately: Vec<Vec<u16>>,
 }
 
-/// How many kinds of pages are told apart by the share of writes in their accesses.
+/// How many kinds of pages are distinguished by the share of writes in their accesses.
 const KINDS: usize = 4;
 
-/// Pages alike are drawn together class by class. The sides are told apart because where a page is
-/// says something of it: it was put there for its heat, or was there before. Kinds are told apart
-/// because what is a write and what a read is seen in another way than how often: that a page is
-/// written is no chance of how often it was found touched.
+/// Pages alike are drawn together class by class. The sides are distinguished because where a page
+/// is says something of it: it was put there for its heat, or was there before. Kinds are
+/// distinguished because what is a write and what a read is seen in another way than how often:
+/// that a page is written is no chance of how often it was found touched.
 fn class(slow: bool, reads: f32, writes: f32) -> usize {
     let all = reads + writes;
     let kind = if all > 0.0 { ((writes / all) * KINDS as f32) as usize } else { 0 };
@@ -131,13 +131,13 @@ impl<'a> UnitRater<'a> {
             lately: Vec::new(),
         });
         let mut rater = Self { params, recent, scale };
-        let raw = rater.look(snap);
-        let evidence = snap.window.as_secs_f64();
+        let raw = rater.sample(snap);
+        let evidence = snap.interval.as_secs_f64();
         let (values, rates) = (raw.values.iter().sum::<f64>(), raw.rates.iter().sum::<f64>());
         let unit = if rates > 0.0 { values / rates } else { worth.unit() };
         let noise =
             if snap.sees.pages { 1.0 } else { rater.noise(snap, evidence / unit.max(1e-9)) };
-        // Chance is shared by all pages that one sample stands for, which makes them look like a
+        // Chance is shared by all pages that one sample stands for, which makes them resemble a
         // group.
         let doubt = if snap.sees.pages { params.doubt } else { SHARED_CHANCE * params.doubt };
         // A page that moved lately must beat the margin once more, in either direction.
@@ -176,7 +176,7 @@ impl<'a> UnitRater<'a> {
         Self { params, recent, scale }
     }
 
-    /// Whether pages that moved lately were looked at once more.
+    /// Whether pages that moved lately were sampled once more.
     pub fn is_damped(&self) -> bool {
         self.scale.damped
     }
@@ -186,7 +186,7 @@ impl<'a> UnitRater<'a> {
         self.scale
     }
 
-    fn look(&self, snap: &Snapshot) -> RawHistogram {
+    fn sample(&self, snap: &Snapshot) -> RawHistogram {
         let counts = vec![vec![0u32; buckets::COUNT]; 2 * KINDS];
         let mut raw = RawHistogram {
             counts,
@@ -229,7 +229,7 @@ impl<'a> UnitRater<'a> {
 
     /// How widely estimates scatter by chance, as a share of what counting would make them: from
     /// the median difference of neighbours, most of which are alike. Between a half and one: never
-    /// more than counting explains, and not much less, for looks that saturate hide chance.
+    /// more than counting explains, and not much less, for samples that saturate hide chance.
     fn noise(&self, snap: &Snapshot, scale: f64) -> f64 {
         const PER_UNIT: f32 = 20.0;
         let mut differences = vec![0u32; 80];
@@ -316,7 +316,7 @@ impl<'a> UnitRater<'a> {
     }
 
     /// All pages by expected value: chance is taken out of the counts, not of each page; only
-    /// where something moved lately are pages looked at once more.
+    /// where something moved lately are pages sampled once more.
     fn hotness(&self, snap: &Snapshot, raw: &RawHistogram) -> HotnessHistogram {
         let [fast, slow] = [0, 1].map(|side| {
             let mut out = vec![0u32; buckets::COUNT];
@@ -394,7 +394,7 @@ pub(super) struct ExchangeThreshold {
     pub promote_rest: u64,
     pub demote_to: usize,
     pub demote_rest: u64,
-    /// What a page of the better side is worth in the mean, as looked, nanoseconds a second.
+    /// What a page of the better side is worth in the mean, as sampled, nanoseconds a second.
     pub usual: f64,
     /// Predicted, nanoseconds a second.
     pub gain: f64,
@@ -413,7 +413,7 @@ impl ExchangeThreshold {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SwapTerms {
     /// Base pages free on the better side.
-    pub room: u64,
+    pub space: u64,
     /// Seconds that a gain is counted on for.
     pub horizon: f64,
     /// Seconds that heat is taken to stay where it is.
@@ -426,7 +426,7 @@ pub(super) struct SwapTerms {
     pub pairs: bool,
     /// Base pages to promote at most.
     pub most: u64,
-    /// Every page was looked at by itself: what regions tell is alike for all pages of one, and
+    /// Every page was sampled by itself: what regions tell is alike for all pages of one, and
     /// chance does not pick among them.
     pub by_page: bool,
     /// Part of [`Params::repay`](super::Params) that is asked for.
@@ -441,26 +441,26 @@ impl HotnessHistogram {
         Some((floor_of(up.peek()?), floor_of(down.peek()? + 1)))
     }
 
-    /// Pairs the most valuable pages of the worse side with room, then with the least valuable
+    /// Pairs the most valuable pages of the worse side with space, then with the least valuable
     /// pages of the better side, while each pair pays and cannot be chance.
     pub fn cut(&self, rater: &UnitRater<'_>, terms: &SwapTerms) -> ExchangeThreshold {
         let mut cut = ExchangeThreshold::default();
         let (mut up, mut down) = (HottestFirst::new(&self.slow), ColdestFirst::new(&self.fast));
         let repay = rater.params.repay * terms.repaid;
         let page = terms.page_cost;
-        let mut room = terms.room;
+        let mut space = terms.space;
         while let Some(hot) = up.peek() {
             if cut.promote >= terms.most {
                 break;
             }
             let most = terms.most - cut.promote;
-            let victim = if room > 0 { None } else { down.peek() };
-            let cold = match (room > 0, victim) {
+            let victim = if space > 0 { None } else { down.peek() };
+            let cold = match (space > 0, victim) {
                 (true, _) => 0.0,
                 (false, Some(bucket)) if terms.pairs => floor_of(bucket + 1),
                 (false, _) => break,
             };
-            let (hot_value, cost) = (floor_of(hot), if room > 0 { page } else { 2.0 * page });
+            let (hot_value, cost) = (floor_of(hot), if space > 0 { page } else { 2.0 * page });
             let gain = hot_value - cold;
             let beats = hot_value > cold * rater.params.margin && hot_value > 0.0;
             // What takes no place can only be lost once.
@@ -475,9 +475,9 @@ impl HotnessHistogram {
             if most == 0 {
                 break;
             }
-            let n = if room > 0 {
-                let n = up.take(room.min(most));
-                room -= n;
+            let n = if space > 0 {
+                let n = up.take(space.min(most));
+                space -= n;
                 n
             } else {
                 let n = up.left().min(down.left()).min(most);
@@ -485,12 +485,12 @@ impl HotnessHistogram {
                 down.take(n);
                 cut.demote += n;
                 cut.demote_to = down.at;
-                cut.demote_rest = down.taken_here;
+                cut.demote_rest = down.used_here;
                 n
             };
             cut.promote += n;
             cut.promote_from = up.at;
-            cut.promote_rest = up.taken_here;
+            cut.promote_rest = up.used_here;
             cut.gain += gain * n as f64;
             cut.cost += cost * n as f64;
         }
@@ -504,7 +504,7 @@ impl HotnessHistogram {
     /// Lets more pages be victims than are needed, while any choice among them costs at most
     /// [`ALIKE`] of the gain and all of them are worth clearly less than what takes their places.
     /// [`super::migration_cursor`] then takes those that lie together: they were used together and
-    /// will be again, while the very coldest of many alike are those that chance made look so.
+    /// will be again, while the very coldest of many alike are those that chance made seem so.
     fn widen(&self, cut: &mut ExchangeThreshold, margin: f64) {
         if cut.demote == 0 {
             return;
@@ -538,29 +538,29 @@ impl HotnessHistogram {
 struct HottestFirst<'a> {
     counts: &'a [u32],
     at: usize,
-    taken_here: u64,
+    used_here: u64,
 }
 
 impl<'a> HottestFirst<'a> {
     fn new(counts: &'a [u32]) -> Self {
-        Self { counts, at: counts.len() - 1, taken_here: 0 }
+        Self { counts, at: counts.len() - 1, used_here: 0 }
     }
 
     fn peek(&mut self) -> Option<usize> {
         while self.left() == 0 {
             self.at = self.at.checked_sub(1)?;
-            self.taken_here = 0;
+            self.used_here = 0;
         }
         Some(self.at)
     }
 
     fn left(&self) -> u64 {
-        u64::from(self.counts[self.at]) - self.taken_here
+        u64::from(self.counts[self.at]) - self.used_here
     }
 
     fn take(&mut self, n: u64) -> u64 {
         let n = n.min(self.left());
-        self.taken_here += n;
+        self.used_here += n;
         n
     }
 }
@@ -569,12 +569,12 @@ impl<'a> HottestFirst<'a> {
 struct ColdestFirst<'a> {
     counts: &'a [u32],
     at: usize,
-    taken_here: u64,
+    used_here: u64,
 }
 
 impl<'a> ColdestFirst<'a> {
     fn new(counts: &'a [u32]) -> Self {
-        Self { counts, at: 0, taken_here: 0 }
+        Self { counts, at: 0, used_here: 0 }
     }
 
     fn peek(&mut self) -> Option<usize> {
@@ -583,18 +583,18 @@ impl<'a> ColdestFirst<'a> {
                 return None;
             }
             self.at += 1;
-            self.taken_here = 0;
+            self.used_here = 0;
         }
         Some(self.at)
     }
 
     fn left(&self) -> u64 {
-        u64::from(self.counts[self.at]) - self.taken_here
+        u64::from(self.counts[self.at]) - self.used_here
     }
 
     fn take(&mut self, n: u64) -> u64 {
         let n = n.min(self.left());
-        self.taken_here += n;
+        self.used_here += n;
         n
     }
 }

@@ -14,22 +14,22 @@ pub struct Params {
     pub machine: Machine,
     /// Writes are treated as reads (for comparison only).
     pub write_blind: bool,
-    /// `window_ms`: a window while heat has not settled (100 ms).
-    pub window: Nanos,
-    /// `longest_window_ms`: a window when it has (8,000 ms).
-    pub longest_window: Nanos,
-    /// `least_evidence_ms`: nothing is moved on less time looked at (4 ms), unless two accesses a
-    /// page were seen sooner, and nothing let be unless four were (ADR 0197); chance is reckoned
+    /// `window_ms`: an interval while heat has not settled (100 ms).
+    pub interval: Nanos,
+    /// `longest_window_ms`: an interval when it has (8,000 ms).
+    pub longest_interval: Nanos,
+    /// `least_evidence_ms`: nothing is moved on less time sampled (4 ms), unless two accesses a
+    /// page were seen sooner, and nothing let be unless four were (ADR 0197); chance is computed
     /// with apart, by `doubt`.
     pub least_evidence: Nanos,
-    /// `doubt`: how much more than Poisson chance is reckoned with (1.5 times).
+    /// `doubt`: how much more than Poisson chance is computed with (1.5 times).
     pub doubt: f64,
     /// `margin`: and by what factor (1.15).
     pub margin: f64,
     /// `repay`: pages are moved where what that is expected to save, for as long as heat is taken
     /// to stay, is so many times what the moves cost (10; half of it where regions are sampled, a
     /// fifth where heat is a lower bound): how long heat stays is a guess, and an exchange is
-    /// followed by looks that cost as much again
+    /// followed by samples that cost as much again
     /// (docs/adr/0184-use-measured-move-costs-and-require-an-exchange-to-repay.md).
     pub repay: f64,
     /// `again`: factor by which a page that moved lately must beat the margin once more (1.5).
@@ -43,7 +43,7 @@ pub struct Params {
     pub first_lifetime: Nanos,
 }
 
-/// Writes worth this much more than reads are told apart.
+/// Writes worth this much more than reads are distinguished.
 const WRITES_MATTER: f64 = 1.1;
 impl Params {
     /// For this machine.
@@ -52,8 +52,8 @@ impl Params {
         Self {
             machine: machine.clone(),
             write_blind: false,
-            window: Nanos::millis(100),
-            longest_window: Nanos::secs(8),
+            interval: Nanos::millis(100),
+            longest_interval: Nanos::secs(8),
             least_evidence: Nanos::millis(4),
             doubt: 1.5,
             margin: 1.15,
@@ -96,8 +96,8 @@ impl Params {
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
         let ms = |n: Nanos| (n.get() as f64 / 1e6).to_string();
         vec![
-            ("window_ms", ms(self.window)),
-            ("longest_window_ms", ms(self.longest_window)),
+            ("window_ms", ms(self.interval)),
+            ("longest_window_ms", ms(self.longest_interval)),
             ("least_evidence_ms", ms(self.least_evidence)),
             ("doubt", self.doubt.to_string()),
             ("margin", self.margin.to_string()),
@@ -115,8 +115,8 @@ impl Params {
                 .map(|ms| Nanos((ms * 1e6) as u64))
         };
         match name {
-            "window_ms" => self.window = ms(1.0)?,
-            "longest_window_ms" => self.longest_window = ms(1.0)?,
+            "window_ms" => self.interval = ms(1.0)?,
+            "longest_window_ms" => self.longest_interval = ms(1.0)?,
             "least_evidence_ms" => self.least_evidence = ms(0.0)?,
             "doubt" => self.doubt = number(value, 0.0, 100.0, "a factor, 0 to 100")?,
             "margin" => self.margin = number(value, 1.0, 100.0, "a factor, 1 to 100")?,

@@ -1,8 +1,8 @@
 //! Looking closer. Trackers that sample regions give all pages of a region one heat: hot pages
-//! scattered among cold ones cannot be told apart. When the worse tier serves traffic worth having
-//! and nothing can be moved, a few short ranges are looked at page by page. If their pages differ,
-//! everything that matters is looked at so, until it is sorted out; if not, heat is truly even,
-//! and the next probe waits twice as long.
+//! scattered among cold ones cannot be distinguished. When the worse tier serves traffic worth
+//! having and nothing can be moved, a few short ranges are sampled page by page. If their pages
+//! differ, everything that matters is sampled so, until it is sorted out; if not, heat is truly
+//! even, and the next probe waits twice as long.
 
 use super::hotness::value_of;
 use super::shrink::ValueShrinkage;
@@ -13,47 +13,47 @@ use terrace_types::{Nanos, PageFlags, Pid, Request, Seed, Snapshot, Tick, Vpn, V
 /// Ranges in a probe, and base pages in each.
 const RANGES: u64 = 16;
 const PAGES: u64 = 128;
-/// Windows that a probe runs for.
-const WINDOWS: u32 = 2;
-/// Idle windows after which looking at everything ends.
+/// Intervals that a probe runs for.
+const INTERVALS: u32 = 2;
+/// Idle intervals after which sampling everything ends.
 const PATIENCE: u32 = 4;
 /// Evidence that a probe gives at least, seconds.
 const PROBED: f64 = 0.05;
 const FIRST_PAUSE: Nanos = Nanos::secs(2);
 const LONGEST_PAUSE: Nanos = Nanos::secs(120);
 
-/// What is being looked at.
+/// What is being sampled.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum ProbeTarget {
     /// Nothing in particular.
     #[default]
     Wide,
-    /// These ranges, for so many more windows.
+    /// These ranges, for so many more intervals.
     Probe {
         /// Short ranges on the worse tier.
         ranges: Vec<(Pid, VpnRange)>,
-        /// Windows still to come.
-        windows: u32,
+        /// Intervals still to come.
+        intervals: u32,
     },
-    /// All pages on both sides, page by page; idle windows so far.
+    /// All pages on both sides, page by page; idle intervals so far.
     All {
-        /// Windows in a row without a move.
+        /// Intervals in a row without a move.
         idle: u32,
     },
 }
 
-/// When and where to look closer.
+/// When and where to sample page by page.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RegionProbe {
-    /// What is being looked at.
-    pub look: ProbeTarget,
+    /// What is being sampled.
+    pub sample: ProbeTarget,
     next: Tick,
     pause: Nanos,
 }
 
 impl RegionProbe {
-    /// After a step: what to look at in the next window. `moved`: pages were moved; `worth_it`: the
-    /// worse tier serves traffic worth a probe.
+    /// After a step: what to sample in the next interval. `moved`: pages were moved; `worth_it`:
+    /// the worse tier serves traffic worth a probe.
     pub fn advance(
         &mut self,
         snap: &Snapshot,
@@ -63,25 +63,25 @@ impl RegionProbe {
         rank: usize,
         (now, seed): (Tick, Seed),
     ) -> Option<&'static str> {
-        match &mut self.look {
+        match &mut self.sample {
             ProbeTarget::Wide if moved || !worth_it || now < self.next => None,
             ProbeTarget::Wide => {
                 let ranges = pick(snap, rank, seed);
                 if ranges.is_empty() {
                     return None;
                 }
-                self.look = ProbeTarget::Probe { ranges, windows: WINDOWS };
+                self.sample = ProbeTarget::Probe { ranges, intervals: INTERVALS };
                 Some("probe")
             }
-            ProbeTarget::Probe { windows, .. } if *windows > 1 => {
-                *windows -= 1;
+            ProbeTarget::Probe { intervals, .. } if *intervals > 1 => {
+                *intervals -= 1;
                 None
             }
             ProbeTarget::Probe { ranges, .. } => {
                 let mixed = differ(snap, worth, caution, ranges);
-                self.look = if mixed { ProbeTarget::All { idle: 0 } } else { ProbeTarget::Wide };
+                self.sample = if mixed { ProbeTarget::All { idle: 0 } } else { ProbeTarget::Wide };
                 if mixed {
-                    return Some("look closer");
+                    return Some("sample by page");
                 }
                 self.rest(now);
                 Some("even")
@@ -89,7 +89,7 @@ impl RegionProbe {
             ProbeTarget::All { idle } => {
                 *idle = if moved { 0 } else { *idle + 1 };
                 if *idle >= PATIENCE {
-                    self.look = ProbeTarget::Wide;
+                    self.sample = ProbeTarget::Wide;
                     self.rest(now);
                 }
                 None
@@ -107,24 +107,24 @@ impl RegionProbe {
         self.pause = Nanos::ZERO;
     }
 
-    /// Whether short windows are needed.
+    /// Whether short intervals are needed.
     pub fn busy(&self) -> bool {
-        self.look != ProbeTarget::Wide
+        self.sample != ProbeTarget::Wide
     }
 
     /// What to ask of the trackers.
     pub fn requests(&self, snap: &Snapshot) -> Vec<Request> {
-        match &self.look {
+        match &self.sample {
             ProbeTarget::Wide => Vec::new(),
             ProbeTarget::Probe { ranges, .. } => ranges
                 .iter()
-                .map(|(pid, range)| Request::LookCloser { pid: *pid, range: *range })
+                .map(|(pid, range)| Request::SampleByPage { pid: *pid, range: *range })
                 .collect(),
             ProbeTarget::All { .. } => snap
                 .areas
                 .iter()
                 .filter(|a| a.pages.iter().any(|p| p.movable() && p.rate() > 0))
-                .map(|a| Request::LookCloser { pid: a.pid, range: a.range() })
+                .map(|a| Request::SampleByPage { pid: a.pid, range: a.range() })
                 .collect(),
         }
     }
@@ -181,7 +181,7 @@ fn differ(snap: &Snapshot, worth: &AccessWorth, caution: f64, ranges: &[(Pid, Vp
     if values.len() < 32 {
         return false;
     }
-    let evidence = snap.window.as_secs_f64().min(PROBED);
+    let evidence = snap.interval.as_secs_f64().min(PROBED);
     let shrink =
         ValueShrinkage::new(values.iter().map(|v| (*v, 1)), worth.unit(), evidence, caution);
     values.sort_by(f64::total_cmp);

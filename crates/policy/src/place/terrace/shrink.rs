@@ -1,13 +1,13 @@
 //! What is chance and what is heat: drawing estimates together by the spread of all of them.
 //!
-//! The hottest of many alike pages only *look* hotter. Before any page is compared with another,
+//! The hottest of many alike pages only *seem* hotter. Before any page is compared with another,
 //! its value is replaced by the value expected given all pages seen (empirical Bayes): which true
 //! values there are, and how many pages have each, is what makes the estimates of all pages most
 //! likely (Kiefer and Wolfowitz, Annals of Mathematical Statistics 27, 1956), found by expectation
 //! and maximisation over a grid (Laird, JASA 73, 1978). Alike pages all shrink to their mean, so
-//! nothing is moved; two groups are told apart as soon as the spread of all pages shows that there
-//! are two, long before any one page is sure, and a page between them is rated by its chances.
-//! There is no threshold that someone would have to tune.
+//! nothing is moved; two groups are distinguished as soon as the spread of all pages shows that
+//! there are two, long before any one page is sure, and a page between them is rated by its
+//! chances. There is no threshold that someone would have to tune.
 //!
 //! Estimates stand on counts `c = value / unit x evidence`, Poisson by nature and `caution` times
 //! as wide; on the scale of `y = 2 sqrt(c)` their spread is the same everywhere, so the grid is
@@ -33,7 +33,7 @@ pub(super) struct ValueShrinkage {
 
 impl ValueShrinkage {
     /// From all estimates with the number of pages that have each. `caution` is how much more than
-    /// Poisson chance is reckoned with.
+    /// Poisson chance is computed with.
     pub fn new(
         estimates: impl Iterator<Item = (f64, u64)>,
         unit: f64,
@@ -172,7 +172,7 @@ mod tests {
         sum - 6.0
     }
 
-    /// Estimates of pages whose true rates are given, looked at for 0.1 s.
+    /// Estimates of pages whose true rates are given, sampled for 0.1 s.
     fn estimates(rates: &[f64], state: &mut u64) -> Vec<(f64, u64)> {
         let y = |rate: f64, state: &mut u64| 2.0 * (rate * 0.1).sqrt() + normal(state);
         rates.iter().map(|r| ((y(*r, state).max(0.0) / 2.0).powi(2) / 0.1, 1)).collect()

@@ -1,8 +1,8 @@
 //! Whether earlier predictions came true, and for how long heat stays where it is.
 //!
-//! A few pages of every batch promoted are looked at again. While they stay hot the time that heat
+//! A few pages of every batch promoted are sampled again. While they stay hot the time that heat
 //! is taken to last grows with the age of the batch; once they are cold, that age is what it
-//! lasted. A batch that was cold by the first look was a mistake, and the next prediction is
+//! lasted. A batch that was cold by the first sample was a mistake, and the next prediction is
 //! trusted less.
 
 use super::hotness::value_of;
@@ -13,7 +13,7 @@ use terrace_types::{Move, Nanos, Pid, Snapshot, Tick, Vpn};
 const BATCHES: usize = 16;
 const SAMPLES: usize = 64;
 /// By then the heat map shows what became of a batch.
-const FIRST_LOOK: Nanos = Nanos::millis(400);
+const FIRST_SAMPLE_AGE: Nanos = Nanos::millis(400);
 
 /// Promoted together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -119,7 +119,7 @@ impl PredictionTrust {
         self.failed = self.failed.map(|_| now);
     }
 
-    /// Looks at all batches again.
+    /// Samples of all batches.
     pub fn review(&mut self, snap: &Snapshot, worth: &AccessWorth, first: Nanos, now: Tick) {
         let lifetime = self.lifetime.unwrap_or(first);
         let (mut longest_alive, mut died) = (Nanos::ZERO, None);
@@ -130,7 +130,7 @@ impl PredictionTrust {
             if batch.samples.is_empty() {
                 return false;
             }
-            if age < FIRST_LOOK {
+            if age < FIRST_SAMPLE_AGE {
                 return true;
             }
             let value = batch.value_now(snap, worth);
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heat_is_taken_to_stay_for_as_long_as_it_has_until_some_went() {
+    fn heat_is_predicted_to_last_as_long_as_it_has() {
         let mut trust = PredictionTrust::default();
         let at = |trust: &mut PredictionTrust, s: u64| {
             trust.lifetime_at(Nanos::secs(4), Tick(s * 1_000_000_000)).as_secs_f64() as u64

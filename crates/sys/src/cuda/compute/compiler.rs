@@ -28,10 +28,16 @@ pub struct KernelCompiler {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
     /// The compiler's library was not found.
-    #[error("NVRTC's library, libnvrtc.so, cannot be loaded; install CUDA's toolkit or the wheel nvidia-cuda-nvrtc, and name its folder in LD_LIBRARY_PATH")]
+    #[error(
+        "NVRTC's library, libnvrtc.so, cannot be loaded; install CUDA's toolkit or the wheel \
+        nvidia-cuda-nvrtc, and name its folder in LD_LIBRARY_PATH"
+    )]
     NoCompiler,
     /// The library lacks a function.
-    #[error("NVRTC's library has no function {function}: it is older than CUDA 11.1; install a newer one")]
+    #[error(
+        "NVRTC's library has no function {function}: it is older than CUDA 11.1; install a \
+        newer one"
+    )]
     TooOld {
         /// Its name.
         function: &'static str,

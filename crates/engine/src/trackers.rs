@@ -4,11 +4,11 @@ use crate::{Mapping, SampleRequest, TrackError, Tracker};
 use terrace_policy::heat::{PageSamples, PageWrites, Prescan, RangeObservation};
 use terrace_types::{BitSource, Bytes, CellCount, Nanos, Request, Tick, TrackerVisibility};
 
-/// What all trackers saw in one window.
+/// What all trackers saw in one interval.
 #[derive(Debug, Default)]
-pub(crate) struct WindowSamples {
+pub(crate) struct IntervalSamples {
     pub seen: Vec<RangeObservation>,
-    pub looks: Vec<PageSamples>,
+    pub samples: Vec<PageSamples>,
     pub writes: Vec<PageWrites>,
     pub writes_to_come: bool,
     pub by_cell: Vec<CellCount>,
@@ -17,17 +17,17 @@ pub(crate) struct WindowSamples {
     pub lost: u64,
     /// The trackers were asked to spend little.
     pub thrifty: bool,
-    /// There was no window, or nothing was seen in it.
+    /// There was no interval, or nothing was seen in it.
     pub saw_nothing: bool,
 }
 
-impl WindowSamples {
-    /// Gives back what looks page by page take.
+impl IntervalSamples {
+    /// Gives back what samples page by page take.
     pub fn forget_samples(&mut self) {
-        let looks: usize = self.looks.drain(..).map(|l| l.hits.capacity()).sum();
+        let samples: usize = self.samples.drain(..).map(|l| l.hits.capacity()).sum();
         let writes: usize = self.writes.drain(..).map(|w| w.found.capacity()).sum();
-        let held = looks + writes;
-        self.memory = Bytes(self.memory.get().saturating_sub(held as u64));
+        let sample_bytes = samples + writes;
+        self.memory = Bytes(self.memory.get().saturating_sub(sample_bytes as u64));
     }
 }
 
@@ -74,12 +74,12 @@ impl TrackerSet {
         self.trackers.iter().map(|t| t.lead()).max().unwrap_or_default()
     }
 
-    pub fn finish(&mut self, now: Tick, notes: &mut Vec<String>) -> WindowSamples {
-        let mut all = WindowSamples::default();
+    pub fn finish(&mut self, now: Tick, notes: &mut Vec<String>) -> IntervalSamples {
+        let mut all = IntervalSamples::default();
         self.each(notes, |tracker| {
             let mut seen = tracker.finish(now)?;
             all.seen.append(&mut seen.observations);
-            all.looks.append(&mut seen.looks);
+            all.samples.append(&mut seen.samples);
             all.writes.append(&mut seen.writes);
             all.writes_to_come |= seen.writes_to_come;
             all.by_cell.extend(seen.by_cell);
@@ -88,12 +88,12 @@ impl TrackerSet {
             all.lost = all.lost.saturating_add(seen.lost);
             Ok(())
         });
-        all.saw_nothing = all.seen.is_empty() && all.looks.is_empty() && all.writes.is_empty();
+        all.saw_nothing = all.seen.is_empty() && all.samples.is_empty() && all.writes.is_empty();
         all.by_cell.sort_unstable_by_key(|c| (c.pid, c.vpn, c.cell, c.thread));
         all
     }
 
-    /// A skim by the first tracker that can.
+    /// A prescan by the first tracker that can.
     pub fn prescan(&mut self, mappings: &[Mapping], notes: &mut Vec<String>) -> Option<Prescan> {
         let mut prescan = None;
         self.each(notes, |tracker| {
