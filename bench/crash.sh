@@ -1,10 +1,12 @@
 #!/bin/sh
-# The tables of docs/results/crash.md, again: success of restarts by phase, threads and input, and inconsistent rates.
+# The tables of docs/results/crash.md, again: success of restarts by phase, threads and input, and
+# inconsistent rates.
 #
 #   bench/crash.sh [CASE ...]     all cases unless said otherwise; a part of a name will do
 #
-# COUNT sets the crashes of a case (100, as in the paper). What was run stays in $target/bench/crash and is not run again:
-# remove it to have it anew. TERRACE names another terrace than the release build. An hour or more for all.
+# COUNT sets the crashes of a case (100, as in the paper). What was run stays in $target/bench/crash
+# and is not run again: remove it to have it anew. TERRACE names another terrace than the release
+# build. An hour or more for all.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -60,6 +62,7 @@ while read -r name phases program arguments; do
     # A run that ends early leaves nothing that looks like a result.
     # shellcheck disable=SC2086
     "$TERRACE" crash run --json --count "$count" --phases "$phases" --work "$out" -- \
-        "$out/$program" $arguments </dev/null >"$out/$name.part" && mv "$out/$name.part" "$out/$name.json"
+        "$out/$program" $arguments </dev/null >"$out/$name.part" && mv "$out/$name.part" \
+            "$out/$name.json"
 done <"$out/cases"
 python3 bench/crash_table.py "$out" <"$out/cases"

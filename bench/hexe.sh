@@ -1,8 +1,10 @@
 #!/bin/sh
-# The tables of docs/results/hexe.md, again: bench/hexe.sh [--machine lab-hbm|lab-snc4] [--mode flat|memory] [--what stream|cg|moving|pic]
+# The tables of docs/results/hexe.md, again: bench/hexe.sh [--machine lab-hbm|lab-snc4] [--mode
+# flat|memory] [--what stream|cg|moving|pic]
 #   [--size small|mid|large] [--by NAME] [--rounds N]
-# STREAM and a CG solve in the lab, by malloc, numactl, memkind and libterrace; each run in a machine woken anew. Takes
-# Debian's libmemkind-dev and numactl (installed, or unpacked where $NUMACTL says). Not part of the tests.
+# STREAM and a CG solve in the lab, by malloc, numactl, memkind and libterrace; each run in a
+# machine woken anew. Takes Debian's libmemkind-dev and numactl (installed, or unpacked where
+# $NUMACTL says). Not part of the tests.
 set -eu
 cd "$(dirname "$0")/.."
 machines="lab-hbm lab-snc4" modes="flat memory" whats="stream cg" sizes="small mid large" only= rounds=1
@@ -34,14 +36,16 @@ if [ "$whats" = pic ]; then
     machines=bench/machines/hbm-twelve.toml modes=flat
 fi
 if [ "$whats" = moving ]; then
-    # SICM's: an arena, one move_pages and memmove, from node 0 to node 1, by MiB (docs/results/allocation.md).
+    # SICM's: an arena, one move_pages and memmove, from node 0 to node 1, by MiB
+    # (docs/results/allocation.md).
     cc -O2 -s -Wall -Wextra -Werror -Icrates/capi/include -o "$out/moving" bench/alloc/hexe/moving.c \
         "$target/release/libterrace.a" -lpthread -ldl -lm
     exec "$lab" run --machine "${machines%% *}" --limit 3600 -- "$out/moving" 0 1 1 4 16 64
 fi
 numactl=${NUMACTL:-$(command -v numactl || true)}
 
-# Of each machine: threads, fast nodes, nodes that the kernel knows of in memory mode, MiB of the fast tier.
+# Of each machine: threads, fast nodes, nodes that the kernel knows of in memory mode, MiB of the
+# fast tier.
 describe() {
     case $1 in
         lab-hbm) threads=2 fast=1 slow=0 tier=192 ;;
@@ -50,7 +54,8 @@ describe() {
         *) echo "bench/hexe.sh: no machine $1" >&2; exit 2 ;;
     esac
 }
-# The paper's sizes over the fast tier: 6, 24 and 48 of 16 GB; and its table I, done by hand for memkind.
+# The paper's sizes over the fast tier: 6, 24 and 48 of 16 GB; and its table I, done by hand for
+# memkind.
 choose() {
     case $1 in
         small) eighths=3 kinds=hbw-interleave ;;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The tables of docs/results/hyplacer.md, again: bench/hyplacer.sh [--only 2,3,5,7] [--kernels CG] [--json FILE]
-# Simulated on the host, no lab; some six minutes of CPU time, not part of the tests.
+# The tables of docs/results/hyplacer.md, again: bench/hyplacer.sh [--only 2,3,5,7] [--kernels CG]
+# [--json FILE] Simulated on the host, no lab; some six minutes of CPU time, not part of the tests.
 set -eu
 cd "$(dirname "$0")/.."
 cargo_folder=$(scripts/setup.sh)

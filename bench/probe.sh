@@ -1,7 +1,8 @@
 #!/bin/sh
-# The probe's loops against plain C, likwid-bench and mbw, in alternation: bench/probe.sh [ROUNDS] [THREADS]
-# Prints a table of medians over the rounds, as Markdown; three minutes for five rounds. What is not installed is left out.
-# One node is measured, the first; other work on the machine disturbs all of them alike, which is why they take turns.
+# The probe's loops against plain C, likwid-bench and mbw, in alternation: bench/probe.sh [ROUNDS]
+# [THREADS] Prints a table of medians over the rounds, as Markdown; three minutes for five rounds.
+# What is not installed is left out. One node is measured, the first; other work on the machine
+# disturbs all of them alike, which is why they take turns.
 set -eu
 cd "$(dirname "$0")/.."
 rounds=${1:-5}
@@ -36,8 +37,9 @@ while [ "$round" -lt "$rounds" ]; do
         done
     fi
     if command -v mbw >/dev/null 2>&1; then
-        # mbw counts a copied byte once, by one thread: as many of it beside each other as there are threads, and what each has, summed.
-        # Its three ways of copying: memcpy, an assignment of doubles in a loop, memcpy of blocks.
+        # mbw counts a copied byte once, by one thread: as many of it beside each other as there are
+        # threads, and what each has, summed. Its three ways of copying: memcpy, an assignment of
+        # doubles in a loop, memcpy of blocks.
         for way in 0 1 2; do
             : >"$work/mbw"
             pids=

@@ -1,7 +1,8 @@
 #!/bin/sh
-# What recording costs a program: CPU seconds of bench/programs/cg_like.c by its own clock, plain, compiled with hooks, and
-# recorded each way; medians of 5. Then seconds by the wall of the real npb-cg, `terrace-workload` beside TERRACE, of 3.
-# Usage: bench/recording.sh TERRACE [ROUNDS]. Needs gcc; clang and qemu-x86_64 as far as there.
+# What recording costs a program: CPU seconds of bench/programs/cg_like.c by its own clock, plain,
+# compiled with hooks, and recorded each way; medians of 5. Then seconds by the wall of the real
+# npb-cg, `terrace-workload` beside TERRACE, of 3. Usage: bench/recording.sh TERRACE [ROUNDS]. Needs
+# gcc; clang and qemu-x86_64 as far as there.
 set -eu
 terrace=$(readlink -f "$1") rounds=${2:-25}
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -28,15 +29,18 @@ for _ in 1 2 3 4 5; do
     for cc in $compilers; do
         one "$cc plain" "./plain-$cc" "$rounds"
         one "$cc hooks, no recorder" "./hooked-$cc" "$rounds"
-        one "$cc hooks, recorded" "$terrace" record -q --source hooks -o t.trace -- "./hooked-$cc" "$rounds"
+        one "$cc hooks, recorded" "$terrace" record -q --source hooks -o t.trace -- \
+            "./hooked-$cc" "$rounds"
     done
-    one "gcc translated, recorded" "$terrace" record -q --source translated -o t.trace -- ./plain-gcc "$rounds"
+    one "gcc translated, recorded" "$terrace" record -q --source translated -o t.trace -- \
+        ./plain-gcc "$rounds"
     command -v qemu-x86_64 >/dev/null || continue
     one "gcc qemu alone" qemu-x86_64 ./plain-gcc "$rounds"
     one "gcc qemu, recorded" "$terrace" record -q --source full -o t.trace -- ./plain-gcc "$rounds"
 done
 medians() { # OF: the middle one of so many of each name
-    sort -k1,1 seconds | awk '{ s = $NF; $NF = ""; all[$0] = all[$0] " " s } END { for (name in all) print name all[name] }' |
+    sort -k1,1 seconds | awk \
+        '{ s = $NF; $NF = ""; all[$0] = all[$0] " " s } END { for (name in all) print name all[name] }' |
         while read -r line; do
             name=$(printf %s "$line" | sed 's/ [0-9. ]*$//')
             median=$(printf %s "$line" | grep -o '[0-9][0-9.]*' | sort -n | sed -n "$1p")
@@ -51,14 +55,17 @@ wall() { # NAME COMMAND...
     name=$1 begin=$(date +%s%N)
     shift
     "$@" >/dev/null 2>&1
-    echo "$name $(($(date +%s%N) - begin))" | awk '{ s = $NF / 1e9; $NF = ""; printf "%s%.3f\n", $0, s }' >>seconds
+    echo "$name $(($(date +%s%N) - begin))" | awk \
+        '{ s = $NF / 1e9; $NF = ""; printf "%s%.3f\n", $0, s }' >>seconds
 }
 rm seconds
 for _ in 1 2 3; do
     wall "npb-cg plain" "$workload" npb-cg,threads=1,size=64M
-    wall "npb-cg translated, recorded" "$terrace" record -q --source translated -o t.trace -- "$workload" npb-cg,threads=1,size=64M
+    wall "npb-cg translated, recorded" "$terrace" record -q --source translated -o t.trace -- \
+        "$workload" npb-cg,threads=1,size=64M
     command -v qemu-x86_64 >/dev/null || continue
-    wall "npb-cg qemu, recorded" "$terrace" record -q --source full -o t.trace -- "$workload" npb-cg,threads=1,size=64M
+    wall "npb-cg qemu, recorded" "$terrace" record -q --source full -o t.trace -- "$workload" \
+        npb-cg,threads=1,size=64M
 done
 echo "by the wall:"
 medians 2

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Redraws figures 4, 5, 6a and 6b of Perarnau et al. ("Exploring Data Migration for Future Deep-Memory Many-Core Systems") from
-what the examples stage_bench and migration_study printed in the lab.
+"""Redraws figures 4, 5, 6a and 6b of Perarnau et al. ("Exploring Data Migration for Future
+Deep-Memory Many-Core Systems") from what the examples stage_bench and migration_study printed in
+the lab.
 
-usage: bench/stage_figures.py FOLDER    reads FOLDER/stage-MACHINE.txt and FOLDER/migration-MACHINE.txt, writes FOLDER/*.svg
+usage: bench/stage_figures.py FOLDER    reads FOLDER/stage-MACHINE.txt and
+FOLDER/migration-MACHINE.txt, writes FOLDER/*.svg
 """
 import math
 import sys
@@ -14,7 +16,8 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 400, 64, 240, 34, 48
 
 def rows(path):
     """Cells of a table's rows, its head and rule left out."""
-    cells = [[c.strip() for c in line.strip().strip("|").split("|")] for line in path.read_text().splitlines() if line.startswith("|")]
+    cells = [[c.strip() for c in line.strip().strip("|").split("|")]
+        for line in path.read_text().splitlines() if line.startswith("|")]
     return cells[2:]
 
 
@@ -24,10 +27,12 @@ class Axis:
         least, most = min(values), max(values)
         if log:
             self.least, self.most = math.log10(least), math.log10(most * 1.05)
-            self.ticks = [b * 10**e for e in range(math.floor(self.least), math.ceil(self.most) + 1) for b in (1, 2, 5)]
+            self.ticks = [b * 10**e for e in range(math.floor(self.least), math.ceil(self.most) + 1)
+                for b in (1, 2, 5)]
         else:
             self.least, self.most = 0, most * 1.05
-            step = next(s for e in range(-3, 9) for s in (10**e, 2 * 10**e, 5 * 10**e) if most / s <= 8)
+            step = next(s for e in range(-3, 9) for s in (10**e, 2 * 10**e, 5 * 10**e)
+                if most / s <= 8)
             self.ticks = [step * i for i in range(int(self.most / step) + 1)]
         if self.most == self.least:
             self.most += 1
@@ -44,7 +49,8 @@ def number(value):
     return f"{value:g}"
 
 
-def draw(path, title, x_label, y_label, series, x_log=False, y_log=False, x_ticks=None, x_text=number):
+def draw(path, title, x_label, y_label, series, x_log=False, y_log=False, x_ticks=None,
+    x_text=number):
     """series: name -> (points, dashed); a series with gaps has points alone."""
     points = [p for line, _ in series.values() for p in line]
     fullest = {name.split(",")[0]: 0 for name in series}
@@ -79,7 +85,8 @@ def draw(path, title, x_label, y_label, series, x_log=False, y_log=False, x_tick
         whole = len(line) == fullest[name.split(",")[0]]
         if whole:
             out.append(f'<path d="{path_data}" fill="none" stroke="{colour}" stroke-width="1.8"{dash}/>')
-        out += [f'<circle cx="{x.at(a):.1f}" cy="{y.at(b):.1f}" r="2.6" fill="{colour}"/>' for a, b in line]
+        out += [f'<circle cx="{x.at(a):.1f}" cy="{y.at(b):.1f}" r="2.6" fill="{colour}"/>' for a,
+            b in line]
         at = TOP + 10 + 20 * i
         if whole:
             out.append(f'<path d="M{WIDTH - RIGHT + 12} {at}h24" stroke="{colour}" stroke-width="1.8"{dash}/>')
@@ -107,7 +114,8 @@ def figure5(folder, found):
             line = [(n, t[passes]) for n, t in placed.items() if passes in t]
             series[f"{machine}, I = {passes}"] = (line, passes != 1)
     threads = sorted({n for line, _ in series.values() for n, _ in line})
-    draw(folder / "figure-5.svg", "Figure 5: in slow memory, by threads", "threads", "ms", series, y_log=True, x_ticks=threads)
+    draw(folder / "figure-5.svg", "Figure 5: in slow memory, by threads", "threads", "ms", series,
+        y_log=True, x_ticks=threads)
 
 
 def figure6(folder, found, name, title, favours):
@@ -133,16 +141,20 @@ def figure4(folder):
         largest = max(kib for threads, kib, _, _ in table if threads > 1)
         for method in dict.fromkeys(row[2] for row in table):
             # What takes less than the guest's clock steps by is no figure.
-            one = {kib: ns for threads, kib, m, ns in table if m == method and threads == 1 and ns > 0}
+            one = {kib: ns for threads, kib, m, ns in table if m == method and threads == 1
+                and ns > 0}
             serial[f"{machine}, {method}"] = ([(kib, ns / 1e3) for kib, ns in one.items()], None)
             many = [(t, kib, ns) for t, kib, m, ns in table if m == method and kib == largest]
             # The shared mover is asked by one thread.
             if len(many) > 1:
-                parallel[f"{machine}, {method}"] = ([(t, one[largest] / ns) for t, _, ns in many if largest in one], None)
+                parallel[f"{machine}, {method}"] = ([(t, one[largest] / ns) for t, _, ns in many
+                    if largest in one], None)
     sizes = sorted({kib for line, _ in serial.values() for kib, _ in line})
-    draw(folder / "figure-4a.svg", "Figure 4a: serial migration", "KiB", "µs", serial, x_log=True, y_log=True, x_ticks=sizes)
+    draw(folder / "figure-4a.svg", "Figure 4a: serial migration", "KiB", "µs", serial, x_log=True,
+        y_log=True, x_ticks=sizes)
     threads = sorted({t for line, _ in parallel.values() for t, _ in line})
-    draw(folder / "figure-4b.svg", "Figure 4b: speedup of parallel migration", "threads", "times one thread", parallel, x_ticks=threads)
+    draw(folder / "figure-4b.svg", "Figure 4b: speedup of parallel migration", "threads",
+        "times one thread", parallel, x_ticks=threads)
 
 
 def main():

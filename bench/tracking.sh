@@ -1,6 +1,7 @@
 #!/bin/sh
 # Everything in docs/results/tracking.md, again: bench/tracking.sh [errors|seen]...
-# Builds what it needs (unless TERRACE_TRACKING_BUILT is set), runs it in the lab, prints Markdown; about half an hour on two cores, not part of the tests.
+# Builds what it needs (unless TERRACE_TRACKING_BUILT is set), runs it in the lab, prints Markdown;
+# about half an hour on two cores, not part of the tests.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -22,7 +23,8 @@ echo "guest kernel: $(cat "$lab_dir/kernel/package" 2>/dev/null || echo unknown)
 echo "QEMU: $("$lab_dir/qemu-system" --version | head -n 1)"
 echo "host: $(uname -srm), $(nproc) CPUs, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
 
-# One line a case: when 95% and all of the hot pages were found, and the trackers' CPU time until then.
+# One line a case: when 95% and all of the hot pages were found, and the trackers' CPU time until
+# then.
 seen() {
     say "livecheck $*"
     "$target/release/examples/lab" run --machine lab-cxl --limit 900 -- \

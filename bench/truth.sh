@@ -1,10 +1,12 @@
 #!/bin/sh
 # The table of docs/results/truth.md, again: what `terrace sim` says beside what the lab measured.
 #
-#   bench/truth.sh [CASE ...]     all cases of bench/truth/cases unless said otherwise; a part of a name will do
+#   bench/truth.sh [CASE ...] all cases of bench/truth/cases unless said otherwise; a part of a name
+#   will do
 #
-# A case is a machine, a workload and policies, run by `terrace lab compare` and by `terrace sim`. What was run stays in
-# $target/bench/truth and is not run again: remove it to have it anew. An hour or two for all.
+# A case is a machine, a workload and policies, run by `terrace lab compare` and by `terrace sim`.
+# What was run stays in $target/bench/truth and is not run again: remove it to have it anew. An hour
+# or two for all.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -40,12 +42,14 @@ while read -r name machine workload policies; do
     wanted "$name" "$@" || continue
     if [ ! -e "$out/$name.lab" ]; then
         say "$name in the lab"
-        keep "$out/$name.lab" "$target/release/terrace" lab compare --machine "$machine" --workload "$workload" \
+        keep "$out/$name.lab" "$target/release/terrace" lab compare --machine "$machine" \
+            --workload "$workload" \
             --policy "$policies" --json </dev/null || continue
     fi
     if [ ! -e "$out/$name.sim" ]; then
         say "$name simulated"
-        keep "$out/$name.sim" "$target/release/terrace" sim --machine "$machine" --policy "$policies" --json \
+        keep "$out/$name.sim" "$target/release/terrace" sim --machine "$machine" --policy \
+            "$policies" --json \
             "workload:$workload" </dev/null || continue
     fi
 done <"$out/cases"

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Capture plugin for QEMU 7.2's user mode (qemu-x86_64, plugin interface 1): hands every load and store of the program,
- * and every block of code it executes, to a recorder in another process. The plugin only writes words into rings of
- * shared memory (ring.h); what they mean as a trace is worked out by the recorder (crates/sys/src/capture.rs reads the rings,
- * crates/trace/src/capture/ understands the words).
+ * Capture plugin for QEMU 7.2's user mode (qemu-x86_64, plugin interface 1): hands every load and
+ * store of the program, and every block of code it executes, to a recorder in another process. The
+ * plugin only writes words into rings of shared memory (ring.h); what they mean as a trace is
+ * worked out by the recorder (crates/sys/src/capture.rs reads the rings, crates/trace/src/capture/
+ * understands the words).
  *
- * The program is never harmed: where the recorder is gone or asks to stop, words are dropped and the program goes on.
+ * The program is never harmed: where the recorder is gone or asks to stop, words are dropped and
+ * the program goes on.
  *
- * Words (64 bits). Bit 63 clear: an access; bits 0-47 address, 48-50 log2 of its bytes, 51 store, 52-60 index of the
- * instruction in its block. Bit 63 set: bits 60-62 say what.
+ * Words (64 bits). Bit 63 clear: an access; bits 0-47 address, 48-50 log2 of its bytes, 51 store,
+ * 52-60 index of the instruction in its block. Bit 63 set: bits 60-62 say what.
  *   0  a block begins: bits 0-31 its number, 32-43 its instructions
  *   1  a message: bits 0-15 which, 16-31 how many words of content follow
  * With the option `values`, every store is followed by one word: the value stored.
@@ -38,12 +40,14 @@ enum { NO_REGS = 0, MEM_R = 1, MEM_W = 2 };
 typedef void (*vcpu_simple_cb)(qemu_plugin_id_t, unsigned);
 typedef void (*vcpu_udata_cb)(unsigned, void *);
 typedef void (*vcpu_mem_cb)(unsigned, qemu_plugin_meminfo_t, uint64_t, void *);
-typedef void (*syscall_cb)(qemu_plugin_id_t, unsigned, int64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+typedef void (*syscall_cb)(qemu_plugin_id_t, unsigned, int64_t, uint64_t, uint64_t, uint64_t,
+    uint64_t, uint64_t,
                            uint64_t, uint64_t, uint64_t);
 typedef void (*syscall_ret_cb)(qemu_plugin_id_t, unsigned, int64_t, int64_t);
 void qemu_plugin_register_vcpu_init_cb(qemu_plugin_id_t, vcpu_simple_cb);
 void qemu_plugin_register_vcpu_exit_cb(qemu_plugin_id_t, vcpu_simple_cb);
-void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, struct qemu_plugin_tb *));
+void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t,
+    struct qemu_plugin_tb *));
 void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, vcpu_udata_cb, int, void *);
 void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, vcpu_udata_cb, int, void *);
 void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *, vcpu_mem_cb, int, int, void *);
@@ -88,8 +92,9 @@ static void after_claim(void)
 /* ---- Accesses and blocks ---- */
 
 /*
- * QEMU 7.2 confuses the two directions when it chooses callbacks for one of them, so there is one for both, which reads
- * the direction off `info`. An atomic read-modify-write is told once, with both bits set.
+ * QEMU 7.2 confuses the two directions when it chooses callbacks for one of them, so there is one
+ * for both, which reads the direction off `info`. An atomic read-modify-write is told once, with
+ * both bits set.
  */
 static inline unsigned direction(qemu_plugin_meminfo_t info)
 {
@@ -120,7 +125,8 @@ static inline void put_one(uint64_t word)
     me.next = next + 1;
 }
 
-static __attribute__((noinline)) void on_access(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address, void *index)
+static __attribute__((noinline)) void on_access(unsigned cpu, qemu_plugin_meminfo_t info,
+    uint64_t address, void *index)
 {
     (void)cpu;
     uint64_t word = access_word(info, address, index);
@@ -143,13 +149,15 @@ static void on_access_fast(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t ad
     put_one((address & 0xffffffffffffull) | kind << 48 | (uint64_t)(uintptr_t)index);
 }
 
-static void on_access_with_value(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address, void *index)
+static void on_access_with_value(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address,
+    void *index)
 {
     uint64_t value = 0;
     on_access(cpu, info, address, index);
     if (!(direction(info) & MEM_W))
         return;
-    /* Through the kernel: another thread may unmap the page meanwhile, and the program must not die of our looking. */
+    /* Through the kernel: another thread may unmap the page meanwhile, and the program must not die
+     * of our looking. */
     struct iovec here = { &value, (size_t)1 << (qemu_plugin_mem_size_shift(info) & 3) };
     struct iovec there = { (void *)(uintptr_t)address, here.iov_len };
     if (flat)
@@ -197,20 +205,24 @@ static char *read_maps(void)
     return text;
 }
 
-/* What was mapped since the emulator was ready and before the program's first instruction is the program's. */
+/* What was mapped since the emulator was ready and before the program's first instruction is the
+ * program's. */
 static void tell_maps(void)
 {
     char *now = read_maps(), *save = NULL;
-    for (char *line = now ? strtok_r(now, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
+    for (char *line = now ? strtok_r(now, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n",
+        &save)) {
         if (maps_before && strstr(maps_before, line))
             continue;
         unsigned long start, end;
         char bits[8] = "", name[2048] = "";
         if (sscanf(line, "%lx-%lx %7s %*s %*s %*s %2047[^\n]", &start, &end, bits, name) < 3)
             continue;
-        /* What the emulator itself took meanwhile: its heap, and anonymous memory at the top, where it never puts the
+        /* What the emulator itself took meanwhile: its heap, and anonymous memory at the top, where
+         * it never puts the
            program's. */
-        if (strstr(name, "qemu") || !strcmp(name, "[heap]") || (!name[0] && start >= 0x7f0000000000ul))
+        if (strstr(name, "qemu") || !strcmp(name, "[heap]") || (!name[0] && start >=
+            0x7f0000000000ul))
             continue;
         uint64_t prot = (bits[0] == 'r') | (bits[1] == 'w') << 1 | (bits[2] == 'x') << 2;
         uint64_t content[] = { start, end - start, prot, 2 };
@@ -250,10 +262,12 @@ static uint32_t mark_of(const uint8_t *code, size_t size)
 }
 
 /*
- * Whether a block is where a function is entered. QEMU tells which function an address lies in and not where that begins;
- * but what is executed of a function first is its begin, and translation comes before execution.
+ * Whether a block is where a function is entered. QEMU tells which function an address lies in and
+ * not where that begins; but what is executed of a function first is its begin, and translation
+ * comes before execution.
  */
-static bool is_entry(const struct qemu_plugin_tb *tb, const struct qemu_plugin_insn *first, const char *function,
+static bool is_entry(const struct qemu_plugin_tb *tb, const struct qemu_plugin_insn *first,
+    const char *function,
                      _Atomic uint64_t *entry)
 {
     uint64_t pc = qemu_plugin_tb_vaddr(tb), none = 0;
@@ -287,8 +301,10 @@ static void on_translate(qemu_plugin_id_t plugin, struct qemu_plugin_tb *tb)
         qemu_plugin_register_vcpu_tb_exec_cb(tb, on_border, NO_REGS, (void *)(uintptr_t)M_BEGIN);
     if (control->end_at[0] && is_entry(tb, first, control->end_at, &end_pc))
         qemu_plugin_register_vcpu_tb_exec_cb(tb, on_border, NO_REGS, (void *)(uintptr_t)M_END);
-    qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, NO_REGS, (void *)(uintptr_t)(IS_WORD | number | (uint64_t)n << 32));
-    vcpu_mem_cb told = control->options & KEEP_VALUES ? on_access_with_value : fast_info ? on_access_fast : on_access;
+    qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, NO_REGS, (void *)(uintptr_t)(IS_WORD |
+        number | (uint64_t)n << 32));
+    vcpu_mem_cb told = control->options & KEEP_VALUES ? on_access_with_value : fast_info ?
+        on_access_fast : on_access;
     for (size_t i = 0; i < n; i++) {
         struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
         size_t size = qemu_plugin_insn_size(insn);
@@ -360,7 +376,8 @@ static bool waits(int64_t number, const uint64_t *a)
         unsigned operation = a[1] & 127;
         return operation == 0 || operation == 9 || operation == 6 || operation == 11;
     }
-    case SYS_poll: case SYS_ppoll: case SYS_select: case SYS_pselect6: case SYS_epoll_wait: case SYS_epoll_pwait:
+    case SYS_poll: case SYS_ppoll: case SYS_select: case SYS_pselect6: case SYS_epoll_wait:
+        case SYS_epoll_pwait:
     case SYS_pause: case SYS_nanosleep: case SYS_clock_nanosleep: case SYS_wait4: case SYS_waitid:
     case SYS_rt_sigsuspend: case SYS_rt_sigtimedwait:
         return true;
@@ -369,7 +386,8 @@ static bool waits(int64_t number, const uint64_t *a)
     }
 }
 
-static void on_syscall(qemu_plugin_id_t plugin, unsigned cpu, int64_t number, uint64_t a1, uint64_t a2, uint64_t a3,
+static void on_syscall(qemu_plugin_id_t plugin, unsigned cpu, int64_t number, uint64_t a1,
+    uint64_t a2, uint64_t a3,
                        uint64_t a4, uint64_t a5, uint64_t a6, uint64_t a7, uint64_t a8)
 {
     (void)plugin, (void)cpu, (void)a7, (void)a8;
@@ -424,7 +442,8 @@ static void on_thread_end(qemu_plugin_id_t plugin, unsigned cpu)
     release();
 }
 
-/* The process ends: other threads stop wherever they are, and the recorder takes what they wrote out. */
+/* The process ends: other threads stop wherever they are, and the recorder takes what they wrote
+ * out. */
 static void on_end(qemu_plugin_id_t plugin, void *nothing)
 {
     (void)plugin, (void)nothing;
@@ -441,12 +460,14 @@ static void on_thread_begin(qemu_plugin_id_t plugin, unsigned cpu)
 static bool info_is_as_known(void)
 {
     for (uint32_t info = 0; info < 1u << 18; info++)
-        if (qemu_plugin_mem_size_shift(info) != (info >> 4 & 7) || qemu_plugin_mem_is_store(info) != (info >> 17 & 1))
+        if (qemu_plugin_mem_size_shift(info) != (info >> 4 & 7) ||
+            qemu_plugin_mem_is_store(info) != (info >> 17 & 1))
             return false;
     return true;
 }
 
-__attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc,
+__attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id,
+    const qemu_info_t *info, int argc,
                                                                char **argv)
 {
     const char *path = NULL;

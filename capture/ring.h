@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Shared memory between the recorder and the programs it watches, and a thread's side of its ring of words. Included by
- * the plugin (plugin.c) and by the runtime of the compiler's hooks (hooks/runtime.c); crates/sys/src/capture.rs has the
- * same offsets. Whoever includes it defines RING_WRITER (`static`, or nothing where others must see the writer) and may
- * define RING_REFILL, which is called where a word finds no room.
+ * Shared memory between the recorder and the programs it watches, and a thread's side of its ring
+ * of words. Included by the plugin (plugin.c) and by the runtime of the compiler's hooks
+ * (hooks/runtime.c); crates/sys/src/capture.rs has the same offsets. Whoever includes it defines
+ * RING_WRITER (`static`, or nothing where others must see the writer) and may define RING_REFILL,
+ * which is called where a word finds no room.
  */
 #pragma once
 #ifndef RING_REFILL
@@ -59,7 +60,8 @@ struct slot {
     _Atomic uint64_t tail; /* words taken */
     char pad3[120];
 };
-_Static_assert(sizeof(struct slot) == 256 && sizeof(struct control) <= 4096, "layout is shared with Rust");
+_Static_assert(sizeof(struct slot) == 256 && sizeof(struct control) <= 4096, "layout is shared "
+    "with Rust");
 #define CONTROL_BYTES 4096
 /* Written out in chunks of so many words: what others lag behind, and what a killed thread loses at
    most whose writer does not clear chunks. */
@@ -69,7 +71,8 @@ _Static_assert(sizeof(struct slot) == 256 && sizeof(struct control) <= 4096, "la
 #define IS_WORD (1ull << 63)
 #define MESSAGE (IS_WORD | 1ull << 60)
 enum {
-    M_THREAD = 1, M_BLOCK, M_SYSCALL, M_JUMP, M_MAP, M_EXEC, M_MARK, M_BEGIN, M_END, M_EXIT, M_HOOKS, M_OBJECT,
+    M_THREAD = 1, M_BLOCK, M_SYSCALL, M_JUMP, M_MAP, M_EXEC, M_MARK, M_BEGIN, M_END, M_EXIT,
+        M_HOOKS, M_OBJECT,
     M_UNRECORDED,
 };
 
@@ -96,10 +99,12 @@ RING_WRITER __thread struct writer me __attribute__((tls_model("initial-exec")))
 static void put_message(unsigned which, const uint64_t *content, unsigned words);
 /* Called when a thread has taken a slot and told who it is. */
 static void after_claim(void);
-/* The thread's time goes on with what it has written; for those who do not keep `clock` otherwise. */
+/* The thread's time goes on with what it has written; for those who do not keep `clock`
+ * otherwise. */
 static void keep_clock(void);
 
-/* Longer and longer, up to 6.4 ms: a recorder that has a core empties half a ring in one, but not where it shares one. */
+/* Longer and longer, up to 6.4 ms: a recorder that has a core empties half a ring in one, but not
+ * where it shares one. */
 static void doze(unsigned turn)
 {
     struct timespec t = { 0, 100000l << (turn < 6 ? turn : 6) };
@@ -116,8 +121,8 @@ static uint64_t foreign_namespace(void)
 }
 
 /*
- * In another PID namespace the recorder's number means nothing. There, a recorder that shows no sign
- * of life for five seconds is taken to be gone: it gives one several thousand times a second.
+ * In another PID namespace the recorder's number means nothing. There, a recorder that shows no
+ * sign of life for five seconds is taken to be gone: it gives one several thousand times a second.
  */
 static bool recorder_gone(void)
 {
@@ -178,7 +183,8 @@ static void write_out(void)
     }
 }
 
-/* One for all threads: nobody reads it, and thread-local storage of this size would not fit where `me` must lie. */
+/* One for all threads: nobody reads it, and thread-local storage of this size would not fit where
+ * `me` must lie. */
 static uint64_t sink[CHUNK];
 
 static void drop_all(void)
@@ -245,7 +251,8 @@ static void claim(uint64_t parent)
     drop_all();
 }
 
-/* The chunk is full (or there is none): write it out and wait until the next may be written over. */
+/* The chunk is full (or there is none): write it out and wait until the next may be written
+ * over. */
 static __attribute__((noinline)) void refill(void)
 {
     if (!me.next) {
@@ -262,9 +269,11 @@ static __attribute__((noinline)) void refill(void)
     atomic_store_explicit(&me.slot->clock, me.clock, memory_order_relaxed);
     settle();
     atomic_store_explicit(&me.slot->head, me.written, memory_order_release);
-    /* Once it has to wait, until half the ring is free: to wait for each chunk costs more than to write it. */
+    /* Once it has to wait, until half the ring is free: to wait for each chunk costs more than to
+     * write it. */
     uint64_t most = words - CHUNK;
-    for (unsigned turn = 0; me.written - atomic_load_explicit(&me.slot->tail, memory_order_acquire) > most; turn++) {
+    for (unsigned turn = 0; me.written - atomic_load_explicit(&me.slot->tail,
+        memory_order_acquire) > most; turn++) {
         most = words / 2;
         if ((turn & 63) == 63 && recorder_gone()) {
             drop_all();

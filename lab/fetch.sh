@@ -1,11 +1,13 @@
 #!/bin/sh
-# Fetch what the lab runs on: QEMU 10 and a stock 6.12 kernel, as Debian packages, unpacked and not installed.
+# Fetch what the lab runs on: QEMU 10 and a stock 6.12 kernel, as Debian packages, unpacked and not
+# installed.
 #
 #   lab/fetch.sh DEST
 #
-# Writes DEST/qemu-system (starts QEMU), DEST/kernel/vmlinuz and DEST/kernel/package (where it came from).
-# Nothing on the system changes: apt runs on a state of its own under DEST, with lists derived from the machine's own
-# sources. QEMU comes from Debian 13; on an older Debian the suite's name is replaced. Running it again does nothing.
+# Writes DEST/qemu-system (starts QEMU), DEST/kernel/vmlinuz and DEST/kernel/package (where it came
+# from). Nothing on the system changes: apt runs on a state of its own under DEST, with lists
+# derived from the machine's own sources. QEMU comes from Debian 13; on an older Debian the suite's
+# name is replaced. Running it again does nothing.
 set -eu
 
 say() { echo "lab/fetch.sh: $*" >&2; }
@@ -20,7 +22,8 @@ for tool in apt-get apt-cache dpkg dpkg-deb sed; do
 done
 [ "$(dpkg --print-architecture)" = amd64 ] || die "only amd64 is supported"
 here=$( . /etc/os-release && echo "${VERSION_CODENAME:-}" )
-[ -n "$here" ] || die "this system does not tell its release name (VERSION_CODENAME in /etc/os-release)"
+[ -n "$here" ] || die \
+    "this system does not tell its release name (VERSION_CODENAME in /etc/os-release)"
 
 # apt_for SUITE: set $conf to an apt configuration that sees only that suite.
 apt_for() {
@@ -29,13 +32,15 @@ apt_for() {
     mkdir -p "$state/lists/partial" "$state/cache/archives/partial" "$state/sources.list.d"
     : > "$state/status"
     : > "$state/sources.list"
-    for f in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
+    for f in /etc/apt/sources.list /etc/apt/sources.list.d/*.list \
+        /etc/apt/sources.list.d/*.sources; do
         [ -f "$f" ] || continue
         # Only sources that name this release's suite can be carried over to another.
         grep -q "$here" "$f" || continue
         sed "s/\b$here\b/$1/g" "$f" > "$state/sources.list.d/$(basename "$f")"
     done
-    [ -n "$(ls -A "$state/sources.list.d")" ] || die "no apt source of this machine names its release $here"
+    [ -n "$(ls -A "$state/sources.list.d")" ] || die \
+        "no apt source of this machine names its release $here"
     cat > "$conf" <<CONF
 Dir::State "$state";
 Dir::State::Lists "$state/lists";
@@ -59,7 +64,8 @@ CONF
 take() {
     prefix=$1; shift
     mkdir -p "$prefix" "$dest/apt/debs"
-    (cd "$dest/apt/debs" && APT_CONFIG=$conf timeout 600 apt-get -qq download "$@" >"$dest/apt/log" 2>&1) ||
+    (cd "$dest/apt/debs" && APT_CONFIG=$conf timeout 600 apt-get -qq download "$@" \
+        >"$dest/apt/log" 2>&1) ||
         die "downloading failed: $(tail -n 1 "$dest/apt/log")"
     for p in "$@"; do
         for deb in "$dest/apt/debs/${p}"_*.deb; do
@@ -78,13 +84,15 @@ fetch_qemu() {
     else
         apt_for "$SUITE"
         # All that qemu-system-x86 depends on, without what it merely recommends.
-        set -- $(APT_CONFIG=$conf apt-get -qq -s install qemu-system-x86 2>"$dest/apt/log" | sed -n 's/^Inst \([^ ]*\) .*/\1/p')
+        set -- $(APT_CONFIG=$conf apt-get -qq -s install qemu-system-x86 2>"$dest/apt/log" | sed \
+            -n 's/^Inst \([^ ]*\) .*/\1/p')
         [ $# -gt 0 ] || die "$SUITE offers no qemu-system-x86: $(tail -n 1 "$dest/apt/log")"
         # Not needed to run it: packages that only make sense on an installed system.
         keep=
         for p in "$@" seabios ipxe-qemu; do
             case $p in
-            debconf | debconf-* | dpkg | tar | perl* | libperl* | init-system-helpers | passwd | adduser | login* | base-*) continue ;;
+            debconf | debconf-* | dpkg | tar | perl* | libperl* | init-system-helpers | passwd | \
+                adduser | login* | base-*) continue ;;
             esac
             case " $keep " in *" $p "*) ;; *) keep="$keep $p" ;; esac
         done
@@ -112,17 +120,20 @@ WRAP
 fetch_kernel() {
     apt_for "$here"
     # The signed and the unsigned package hold the same kernel; the newest 6.12 of either will do.
-    package=$(APT_CONFIG=$conf apt-cache search --names-only '^linux-image-6\.12.*-cloud-amd64(-unsigned)?$' |
+    package=$(APT_CONFIG=$conf apt-cache search --names-only \
+        '^linux-image-6\.12.*-cloud-amd64(-unsigned)?$' |
         sed 's/ .*//' | sort -V | tail -n 1)
     [ -n "$package" ] || die "$here offers no linux-image-6.12*-cloud-amd64 package"
     say "downloading $package"
     take "$dest/kernel" "$package"
-    cp "$dest"/kernel/boot/vmlinuz-6.12* "$dest/kernel/vmlinuz.new" || die "$package holds no vmlinuz"
+    cp "$dest"/kernel/boot/vmlinuz-6.12* "$dest/kernel/vmlinuz.new" || die \
+        "$package holds no vmlinuz"
     echo "$package" > "$dest/kernel/package"
     mv "$dest/kernel/vmlinuz.new" "$dest/kernel/vmlinuz"
 }
 
-if [ -x "$dest/qemu-system" ] && "$dest/qemu-system" --version 2>/dev/null | grep -q 'version 10\.0\.'; then
+if [ -x "$dest/qemu-system" ] && "$dest/qemu-system" --version 2>/dev/null | grep -q \
+    'version 10\.0\.'; then
     say "QEMU is there"
 else
     fetch_qemu

@@ -1,11 +1,14 @@
 #!/bin/sh
-# Ratios of our policies to the best peer and to the ideal, on all cases of bench/claims.toml, with the host's
-# description. Hours at first; what was measured before with the same machine, programs and settings is not measured again.
+# Ratios of our policies to the best peer and to the ideal, on all cases of bench/claims.toml, with
+# the host's description. Hours at first; what was measured before with the same machine, programs
+# and settings is not measured again.
 #
-#   scripts/bench.sh [--quick] [LIST]      --quick: 16 M accesses a case; LIST: bench/claims.toml, bench/grids.toml
+#   scripts/bench.sh [--quick] [LIST] --quick: 16 M accesses a case; LIST: bench/claims.toml,
+#   bench/grids.toml
 #
-# TERRACE_BENCH_JOBS machines are awake at a time (1); more arguments for the sweep stand in TERRACE_BENCH_ARGS
-# (--case skew-* --policy kernel:*). Results: target/bench/ (runs/, cases/ for `terrace report`, tables).
+# TERRACE_BENCH_JOBS machines are awake at a time (1); more arguments for the sweep stand in
+# TERRACE_BENCH_ARGS (--case skew-* --policy kernel:*). Results: target/bench/ (runs/, cases/ for
+# `terrace report`, tables).
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -27,7 +30,8 @@ mkdir -p "$out"
 tables=$out/$(basename "$list" .toml)$quick.md
 # shellcheck disable=SC2086
 "${CARGO_TARGET_DIR:-target}/release/examples/sweep" "$list" $quick --store "$out" \
-    --jobs "${TERRACE_BENCH_JOBS:-1}" --revision "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \
+    --jobs "${TERRACE_BENCH_JOBS:-1}" --revision \
+        "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \
     ${TERRACE_BENCH_ARGS:-} >"$tables" || status=$?
 cat "$tables"
 say "staging in the lab"

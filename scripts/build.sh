@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds all of Terrace and stages it, as `make install` copies it, in target/install. Doing it again
-# costs little.
+# Builds all of Terrace and stages it, as `make install` copies it, in target/install. Doing it
+# again costs little.
 #
 #   scripts/build.sh            all
 #   scripts/build.sh --no-lab   without the lab's parts (the timing plugin and the guest's programs)
@@ -8,11 +8,11 @@
 # TERRACE_PROFILE=dev takes cargo's dev profile, to try the staging itself.
 #
 #   bin/            terrace, terrace-cc
-#   lib/            libterrace.so (with soname), libterrace.a, pkgconfig/, cmake/; with MPI libterrace_mpi.so
-#   lib/terrace/    what the command finds beside itself: preload libraries, capture plugin, translator
-#   lib/terrace/hooks/   the runtime for programs compiled with terrace-cc
-#   lib/terrace/lab/     fetch.sh (QEMU and kernel), plugin.so, bin/ for the guest
-#   include/, share/terrace/ (Fortran module, source), share/man/, completions, share/doc/terrace/
+#   lib/ libterrace.so (with soname), libterrace.a, pkgconfig/, cmake/; with MPI libterrace_mpi.so
+#   lib/terrace/ what the command finds beside itself: preload libraries, capture plugin, translator
+#   lib/terrace/hooks/ the runtime for programs compiled with terrace-cc lib/terrace/lab/ fetch.sh
+#   (QEMU and kernel), plugin.so, bin/ for the guest include/, share/terrace/ (Fortran module,
+#   source), share/man/, completions, share/doc/terrace/
 #
 # The last line on standard output is the staged folder.
 set -eu

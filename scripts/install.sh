@@ -2,10 +2,12 @@
 # Copies what scripts/build.sh staged below a prefix, or removes it again.
 #
 #   scripts/install.sh install     builds first where something is newer than what is staged
-#   scripts/install.sh uninstall   removes what was installed, file by file, and the folders it leaves empty
+#   scripts/install.sh uninstall removes what was installed, file by file, and the folders it leaves
+#   empty
 #
 # PREFIX (/usr/local) is where Terrace will live; DESTDIR is put before it, for packages. The files
-# installed are listed in PREFIX/share/terrace/files. TERRACE_BUILD_OPTIONS are for scripts/build.sh.
+# installed are listed in PREFIX/share/terrace/files. TERRACE_BUILD_OPTIONS are for
+# scripts/build.sh.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -80,7 +82,8 @@ remove() {
 case ${1:-} in
 install) install_all ;;
 uninstall)
-    [ -e "$list" ] || { echo "nothing to remove: $list is not there; PREFIX names another?" >&2; exit 1; }
+    [ -e "$list" ] || { echo "nothing to remove: $list is not there; PREFIX names another?" >&2; \
+        exit 1; }
     can_write uninstall
     remove
     say "removed from $root"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# What is installed works where it is installed: installs below a folder of its own, runs the commands
-# of README, guides and --help from there as an ordinary user (cargo xtask commands), builds a program
-# against the library, and removes all again. Prints "ok NAME", "FAILED NAME: why",
+# What is installed works where it is installed: installs below a folder of its own, runs the
+# commands of README, guides and --help from there as an ordinary user (cargo xtask commands),
+# builds a program against the library, and removes all again. Prints "ok NAME", "FAILED NAME: why",
 # "skipped NAME: why" and "not run NAME: why".
 set -u
 cd "$(dirname "$0")/.."

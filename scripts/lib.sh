@@ -18,8 +18,8 @@ can_install() {
     fi
 }
 
-# Installs packages, saying which. Fails, with the line to run, where that is not allowed. A machine that has just
-# started often updates itself: its turn is waited for.
+# Installs packages, saying which. Fails, with the line to run, where that is not allowed. A machine
+# that has just started often updates itself: its turn is waited for.
 install_packages() {
     if ! can_install; then
         say "missing: $*"
@@ -45,8 +45,8 @@ version_at_least() {
     [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
 }
 
-# cuda_options PACKAGE...: options for cargo that switch CUDA managed memory on in these packages; none where the compiler
-# is too old for what it takes (ADR 0221).
+# cuda_options PACKAGE...: options for cargo that switch CUDA managed memory on in these packages;
+# none where the compiler is too old for what it takes (ADR 0221).
 cuda_options() {
     found=$(rustc --version 2>/dev/null | cut -d' ' -f2 | cut -d- -f1)
     version_at_least "${found:-0}" 1.88 || return 0

@@ -8,7 +8,8 @@ cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
 what=${1:-both}
-case $what in both | deb | wheel) ;; *) echo "usage: scripts/package.sh [deb|wheel]" >&2; exit 2 ;; esac
+case $what in both | deb | wheel) ;; *) echo "usage: scripts/package.sh [deb|wheel]" >&2; exit 2 \
+    ;; esac
 mkdir -p "${CARGO_TARGET_DIR:-target}/package"
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 out=$target/package
@@ -21,7 +22,8 @@ glibc_needed() {
 }
 
 deb() {
-    command -v dpkg-deb >/dev/null 2>&1 || { say "skipped: the Debian package needs dpkg-deb"; return 0; }
+    command -v dpkg-deb >/dev/null 2>&1 || { say "skipped: the Debian package needs dpkg-deb"; \
+        return 0; }
     root=$out/root
     rm -rf "$root"
     PREFIX=/usr DESTDIR=$root scripts/install.sh install
@@ -73,7 +75,8 @@ wheel() {
     cargo_folder=$(scripts/setup.sh)
     rm -f "$out"/terrace-*.whl
     say "building the wheel"
-    (cd python && PATH=$cargo_folder:$PATH CARGO_TARGET_DIR=$target/python "$environment/bin/maturin" \
+    (cd python && PATH=$cargo_folder:$PATH CARGO_TARGET_DIR=$target/python \
+        "$environment/bin/maturin" \
         build --quiet --release --strip --out "$out")
     for file in "$out"/terrace-*.whl; do
         say "wheel: $file ($(du -k "$file" | cut -f1) KiB); install it with: pip install $file"

@@ -41,7 +41,8 @@ Entry = collections.namedtuple("Entry", "old new kind where")
 
 def expand(where):
     """A file of the map as a path from the root."""
-    if not where.startswith("lab/plugin/") and os.path.exists("crates/" + where.split("/")[0] + "/Cargo.toml"):
+    if not where.startswith("lab/plugin/") and os.path.exists("crates/" + where.split("/")[0]
+        + "/Cargo.toml"):
         crate, rest = where.split("/", 1)
         top = "" if rest.split("/")[0] in ("tests", "examples", "benches") else "src/"
         return f"crates/{crate}/{top}{rest}"
@@ -52,7 +53,8 @@ def read_map(path):
     entries = []
     for line in open(path, encoding="utf-8"):
         cells = [c.strip().strip("`") for c in line.strip().strip("|").split("|")]
-        if line.startswith("|") and len(cells) >= 4 and cells[0] not in ("old", "") and "-" not in cells[0]:
+        if line.startswith("|") and len(cells) >= 4 and cells[0] not in ("old",
+            "") and "-" not in cells[0]:
             where = [expand(w.strip().strip("`")) for w in cells[3].split(",")]
             entries.append(Entry(cells[0], cells[1], cells[2], where))
     return entries
@@ -73,7 +75,8 @@ class Workspace:
         self.by_old = collections.defaultdict(list)
         for e in entries:
             self.by_old[e.old].append(e)
-        out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True)
+        out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True,
+            text=True)
         listed = [f for f in out.stdout.split("\n") if f and os.path.exists(f)]
         self.text, self.tokens, self.scopes, self.crates, self.owners = {}, {}, {}, {}, {}
         files = sorted(f for f in listed if f.endswith(".rs"))
@@ -93,7 +96,8 @@ class Workspace:
         base = os.path.dirname(toml)
         mine = [f for f in files if f.startswith(base + "/")]
         first = [f"{base}/src/lib.rs"]
-        for f in first + sorted(mine, key=lambda f: (f.count("/") + (f.endswith("main.rs") * -1), f)):
+        for f in first + sorted(mine,
+            key=lambda f: (f.count("/") + (f.endswith("main.rs") * -1), f)):
             if f in self.text and f not in self.scopes:
                 root = Module(name, None, f, name)
                 if f == first[0]:
@@ -112,7 +116,8 @@ class Workspace:
             w = word(i)
             scope[toks[i].start()] = current
             level = not stack or stack[-1][0] == "mod"
-            if w == "#" and word(i + 1) == "[" and word(i + 2) == "path" and kind(i + 4) == "string":
+            if w == "#" and word(i + 1) == "[" and word(i + 2) == "path" and kind(i
+                + 4) == "string":
                 path_attr = word(i + 4)[1:-1]
             elif w == "mod" and kind(i + 1) == "ident" and word(i + 2) == ";":
                 self.load_child(f, current, word(i + 1), folder, stack, path_attr)
@@ -122,7 +127,8 @@ class Workspace:
             elif w == "use" and kind(i + 1) in ("ident", "path", "punct") and word(i + 1) != "<":
                 i = self.load_use(toks, i + 1, current, scope, [])
                 continue
-            elif w in ("struct", "enum", "trait", "type", "union", "fn", "const", "static", "macro_rules"):
+            elif w in ("struct", "enum", "trait", "type", "union", "fn", "const", "static",
+                "macro_rules"):
                 at = i + 1
                 if w == "fn" and stack and stack[-1][0] in ("impl", "trait"):
                     self.owners[f, toks[at].start()] = (stack[-1][1], current)
@@ -162,9 +168,11 @@ class Workspace:
     def load_child(self, f, current, name, folder, stack, path_attr):
         inner = "/".join(s[1] for s in stack if s[0] == "mod")
         stem = os.path.basename(f)[:-3]
-        here = folder if stem in ("mod", "lib", "main") or current.root.file == f else f"{folder}/{stem}"
+        here = folder if stem in ("mod", "lib",
+            "main") or current.root.file == f else f"{folder}/{stem}"
         here = f"{here}/{inner}" if inner else here
-        options = [f"{folder}/{path_attr}"] if path_attr else [f"{here}/{name}.rs", f"{here}/{name}/mod.rs"]
+        options = [f"{folder}/{path_attr}"] if path_attr else [f"{here}/{name}.rs",
+            f"{here}/{name}/mod.rs"]
         for option in map(os.path.normpath, options):
             if option in self.text:
                 child = Module(name, current, option, current.crate)
@@ -355,7 +363,8 @@ class Workspace:
         for t in self.tokens[f]:
             if t.lastgroup == "comment" and "`" in t.group():
                 module = self.module_at(f, t.start(), scope) or file_module
-                new = SPAN.sub(lambda m: "`" + self.in_comment(m[1], module, everything) + "`", t.group())
+                new = SPAN.sub(lambda m: "`" + self.in_comment(m[1], module, everything) + "`",
+                    t.group())
                 if new != t.group():
                     edits.append((t.start(), t.end(), new))
         for start, end, new in sorted(edits, reverse=True):
@@ -368,7 +377,8 @@ class Workspace:
     def module_at(self, f, start, scope):
         later = [p for p in sorted(scope) if p > start][:1]
         at = scope[later[0]] if later else None
-        return at if isinstance(at, Module) else at[-1] if at and isinstance(at[-1], Module) else None
+        return at if isinstance(at, Module) else at[-1] if at and isinstance(at[-1],
+            Module) else None
 
     def renamed(self, toks, i, w, before, after, at):
         if isinstance(at, tuple):

@@ -17,7 +17,8 @@ mkdir -p "$out"
 # Faults: the target's output is the same whatever happens. Each case in a machine of its own.
 one_case() {
     "$terrace" lab run --machine lab-cxl --no-trace --carry "$lab/bin/terrace" -- \
-        "$lab/bin/terrace-cases" drive "$lab/bin/terrace" "$1" >"$out/case-$1.out" 2>"$out/case-$1.err"
+        "$lab/bin/terrace-cases" drive "$lab/bin/terrace" "$1" >"$out/case-$1.out" \
+            2>"$out/case-$1.err"
     grep -E '^(ok|FAILED|skipped) ' "$out/case-$1.out" ||
         echo "FAILED $1: $(tail -n 1 "$out/case-$1.err" | cut -c1-300)"
 }
@@ -29,7 +30,8 @@ fi
 cargo build --quiet --release -p terrace-cli || { echo "FAILED lab-build: cargo build"; exit 1; }
 scripts/lab-parts.sh || { echo "FAILED lab-parts: see the log"; exit 1; }
 
-# check NAME COMMAND... : ok when the command succeeds; its last line of standard error says why not.
+# check NAME COMMAND... : ok when the command succeeds; its last line of standard error says why
+# not.
 check() {
     name=$1
     shift
@@ -45,7 +47,8 @@ check() {
 # Without it nothing below means anything.
 check lab-boots-and-calibrates "$terrace" lab setup --machine lab-cxl || exit 1
 
-check tiers-in-the-guest "$terrace" lab run --machine lab-cxl --no-trace -- "$lab/bin/terrace" tiers --json
+check tiers-in-the-guest "$terrace" lab run --machine lab-cxl --no-trace -- "$lab/bin/terrace" \
+    tiers --json
 check tiers-are-ranked grep -q '"read_latency_ns": 300' "$out/tiers-in-the-guest.out"
 
 # Two series give the same seconds to the digit.
@@ -147,22 +150,27 @@ interrupted() {
 }
 check interrupted-comparisons-leave-nothing interrupted
 
-# What the tool takes of memory lies below the best tier; the command that it starts inherits nothing of that.
+# What the tool takes of memory lies below the best tier; the command that it starts inherits
+# nothing of that.
 inherits_nothing() {
     "$terrace" lab run --machine lab-cxl --no-trace --carry "$lab/bin/terrace" --carry cat -- \
         "$lab/bin/terrace" run -- cat /proc/self/numa_maps >"$out/numa-maps.out" || return 1
     # Mapped files show the policy of the guest's file system, which lies on the slow node.
     grep -v ' file=' "$out/numa-maps.out" >"$out/numa-maps-own.out"
-    grep -q ' default .*stack' "$out/numa-maps-own.out" && ! grep -q 'prefer' "$out/numa-maps-own.out" ||
+    grep -q ' default .*stack' "$out/numa-maps-own.out" && ! grep -q 'prefer' \
+        "$out/numa-maps-own.out" ||
         { echo "memory policy of the command: $(grep prefer "$out/numa-maps-own.out" | head -n 1)" >&2; return 1; }
 }
 check commands-inherit-no-memory-policy inherits_nothing
 
-# What calibrating left on the CPUs' lists of free pages (some 980 pages of the fast node) is nobody's room: a job finds them short.
-check zones-of-a-job "$terrace" lab run --machine lab-cxl --no-trace --carry cat -- cat /proc/zoneinfo
+# What calibrating left on the CPUs' lists of free pages (some 980 pages of the fast node) is
+# nobody's room: a job finds them short.
+check zones-of-a-job "$terrace" lab run --machine lab-cxl --no-trace --carry cat -- cat \
+    /proc/zoneinfo
 lists_are_short() {
     listed=$(awk '/^Node /{ fast = /^Node 0,/ } fast && $1 == "count:" { sum += $2; lists++ } END { if (lists) print sum + 0 }' "$out/zones-of-a-job.out")
-    [ -n "$listed" ] && [ "$listed" -lt 450 ] || { echo "${listed:-no} pages of node 0 on lists" >&2; return 1; }
+    [ -n "$listed" ] && [ "$listed" -lt 450 ] || { echo "${listed:-no} pages of node 0 on lists" \
+        >&2; return 1; }
 }
 check lists-are-short-before-a-job lists_are_short
 
@@ -182,22 +190,28 @@ check compare-huge "$terrace" lab compare --machine lab-cxl --jobs 2 --json \
 check terrace-gains-in-huge-pages gains compare-huge
 
 # Classes, reservations and commits where the fast node is another than the CPUs'.
-cargo build --quiet --release -p terrace-alloc --example residency --example offline || { echo "FAILED alloc-build: cargo build"; exit 1; }
+cargo build --quiet --release -p terrace-alloc --example residency --example offline || { echo \
+    "FAILED alloc-build: cargo build"; exit 1; }
 for example in residency offline; do
-    strip -o "$out/$example" "${CARGO_TARGET_DIR:-target}/release/examples/$example" || { echo "FAILED alloc-build: strip $example"; exit 1; }
+    strip -o "$out/$example" "${CARGO_TARGET_DIR:-target}/release/examples/$example" || { echo \
+        "FAILED alloc-build: strip $example"; exit 1; }
 done
 check alloc-boots "$terrace" lab setup --machine lab-hbm &&
     check alloc-two-nodes "$terrace" lab run --machine lab-hbm --no-trace -- "$out/residency"
-# A node of which the kernel takes seven blocks of nine offline: no data is lost, nothing is promised that is not there.
+# A node of which the kernel takes seven blocks of nine offline: no data is lost, nothing is
+# promised that is not there.
 check alloc-node-goes-offline "$terrace" lab run --machine lab-cxl --no-trace -- "$out/offline" 1
 # Four clusters with two nodes each, four CPUs.
 check alloc-boots-eight-nodes "$terrace" lab setup --machine lab-snc4 &&
     check alloc-eight-nodes "$terrace" lab run --machine lab-snc4 --no-trace -- "$out/residency"
 
-# Staging on that machine with two CPUs, whose fast node is five times as fast: as predicted before the run, by the model's choice and
-# by a fixed split, and the same sums as in place. The last row moves pages there and home, which takes several times as long as not to.
-cargo build --quiet --release -p terrace-migrate --example stage_bench || { echo "FAILED stage-build: cargo build"; exit 1; }
-check stage-in-the-lab "$terrace" lab run --machine lab-hbm --no-trace -- "${CARGO_TARGET_DIR:-target}/release/examples/stage_bench" \
+# Staging on that machine with two CPUs, whose fast node is five times as fast: as predicted before
+# the run, by the model's choice and by a fixed split, and the same sums as in place. The last row
+# moves pages there and home, which takes several times as long as not to.
+cargo build --quiet --release -p terrace-migrate --example stage_bench || { echo \
+    "FAILED stage-build: cargo build"; exit 1; }
+check stage-in-the-lab "$terrace" lab run --machine lab-hbm --no-trace -- \
+    "${CARGO_TARGET_DIR:-target}/release/examples/stage_bench" \
     slow=0,10 fast=1,50 cache=4096 mib=48 block=6144 passes=3,8 rows=place:2,auto:2,1:1,stay/1:1
 stages() {
     awk -F'|' '
@@ -218,37 +232,51 @@ check stages-as-predicted stages
 
 # What the probe measures in a machine is what the machine was made from.
 if command -v python3 >/dev/null 2>&1; then
-    check probe-in-the-lab "$terrace" lab run --machine lab-cxl --no-trace --carry "$lab/bin/terrace" --carry cat -- \
+    check probe-in-the-lab "$terrace" lab run --machine lab-cxl --no-trace --carry \
+        "$lab/bin/terrace" --carry cat -- \
         sh -c "$lab/bin/terrace probe --brief -o m.toml >&2; cat m.toml" &&
-        check probe-reads-it-back python3 bench/probe/readback.py crates/machine/presets/lab-cxl.toml "$out/probe-in-the-lab.out" &&
-        # A machine of the lab is made from the file, and reads back what was measured. Its caches are those that QEMU says it has.
+        check probe-reads-it-back python3 bench/probe/readback.py \
+            crates/machine/presets/lab-cxl.toml "$out/probe-in-the-lab.out" &&
+        # A machine of the lab is made from the file, and reads back what was measured. Its caches
+        # are those that QEMU says it has.
         check probed-file-boots "$terrace" lab setup --machine "$out/probe-in-the-lab.out" &&
-        check probed-file-runs "$terrace" lab run --machine "$out/probe-in-the-lab.out" --no-trace -- cat /sys/devices/system/node/online &&
+        check probed-file-runs "$terrace" lab run --machine "$out/probe-in-the-lab.out" \
+            --no-trace -- cat /sys/devices/system/node/online &&
         check probed-file-has-two-nodes grep -qx 0-1 "$out/probed-file-runs.out"
 else
     echo "skipped probe-in-the-lab: python3 is not installed"
 fi
 
-# A node made slower: what the command itself reads of it is what was asked for, within a tenth, and of the other node all that it gives.
-cargo build --quiet --release -p terrace-probe --example degrade_meter || { echo "FAILED meter-build: cargo build"; exit 1; }
+# A node made slower: what the command itself reads of it is what was asked for, within a tenth, and
+# of the other node all that it gives.
+cargo build --quiet --release -p terrace-probe --example degrade_meter || { echo \
+    "FAILED meter-build: cargo build"; exit 1; }
 meter=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/release/examples/degrade_meter
-check degrade-in-the-lab "$terrace" lab run --machine lab-cxl --no-trace --carry "$lab/bin/terrace" --carry "$meter" -- \
+check degrade-in-the-lab "$terrace" lab run --machine lab-cxl --no-trace --carry \
+    "$lab/bin/terrace" --carry "$meter" -- \
     "$lab/bin/terrace" degrade 1 --to 12GB/s -- "$meter" 5
 degrades() {
-    grep -q 'at the end .* while the command ran .*: held' "$out/degrade-in-the-lab.err" || { echo "the rate was not held" >&2; return 1; }
+    grep -q 'at the end .* while the command ran .*: held' "$out/degrade-in-the-lab.err" || { \
+        echo "the rate was not held" >&2; return 1; }
     awk '/^node 0:/ { near = $3 } /^node 1:/ { far = $3 } END { print near, far; exit !(near > 95 && far > 10.8 && far < 13.2) }' \
         "$out/degrade-in-the-lab.out" >&2
 }
 check degrade-holds-the-rate degrades
 
-# What regions would never show: 16 pages that are written, scattered among 896 MiB that are only read, all that the machine has room for.
-cargo build --quiet --release -p terrace-track --example livecheck || { echo "FAILED livecheck-build: cargo build"; exit 1; }
+# What regions would never show: 16 pages that are written, scattered among 896 MiB that are only
+# read, all that the machine has room for.
+cargo build --quiet --release -p terrace-track --example livecheck || { echo \
+    "FAILED livecheck-build: cargo build"; exit 1; }
 check sixteen-written-pages-are-found "$terrace" lab run --machine lab-cxl --no-trace -- \
-    "${CARGO_TARGET_DIR:-target}/release/examples/livecheck" tracker=soft-dirty hot-pages=16 cold=896 op=write window=50 seconds=0.2 costs=0 expect=100
+    "${CARGO_TARGET_DIR:-target}/release/examples/livecheck" tracker=soft-dirty hot-pages=16 \
+        cold=896 op=write window=50 seconds=0.2 costs=0 expect=100
 
-# The same where the program maps memory beside its own, now and then: the kernel calls all of it soft-dirty then, though it is only read.
-check written-pages-are-found-where-memory-is-mapped-beside "$terrace" lab run --machine lab-cxl --no-trace -- \
-    "${CARGO_TARGET_DIR:-target}/release/examples/livecheck" tracker=soft-dirty hot-pages=16 cold=64 op=write window=50 seconds=1 beside=120 costs=0 expect=100 wrong=10
+# The same where the program maps memory beside its own, now and then: the kernel calls all of it
+# soft-dirty then, though it is only read.
+check written-pages-are-found-where-memory-is-mapped-beside "$terrace" lab run --machine lab-cxl \
+    --no-trace -- \
+    "${CARGO_TARGET_DIR:-target}/release/examples/livecheck" tracker=soft-dirty hot-pages=16 \
+        cold=64 op=write window=50 seconds=1 beside=120 costs=0 expect=100 wrong=10
 
 # Two cases at a time.
 "$lab/bin/terrace-cases" list | xargs -P 2 -n 1 scripts/ring3.sh case

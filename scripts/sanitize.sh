@@ -1,13 +1,17 @@
 #!/bin/sh
-# crates/alloc under the sanitizers, and its two fuzz targets for a while, from the seeds in fuzz/seeds:
+# crates/alloc under the sanitizers, and its two fuzz targets for a while, from the seeds in
+# fuzz/seeds:
 #
-#   scripts/sanitize.sh [SECONDS]     seconds of the thread sanitizer's program and of each fuzz target (60)
+#   scripts/sanitize.sh [SECONDS] seconds of the thread sanitizer's program and of each fuzz target
+#   (60)
 #
 # - address: all tests of the crate;
-# - thread: the example `races`, which orders its threads by what the sanitizer sees: Rust's own library is not instrumented,
-#   so the tests, which use it between threads, would show races that are none;
+# - thread: the example `races`, which orders its threads by what the sanitizer sees: Rust's own
+#   library is not instrumented, so the tests, which use it between threads, would show races that
+#   are none;
 # - fuzz targets alloc_plan and alloc_calls, by coverage, under the address sanitizer.
-# RUSTC_BOOTSTRAP lets a stable compiler take -Zsanitizer. What cannot be had is skipped, with the reason.
+# RUSTC_BOOTSTRAP lets a stable compiler take -Zsanitizer. What cannot be had is skipped, with the
+# reason.
 set -u
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -22,7 +26,8 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 mixed=-Cunsafe-allow-abi-mismatch=sanitizer
 failed=0
 
-# flags SANITIZER: sets $flags to what links a program with it that runs; fails, saying why, where there is none.
+# flags SANITIZER: sets $flags to what links a program with it that runs; fails, saying why, where
+# there is none.
 flags() {
     folder=$(mktemp -d)
     echo 'fn main() {}' >"$folder/t.rs"

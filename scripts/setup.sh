@@ -2,11 +2,13 @@
 # Makes sure that what building needs is there; installs what is missing where it may, and says so.
 #
 #   scripts/setup.sh          a C compiler, linker and a new enough cargo
-#   scripts/setup.sh --test   besides: rustfmt, clippy, chromium and Open MPI, without which some checks are skipped, and what
+#   scripts/setup.sh --test besides: rustfmt, clippy, chromium and Open MPI, without which some
+#   checks are skipped, and what
 #                             --capture installs
 #   scripts/setup.sh --capture
-#                             besides: qemu-user and the plugin that `terrace record --source full` needs, and the translator
-#                             for `--source translated`; both are put into ~/.cache/terrace
+#                             besides: qemu-user and the plugin that `terrace record --source full`
+#                             needs, and the translator for `--source translated`; both are put into
+#                             ~/.cache/terrace
 #
 # Prints the folder of the cargo to use, for PATH.
 set -eu
@@ -38,8 +40,10 @@ find_cargo() {
 # Debian's packages with a rustc that is new enough: the plain ones, or on Debian 12 those that
 # web browsers are built with.
 choose_rust() {
-    for set in "rustc cargo rustfmt rust-clippy" "rustc-web cargo-web rustfmt-web rust-web-clippy"; do
-        offered=$(apt-cache policy "${set%% *}" 2>/dev/null | sed -n 's/^ *Candidate: \([0-9.]*\).*/\1/p')
+    for set in "rustc cargo rustfmt rust-clippy" \
+        "rustc-web cargo-web rustfmt-web rust-web-clippy"; do
+        offered=$(apt-cache policy "${set%% *}" 2>/dev/null | sed -n \
+            's/^ *Candidate: \([0-9.]*\).*/\1/p')
         if [ -n "$offered" ] && version_at_least "$offered" "$wanted"; then
             echo "$set"
             return 0
@@ -49,7 +53,8 @@ choose_rust() {
 }
 
 if ! cargo_folder=$(find_cargo); then
-    command -v apt-cache >/dev/null 2>&1 && can_install && $sudo apt-get update >/dev/null 2>&1 </dev/null || true
+    command -v apt-cache >/dev/null 2>&1 && can_install && $sudo apt-get update >/dev/null 2>&1 \
+        </dev/null || true
     if rust=$(choose_rust 2>/dev/null); then
         missing="$missing $rust"
     else
@@ -81,14 +86,17 @@ if [ "${1:-}" = --test ] && ! command -v mpicc >/dev/null 2>&1; then
     fi
 fi
 
-# The emulator that recording every load and store runs programs under. Debian 12's takes plugins; later ones do not.
+# The emulator that recording every load and store runs programs under. Debian 12's takes plugins;
+# later ones do not.
 if [ "${1:-}" = --capture ] || [ "${1:-}" = --test ]; then
     if ! command -v qemu-x86_64 >/dev/null 2>&1; then
-        install_packages qemu-user || say "going on without qemu-user: terrace record --source full will not work"
+        install_packages qemu-user || say \
+            "going on without qemu-user: terrace record --source full will not work"
     fi
     capture/build.sh "${XDG_CACHE_HOME:-$HOME/.cache}/terrace/terrace-capture.so" >&2 ||
         say "going on without the capture plugin"
-    PATH="$cargo_folder:$PATH" capture/translator/build.sh "${XDG_CACHE_HOME:-$HOME/.cache}/terrace/terrace-translate" >&2 ||
+    PATH="$cargo_folder:$PATH" capture/translator/build.sh \
+        "${XDG_CACHE_HOME:-$HOME/.cache}/terrace/terrace-translate" >&2 ||
         say "going on without the translator: terrace record --source translated will not work"
 fi
 echo "$cargo_folder"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# The model tests of far memory (maps, and whole programs) and of arenas, ten minutes each (TERRACE_FAR_SECONDS, TERRACE_ALLOC_SECONDS for other
-# times), more seeds of the pager's simulation, and arenas under the sanitizers and by fuzzing (scripts/sanitize.sh,
+# The model tests of far memory (maps, and whole programs) and of arenas, ten minutes each
+# (TERRACE_FAR_SECONDS, TERRACE_ALLOC_SECONDS for other times), more seeds of the pager's
+# simulation, and arenas under the sanitizers and by fuzzing (scripts/sanitize.sh,
 # TERRACE_SANITIZE_SECONDS each). The last line says how it went; a failure names its seed.
 set -u
 cd "$(dirname "$0")/.."
@@ -10,7 +11,8 @@ cargo_folder=$(scripts/setup.sh) || exit 1
 PATH=$cargo_folder:$PATH
 export PATH
 say "the pager, simulated"
-TERRACE_FAR_SEEDS=${TERRACE_FAR_SEEDS:-2000} cargo test --quiet -p terrace-policy --lib whatever || exit 1
+TERRACE_FAR_SEEDS=${TERRACE_FAR_SEEDS:-2000} cargo test --quiet -p terrace-policy --lib whatever \
+    || exit 1
 say "far memory beside its model, ${TERRACE_FAR_SECONDS:=600} seconds"
 export TERRACE_FAR_SECONDS
 cargo test --quiet -p terrace-far --test model -- --nocapture || exit 1

@@ -1,19 +1,21 @@
 #!/bin/sh
-# Whole programs at half their memory: `terrace run --far` beside the kernel's swap on the same disk, zram and zswap.
+# Whole programs at half their memory: `terrace run --far` beside the kernel's swap on the same
+# disk, zram and zswap.
 #
-#   bench/far/programs.sh [--quick] [PROGRAM...]     sort, graph-pagerank, npb-cg; some minutes, as root
+#   bench/far/programs.sh [--quick] [PROGRAM...] sort, graph-pagerank, npb-cg; some minutes, as root
 #
-# Each program runs once alone, which says how much memory it takes; then at half of that, in turn, so many times as REPEATS
-# says (3; --quick 1). That half is the limit of a memory cgroup (version 1) for the kernel's peers and for far memory on the disk alike, which has no
-# swap to go to and whose --dram leaves 8 MiB of it for what is not far (code, stacks, accounts). Compressed memory of ours
-# lies in the cgroup too, zram's does not: there --dram is the half, without a limit. Outputs are compared. Swap, zram, zswap and
-# the cgroup are taken down again, whatever happens.
+# Each program runs once alone, which says how much memory it takes; then at half of that, in turn,
+# so many times as REPEATS says (3; --quick 1). That half is the limit of a memory cgroup (version
+# 1) for the kernel's peers and for far memory on the disk alike, which has no swap to go to and
+# whose --dram leaves 8 MiB of it for what is not far (code, stacks, accounts). Compressed memory of
+# ours lies in the cgroup too, zram's does not: there --dram is the half, without a limit. Outputs
+# are compared. Swap, zram, zswap and the cgroup are taken down again, whatever happens.
 #
-# Who takes longer than LIMIT seconds (120) is ended and counts as not measured: a graph at half its memory is as many random
-# pages of a disk.
+# Who takes longer than LIMIT seconds (120) is ended and counts as not measured: a graph at half its
+# memory is as many random pages of a disk.
 #
-# TERRACE_FAR_DIR: a folder on the disk to measure, by default the build's. TERRACE_BIN: a folder with terrace,
-# terrace-workload and libterrace_far_preload.so, instead of building them.
+# TERRACE_FAR_DIR: a folder on the disk to measure, by default the build's. TERRACE_BIN: a folder
+# with terrace, terrace-workload and libterrace_far_preload.so, instead of building them.
 set -eu
 cd "$(dirname "$0")/../.."
 . scripts/lib.sh
@@ -100,8 +102,8 @@ command_of() {
     esac
 }
 
-# run LIMIT COMMAND...: milliseconds, peak KiB and milliseconds of the phase that a workload measures itself (else -) to
-# $work/told, the digest of its output to $work/digest.
+# run LIMIT COMMAND...: milliseconds, peak KiB and milliseconds of the phase that a workload
+# measures itself (else -) to $work/told, the digest of its output to $work/digest.
 run() {
     limit=$1
     shift

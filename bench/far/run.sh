@@ -1,10 +1,12 @@
 #!/bin/sh
-# Far memory beside the kernel's swap file, zram and a mapped file: the figures of docs/results/far.md.
+# Far memory beside the kernel's swap file, zram and a mapped file: the figures of
+# docs/results/far.md.
 #
-#   bench/far/run.sh [--quick]      minutes; root for the kernel's peers (they are skipped otherwise, with the reason)
+#   bench/far/run.sh [--quick] minutes; root for the kernel's peers (they are skipped otherwise,
+#   with the reason)
 #
-# TERRACE_FAR_DIR: a folder on the disk to measure, by default the build's. Swap, zram and the memory cgroup are set up
-# and taken down again; nothing of them stays.
+# TERRACE_FAR_DIR: a folder on the disk to measure, by default the build's. Swap, zram and the
+# memory cgroup are set up and taken down again; nothing of them stays.
 set -eu
 cd "$(dirname "$0")/../.."
 . scripts/lib.sh

@@ -13,8 +13,10 @@ step() {
     echo "$log: status $?, ${SECONDS}s; $(tail -n 1 "$out/$log" | cut -c1-200)"
 }
 mkdir -p "$out"
-nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem --format=csv >"$out/device.txt" 2>&1
-ldconfig -p | grep -q libcuda.so.1 || export LD_LIBRARY_PATH=/usr/local/nvidia/lib64:${LD_LIBRARY_PATH:-}
+nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem --format=csv \
+    >"$out/device.txt" 2>&1
+ldconfig -p | grep -q libcuda.so.1 || export \
+    LD_LIBRARY_PATH=/usr/local/nvidia/lib64:${LD_LIBRARY_PATH:-}
 step 60 profile.log "$folder/collect" profile "$folder/code" "$out"
 step 180 time.log "$folder/collect" time "$folder/code" "$out" 150
 step 60 class.log "$folder/gpu_class" run "$folder/stream.cubin" 1536
@@ -40,7 +42,8 @@ metrics+=,smsp__inst_executed_pipe_xu.sum
 metrics+=,smsp__thread_inst_executed_pred_on_per_inst_executed.ratio
 metrics+=,smsp__thread_inst_executed_per_inst_executed.ratio
 metrics+=,gpu__time_duration.sum
-ncu=$(command -v ncu || ls /usr/local/cuda/bin/ncu /opt/nvidia/nsight-compute/*/ncu 2>/dev/null | head -n 1)
+ncu=$(command -v ncu || ls /usr/local/cuda/bin/ncu /opt/nvidia/nsight-compute/*/ncu 2>/dev/null | \
+    head -n 1)
 if [ -z "$ncu" ]; then
     echo "counters.log: skipped: no ncu on this machine"
     exit 0

@@ -47,7 +47,8 @@ int main(int argc, char **argv) {
         uint32_t t = order[i];
         order[i] = order[j], order[j] = t;
     }
-    for (size_t i = 0; i < n; i++) *(void **)(base + order[i] * element) = base + order[(i + 1) % n] * element;
+    for (size_t i = 0; i < n; i++) *(void **)(base + order[i] * element) = base + order[(i +
+        1) % n] * element;
     void **p = (void **)base;
     const long loads = 200000;
     for (int r = -1; r < repeats; r++) {

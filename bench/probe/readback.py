@@ -1,7 +1,8 @@
 """How far a measured machine file is from the one that the machine was made from.
 
-readback.py MADE_FROM MEASURED: prints the worst deviation of latency, read and write bandwidth over all links; exit
-status 1 where a link is missing, a latency is off by more than 5% or a bandwidth by more than 10%.
+readback.py MADE_FROM MEASURED: prints the worst deviation of latency, read and write bandwidth over
+all links; exit status 1 where a link is missing, a latency is off by more than 5% or a bandwidth by
+more than 10%.
 """
 
 import sys
@@ -38,7 +39,8 @@ def main():
     good = not missing
     parts = [f"{len(made)} links"] + [f"{len(missing)} not measured: {missing}"] * bool(missing)
     for index, (name, bound) in enumerate(FIGURES):
-        worst = max((abs(measured[k][index] / made[k][index] - 1.0), k) for k in made if k in measured)
+        worst = max((abs(measured[k][index] / made[k][index] - 1.0), k) for k in made
+            if k in measured)
         good &= worst[0] <= bound
         parts.append(f"{name} {100 * worst[0]:.2f}% off at most ({worst[1][0]} to {worst[1][1]})")
     print(", ".join(parts))

@@ -22,11 +22,13 @@ int main(int argc, char **argv) {
     long mib = argc > 1 ? atol(argv[1]) : 384;
     int repeats = argc > 2 ? atoi(argv[2]) : 15;
     size_t n = (size_t)mib * 1024 * 1024 / 3 / sizeof(double);
-    double *restrict a = malloc(n * sizeof *a), *restrict b = malloc(n * sizeof *b), *restrict c = malloc(n * sizeof *c);
+    double *restrict a = malloc(n * sizeof *a), *restrict b = malloc(n * sizeof *b), *restrict c =
+        malloc(n * sizeof *c);
     double *times = malloc(4 * (size_t)repeats * sizeof *times);
     if (!a || !b || !c || !times) return 1;
     // One thread by its own time, as the probe does it: other work on the machine does not count.
-    if (getenv("OMP_NUM_THREADS") && atoi(getenv("OMP_NUM_THREADS")) == 1) which = CLOCK_THREAD_CPUTIME_ID;
+    if (getenv("OMP_NUM_THREADS") && atoi(getenv("OMP_NUM_THREADS")) == 1) which =
+        CLOCK_THREAD_CPUTIME_ID;
     const double s = 3.0;
 #pragma omp parallel for
     for (size_t i = 0; i < n; i++) a[i] = 1.0, b[i] = 2.0, c[i] = 0.0;
@@ -52,7 +54,8 @@ int main(int argc, char **argv) {
     static const int arrays[] = {2, 2, 3, 3};
     for (int k = 0; k < 4; k++) {
         qsort(times + k * repeats, (size_t)repeats, sizeof *times, by_value);
-        printf("%s %.0f\n", names[k], (double)arrays[k] * n * sizeof(double) / times[k * repeats + repeats / 2]);
+        printf("%s %.0f\n", names[k], (double)arrays[k] * n * sizeof(double) / times[k * repeats +
+            repeats / 2]);
     }
     // So that nothing is left out as unused.
     return a[n / 2] == 0.0;

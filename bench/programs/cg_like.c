@@ -1,7 +1,8 @@
 /*
- * A sparse matrix times a vector and two vector updates: the shape of the conjugate-gradient kernel, for measuring what
- * recording costs. Not the NAS kernel itself: see `terrace-workload npb-cg`. 14,000 rows of about 130 sorted columns
- * (class A's size). Usage: cg_like [ROUNDS]; prints a sum and the CPU seconds of the rounds.
+ * A sparse matrix times a vector and two vector updates: the shape of the conjugate-gradient
+ * kernel, for measuring what recording costs. Not the NAS kernel itself: see `terrace-workload
+ * npb-cg`. 14,000 rows of about 130 sorted columns (class A's size). Usage: cg_like [ROUNDS];
+ * prints a sum and the CPU seconds of the rounds.
  */
 #include <stdint.h>
 #include <stdio.h>

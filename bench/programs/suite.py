@@ -50,7 +50,8 @@ def halves():
 def chosen(words):
     split, names = halves(), []
     for word in words:
-        known = split.get(word) or [p["name"] for p in SUITE["program"] if word in ("all", p["name"])]
+        known = split.get(word) or [p["name"] for p in SUITE["program"]
+            if word in ("all", p["name"])]
         if not known:
             sys.exit(f"suite.py: no program {word}; see suite.py list")
         names += known
@@ -100,7 +101,8 @@ def ours(policy):
 
 
 def result_path(program, pages, threads, policy):
-    told = [SUITE["machine"], SUITE["seed"], program["command"], program.get("make"), pages, threads, policy]
+    told = [SUITE["machine"], SUITE["seed"], program["command"], program.get("make"), pages,
+        threads, policy]
     if ours(policy):
         told.append(hashlib.sha256((lab_folder() / "bin" / "terrace").read_bytes()).hexdigest())
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
@@ -115,7 +117,8 @@ def run(program, pages, threads, policies):
         if read(program, pages, threads, policy):
             continue
         journals = WORK / "journals" / path.stem
-        command = [terrace, "lab", "compare", "--json", "--jobs", "1", "--machine", SUITE["machine"]]
+        command = [terrace, "lab", "compare", "--json", "--jobs", "1", "--machine",
+            SUITE["machine"]]
         command += ["--policy", policy, "--keep", journals, *lab_arguments(program, pages, threads)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:

@@ -1,7 +1,8 @@
 """Prints what `terrace sim` said beside what the lab measured.
 
-table.py FOLDER [WHEN]: with a .lab (where there is one) and a .sim for each of the cases. The lab's runs of other builds are in
-lab.csv beside this file. WHEN: adds the folder's runs there under this name.
+table.py FOLDER [WHEN]: with a .lab (where there is one) and a .sim for each of the cases. The lab's
+runs of other builds are in lab.csv beside this file. WHEN: adds the folder's runs there under this
+name.
 """
 
 import csv
@@ -16,7 +17,8 @@ KEPT = Path(__file__).with_name("lab.csv")
 
 
 def seconds(path):
-    return {run["policy"]: run["seconds"] for run in json.loads(path.read_text())["runs"]} if path.exists() else {}
+    return {run["policy"]: run["seconds"]
+        for run in json.loads(path.read_text())["runs"]} if path.exists() else {}
 
 
 def kept():
@@ -24,7 +26,8 @@ def kept():
     runs = {}
     lines = [line for line in KEPT.read_text().splitlines() if not line.startswith("#")]
     for row in csv.DictReader(lines):
-        runs.setdefault((row["case"], row["policy"]), []).append((row["when"], float(row["seconds"])))
+        runs.setdefault((row["case"], row["policy"]),
+            []).append((row["when"], float(row["seconds"])))
     return runs
 
 
@@ -36,13 +39,16 @@ def main():
     for name, _, _, _ in cases:
         taken = {policy: round(at, 3) for policy, at in seconds(folder / f"{name}.lab").items()}
         # Those that are kept already are not counted twice.
-        if any(all((when, at) in runs.get((name, policy), []) for policy, at in taken.items()) for when in builds):
+        if any(all((when, at) in runs.get((name, policy), []) for policy, at in taken.items())
+            for when in builds):
             continue
         for policy, at in taken.items():
-            runs.setdefault((name, policy), []).append((sys.argv[2] if len(sys.argv) > 2 else "now", at))
+            runs.setdefault((name, policy),
+                []).append((sys.argv[2] if len(sys.argv) > 2 else "now", at))
     if len(sys.argv) > 2:
         head = KEPT.read_text().splitlines()[:2]
-        rows = [f"{case},{policy},{when},{taken:.3f}" for (case, policy), all_taken in runs.items() for when, taken in all_taken]
+        rows = [f"{case},{policy},{when},{taken:.3f}" for (case, policy), all_taken in runs.items()
+            for when, taken in all_taken]
         KEPT.write_text("\n".join(head + rows) + "\n")
     print("| case | policy | lab, s | of builds | simulated, s | |")
     print("|---|---|---|---|---|---|")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Atomic operations, which the compiler hands over whole: done here, sequentially consistent whatever was asked, which is
- * never weaker. A read-modify-write counts as a load and a store, and so does a comparison that fails: the processor makes
- * the same accesses.
+ * Atomic operations, which the compiler hands over whole: done here, sequentially consistent
+ * whatever was asked, which is never weaker. A read-modify-write counts as a load and a store, and
+ * so does a comparison that fails: the processor makes the same accesses.
  */
 #pragma once
 
@@ -54,12 +54,14 @@ ATOMICS(uint16_t, 16, 1)
 ATOMICS(uint32_t, 32, 2)
 ATOMICS(uint64_t, 64, 3)
 
-/* Sixteen bytes: everything by comparing and exchanging, for the compiler would call another library for the others. */
+/* Sixteen bytes: everything by comparing and exchanging, for the compiler would call another
+ * library for the others. */
 typedef unsigned __int128 wide;
 static wide change_wide(volatile wide *p, wide v, int what)
 {
     for (wide old = *p;;) {
-        wide next = what == 0 ? v : what == 1 ? old + v : what == 2 ? old - v : what == 3 ? old & v :
+        wide next = what == 0 ? v : what == 1 ? old + v : what == 2 ? old - v : what == 3 ? old &
+            v :
                     what == 4 ? old | v : what == 5 ? old ^ v : what == 6 ? ~(old & v) : old;
         wide seen = __sync_val_compare_and_swap(p, old, next);
         if (seen == old)
@@ -96,14 +98,16 @@ void __tsan_atomic128_store(volatile wide *p, wide v, int order)
     change_wide(p, v, 0);
 }
 
-wide __tsan_atomic128_compare_exchange_val(volatile wide *p, wide expected, wide v, int good, int bad)
+wide __tsan_atomic128_compare_exchange_val(volatile wide *p, wide expected, wide v, int good,
+    int bad)
 {
     (void)good, (void)bad;
     put_access(p, 4, 0, HERE), put_access(p, 4, STORE, HERE);
     return __sync_val_compare_and_swap(p, expected, v);
 }
 
-int __tsan_atomic128_compare_exchange_strong(volatile wide *p, wide *expected, wide v, int good, int bad)
+int __tsan_atomic128_compare_exchange_strong(volatile wide *p, wide *expected, wide v, int good,
+    int bad)
 {
     wide seen = __tsan_atomic128_compare_exchange_val(p, *expected, v, good, bad);
     int done = seen == *expected;
@@ -111,7 +115,8 @@ int __tsan_atomic128_compare_exchange_strong(volatile wide *p, wide *expected, w
     return done;
 }
 
-int __tsan_atomic128_compare_exchange_weak(volatile wide *p, wide *expected, wide v, int good, int bad)
+int __tsan_atomic128_compare_exchange_weak(volatile wide *p, wide *expected, wide v, int good,
+    int bad)
 {
     return __tsan_atomic128_compare_exchange_strong(p, expected, v, good, bad);
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * The hooks that matter for speed, as code to be inlined into a program compiled by clang (terrace-cc does it): what the
- * compiler wrote as a call becomes a compare and two stores. `sanitize_thread` must be on both sides or nothing is inlined,
- * hence the attribute against instrumenting the hooks themselves.
+ * The hooks that matter for speed, as code to be inlined into a program compiled by clang
+ * (terrace-cc does it): what the compiler wrote as a call becomes a compare and two stores.
+ * `sanitize_thread` must be on both sides or nothing is inlined, hence the attribute against
+ * instrumenting the hooks themselves.
  */
 #include "hooks.h"
 
@@ -18,7 +19,8 @@ static INLINE void put(uint64_t word)
     terrace_hooks_writer.next = next + 1;
 }
 
-/* `%=` is another number at each place the hook is inlined to; volatile keeps two places from becoming one. */
+/* `%=` is another number at each place the hook is inlined to; volatile keeps two places from
+ * becoming one. */
 #define PLACE(kind) \
     ({ \
         uint64_t place; \

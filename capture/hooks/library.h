@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Functions of the C library that read and write for the program: terrace-cc links with --wrap, so that the program's
- * calls come here and the library's own do not. What they touch is told as pieces of up to 64 bytes.
+ * Functions of the C library that read and write for the program: terrace-cc links with --wrap, so
+ * that the program's calls come here and the library's own do not. What they touch is told as
+ * pieces of up to 64 bytes.
  */
 #pragma once
 
@@ -75,8 +76,10 @@ REAL(char *, strcpy, char *to, const char *from)
 }
 
 /* Newer compilers name them so. */
-void *__tsan_memcpy(void *to, const void *from, size_t bytes) { return __wrap_memcpy(to, from, bytes); }
-void *__tsan_memmove(void *to, const void *from, size_t bytes) { return __wrap_memmove(to, from, bytes); }
+void *__tsan_memcpy(void *to, const void *from, size_t bytes) { return __wrap_memcpy(to, from,
+    bytes); }
+void *__tsan_memmove(void *to, const void *from, size_t bytes) { return __wrap_memmove(to, from,
+    bytes); }
 void *__tsan_memset(void *to, int value, size_t bytes) { return __wrap_memset(to, value, bytes); }
 
 /* ---- Mappings: as system calls of these numbers, which is what they are ---- */
@@ -98,7 +101,8 @@ REAL(void *, mmap, void *at, size_t bytes, int rights, int flags, int fd, off_t 
             ssize_t n = readlink(link, name, sizeof name - 1);
             name[n > 0 ? n : 0] = 0;
         }
-        put_mapping(SYS_mmap, (uint64_t)made, (uint64_t[]){ (uint64_t)at, bytes, (unsigned)rights, (unsigned)flags }, name);
+        put_mapping(SYS_mmap, (uint64_t)made, (uint64_t[]){ (uint64_t)at, bytes, (unsigned)rights,
+            (unsigned)flags }, name);
     }
     return made;
 }
@@ -112,13 +116,15 @@ REAL(int, munmap, void *at, size_t bytes)
 
 /* ---- Objects: where asked, allocations of some size have a name ---- */
 
-/* From this size on malloc maps memory, which is told as it would be had the program asked for it. */
+/* From this size on malloc maps memory, which is told as it would be had the program asked for
+ * it. */
 #define MALLOC_MAPS (128u << 10)
 
 static void put_object(void *start, size_t bytes, const void *place)
 {
     if (start && bytes >= MALLOC_MAPS) {
-        uint64_t first = (uint64_t)start & ~4095ull, length = (((uint64_t)start + bytes + 4095) & ~4095ull) - first;
+        uint64_t first = (uint64_t)start & ~4095ull, length = (((uint64_t)start + bytes + 4095) &
+            ~4095ull) - first;
         put_mapping(SYS_mmap, first, (uint64_t[]){ 0, length, 3, MAP_PRIVATE | MAP_ANONYMOUS }, "");
     }
     if (!start || !objects_from || bytes < objects_from)
@@ -133,7 +139,8 @@ static void put_object(void *start, size_t bytes, const void *place)
     put_text(M_OBJECT, content, 2, name);
 }
 
-/* An object that was told is gone. `bytes`: what the allocator has there, which is no less than was asked for. */
+/* An object that was told is gone. `bytes`: what the allocator has there, which is no less than was
+ * asked for. */
 size_t malloc_usable_size(void *);
 static void put_no_object(void *start)
 {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * What a program is linked with instead of the thread sanitizer's runtime when its objects are compiled with
- * -fsanitize=thread: the compiler calls a hook before each load and store, and the hook writes a word into a ring of shared
- * memory (../ring.h) that `terrace record --source hooks` empties. Where no recorder has set TERRACE_HOOKS_AREA, words go
- * to a buffer that nobody reads.
+ * What a program is linked with instead of the thread sanitizer's runtime when its objects are
+ * compiled with
+ * -fsanitize=thread: the compiler calls a hook before each load and store, and the hook writes a
+ * word into a ring of shared memory (../ring.h) that `terrace record --source hooks` empties. Where
+ * no recorder has set TERRACE_HOOKS_AREA, words go to a buffer that nobody reads.
  *
- * The program is never harmed: where the recorder is gone or asks to stop, words are dropped and the program goes on.
+ * The program is never harmed: where the recorder is gone or asks to stop, words are dropped and
+ * the program goes on.
  */
 #define _GNU_SOURCE
 #include "hooks.h"
@@ -18,7 +20,8 @@
 #include "../ring.h"
 #include "symbols.h"
 
-_Static_assert(offsetof(struct writer, next) == 0 && offsetof(struct writer, limit) == 8, "as hooks.h has it");
+_Static_assert(offsetof(struct writer, next) == 0 && offsetof(struct writer, limit) == 8, "as "
+    "hooks.h has it");
 
 int terrace_hooks_watch;
 static struct function begin_at, end_at;
@@ -133,11 +136,14 @@ static __attribute__((noinline)) void put_slowly(uint64_t word)
     put(word);
 }
 
-/* Short, and the rare call last, so that nothing is saved and restored. A program's addresses have 47 bits. */
-static inline __attribute__((always_inline)) void put_access(const volatile void *p, unsigned log2_bytes, unsigned way,
+/* Short, and the rare call last, so that nothing is saved and restored. A program's addresses have
+ * 47 bits. */
+static inline __attribute__((always_inline)) void put_access(const volatile void *p,
+    unsigned log2_bytes, unsigned way,
                                                              const void *place)
 {
-    uint64_t word = ((uint64_t)p | SIZE_AND_WAY(log2_bytes, way)) + ((uint64_t)place << 53 >> 1), *next = me.next;
+    uint64_t word = ((uint64_t)p | SIZE_AND_WAY(log2_bytes, way)) + ((uint64_t)place << 53 >> 1),
+        *next = me.next;
     if (__builtin_expect(next == me.limit, 0)) {
         put_slowly(word);
         return;
@@ -166,7 +172,8 @@ static void put_range(const volatile void *p, uint64_t bytes, unsigned way, cons
 
 static void put_copy(const void *to, const void *from, uint64_t bytes, const void *place)
 {
-    uint64_t load = (uint64_t)from, store = (uint64_t)to, load_end = load + bytes, store_end = store + bytes;
+    uint64_t load = (uint64_t)from, store = (uint64_t)to, load_end = load + bytes, store_end =
+        store + bytes;
     while (load < load_end || store < store_end) {
         if (load < load_end) {
             unsigned log2_bytes = piece(load, load_end - load);

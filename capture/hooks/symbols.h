@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Functions of this program by name and by address, from its own file's symbol table. A stripped program has none. */
+/* Functions of this program by name and by address, from its own file's symbol table. A stripped
+ * program has none. */
 #pragma once
 #include <elf.h>
 #include <link.h>
@@ -42,14 +43,16 @@ static const struct symbols *read_symbols(void)
     if (fd >= 0)
         close(fd);
     const Elf64_Ehdr *head = (const void *)s.file;
-    if (head && head->e_shoff < s.file_bytes && s.file_bytes - head->e_shoff >= head->e_shnum * sizeof(Elf64_Shdr)) {
+    if (head && head->e_shoff < s.file_bytes && s.file_bytes - head->e_shoff >=
+        head->e_shnum * sizeof(Elf64_Shdr)) {
         const Elf64_Shdr *sections = (const void *)(s.file + head->e_shoff);
         for (unsigned i = 0; i < head->e_shnum; i++) {
             const Elf64_Shdr *t = &sections[i];
             if (t->sh_type != SHT_SYMTAB || t->sh_link >= head->e_shnum)
                 continue;
             const Elf64_Shdr *n = &sections[t->sh_link];
-            if (t->sh_offset + t->sh_size > s.file_bytes || n->sh_offset + n->sh_size > s.file_bytes)
+            if (t->sh_offset + t->sh_size > s.file_bytes || n->sh_offset +
+                n->sh_size > s.file_bytes)
                 continue;
             s.table = (const void *)(s.file + t->sh_offset);
             s.count = t->sh_size / sizeof(Elf64_Sym);
@@ -64,7 +67,8 @@ static const struct symbols *read_symbols(void)
 
 static bool is_function(const struct symbols *s, const Elf64_Sym *symbol)
 {
-    return ELF64_ST_TYPE(symbol->st_info) == STT_FUNC && symbol->st_value && symbol->st_name < s->name_bytes;
+    return ELF64_ST_TYPE(symbol->st_info) == STT_FUNC && symbol->st_value &&
+        symbol->st_name < s->name_bytes;
 }
 
 static struct function find_function(const char *name)
@@ -87,7 +91,8 @@ static struct function find_function(const char *name)
     return found;
 }
 
-/* The function that an address of code lies in, and how far behind its begin; NULL where it is not known. */
+/* The function that an address of code lies in, and how far behind its begin; NULL where it is not
+ * known. */
 static const char *function_of(uint64_t place, uint64_t *behind)
 {
     const struct symbols *s = read_symbols();

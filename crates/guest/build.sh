@@ -1,6 +1,7 @@
 #!/bin/sh
-# Build the programs that run inside the lab's guest, static, into DIR (default: the lab directory's bin/).
-# usage: crates/guest/build.sh [DIR] [PACKAGE...]      default package: terrace-guest
+# Build the programs that run inside the lab's guest, static, into DIR (default: the lab directory's
+# bin/).
+# usage: crates/guest/build.sh [DIR] [PACKAGE...] default package: terrace-guest
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 lab=${TERRACE_LAB_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/terrace/lab}
@@ -11,9 +12,10 @@ triple=x86_64-unknown-linux-gnu
 target=${TERRACE_GUEST_TARGET_DIR:-${CARGO_TARGET_DIR:-$root/target}/guest}
 packages=
 for p in "$@"; do packages="$packages -p $p"; done
-# A target triple of its own keeps build scripts and macros dynamic; the flags are for the guest's programs only.
-# shellcheck disable=SC2086
-(cd "$root" && RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" CARGO_TARGET_DIR="$target" \
+# A target triple of its own keeps build scripts and macros dynamic; the flags are for the guest's
+# programs only. shellcheck disable=SC2086
+(cd "$root" && RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" \
+    CARGO_TARGET_DIR="$target" \
     cargo build --quiet --release --target $triple $packages)
 mkdir -p "$dir"
 for bin in terrace-guest terrace-cases terrace-workload terrace; do

@@ -130,7 +130,8 @@ static int is_whole(void)
     if (pool.root >= ROOTS || root->count < 1 || root->count > FANOUT)
         return 0;
     for (i = 0; i < root->count; i++) {
-        const struct leaf *leaf = &pool.leaves[root->entries[i].leaf < LEAVES ? root->entries[i].leaf : 0];
+        const struct leaf *leaf = &pool.leaves[root->entries[i].leaf < LEAVES ?
+            root->entries[i].leaf : 0];
         for (j = 0; j < PLACES; j++) {
             if (!(leaf->used >> j & 1))
                 continue;

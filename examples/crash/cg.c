@@ -1,7 +1,7 @@
 /*
- * npb-cg: the smallest eigenvalue of a random sparse matrix by inverse iteration, each system solved
- * by 25 steps of conjugate gradients (RNR-94-007, section 2.2.3; sizes, iterations and eigenvalues
- * of the classes: NPB 3.4). Verification decides the exit status.
+ * npb-cg: the smallest eigenvalue of a random sparse matrix by inverse iteration, each system
+ * solved by 25 steps of conjugate gradients (RNR-94-007, section 2.2.3; sizes, iterations and
+ * eigenvalues of the classes: NPB 3.4). Verification decides the exit status.
  *
  *     cc -O2 -g -pthread -I.../include cg.c -o cg -lm
  *     terrace crash run -- ./cg S

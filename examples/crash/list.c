@@ -62,7 +62,8 @@ static int is_whole(void)
     uint64_t at = pool.head, steps = 0;
     while (at) {
         const struct node *node = &pool.nodes[at - 1];
-        if (at > NODES || ++steps > NODES || node->checksum != pm_checksum(node->value, node->next)) {
+        if (at > NODES || ++steps > NODES || node->checksum != pm_checksum(node->value,
+            node->next)) {
             printf("node %llu is not whole\n", (unsigned long long)at);
             return 0;
         }

@@ -1,7 +1,7 @@
 /*
  * npb-mg: V-cycles of a multigrid solver for a Poisson problem on a periodic grid, its right side
- * zero but for twenty charges (RNR-94-007, section 2.2.2; sizes, smoothers and norms of the classes:
- * NPB 3.4). The residual's norm decides the exit status.
+ * zero but for twenty charges (RNR-94-007, section 2.2.2; sizes, smoothers and norms of the
+ * classes: NPB 3.4). The residual's norm decides the exit status.
  *
  *     cc -O2 -g -pthread -I.../include mg.c -o mg -lm
  *     terrace crash run --phases 2 -- ./mg S
@@ -97,7 +97,8 @@ static void restrict_(int thread, int level)
     npb_share(thread, n * n, &from, &to);
     for (row = from; row < to; row++) {
         double *out = r + offset[level] + (size_t)row * n;
-        stencil(r + offset[level - 1], fine, 2 * (row % n) + 1, 2 * (row / n) + 1, restriction, sums);
+        stencil(r + offset[level - 1], fine, 2 * (row % n) + 1, 2 * (row / n) + 1, restriction,
+            sums);
         for (x = 0; x < n; x++)
             out[x] = sums[2 * x + 1];
     }

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Timing plugin for QEMU 10.0 (qemu-system-x86_64, TCG, -icount shift=0,sleep=off,align=off): the part that touches QEMU.
- * The physics is Rust (crates/model), reached through the lab_* functions of lab/plugin/src/lib.rs.
+ * Timing plugin for QEMU 10.0 (qemu-system-x86_64, TCG, -icount shift=0,sleep=off,align=off): the
+ * part that touches QEMU. The physics is Rust (crates/model), reached through the lab_* functions
+ * of lab/plugin/src/lib.rs.
  *
- * Time. The plugin takes QEMU's virtual clock over: guest time = clock0 + QEMU's jumps over idle time (changes of the
- * icount bias) + modelled time. Each vCPU has its own modelled time. All run the same quantum of it, one after the other
- * (QEMU's round robin), and the next quantum begins when every vCPU that is not idle has run this one.
+ * Time. The plugin takes QEMU's virtual clock over: guest time = clock0 + QEMU's jumps over idle
+ * time (changes of the icount bias) + modelled time. Each vCPU has its own modelled time. All run
+ * the same quantum of it, one after the other (QEMU's round robin), and the next quantum begins
+ * when every vCPU that is not idle has run this one.
  *
  * Repeatability. Nothing the guest can see may depend on the host's clock or load:
- * - The main loop may look at the clock at any moment. It is told the time of the last quantum's start less one
- *   nanosecond, so timers fire on the vCPU thread, between quanta, always at the same guest instruction. Only when every
+ * - The main loop may look at the clock at any moment. It is told the time of the last quantum's
+ * start less one
+ * nanosecond, so timers fire on the vCPU thread, between quanta, always at the same guest
+ * instruction. Only when every
  *   vCPU is idle does the main loop see the present, and then it alone moves time.
- * - QEMU sizes its software TLB by the host's clock, which decides when translations are dropped and so when accessed
- *   bits are set again. It asks gettimeofday(): on the vCPU thread that call is answered with guest time.
+ * - QEMU sizes its software TLB by the host's clock, which decides when translations are dropped
+ * and so when accessed
+ * bits are set again. It asks gettimeofday(): on the vCPU thread that call is answered with guest
+ * time.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -42,14 +48,16 @@ typedef struct {
 } qemu_info_t;
 typedef struct {
     int type; /* 0: 8 bits, 1: 16, 2: 32, 3: 64, 4: 128 */
-    union { uint8_t u8; uint16_t u16; uint32_t u32; uint64_t u64; struct { uint64_t low, high; } u128; } data;
+    union { uint8_t u8; uint16_t u16; uint32_t u32; uint64_t u64; struct { uint64_t low, high;
+        } u128; } data;
 } qemu_plugin_mem_value;
 enum { NO_REGS = 0, MEM_R = 1, MEM_W = 2 };
 typedef void (*vcpu_simple_cb)(qemu_plugin_id_t, unsigned);
 typedef void (*vcpu_udata_cb)(unsigned, void *);
 typedef void (*vcpu_mem_cb)(unsigned, qemu_plugin_meminfo_t, uint64_t, void *);
 void qemu_plugin_register_vcpu_init_cb(qemu_plugin_id_t, vcpu_simple_cb);
-void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, struct qemu_plugin_tb *));
+void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t,
+    struct qemu_plugin_tb *));
 void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, vcpu_udata_cb, int, void *);
 void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, vcpu_udata_cb, int, void *);
 void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *, vcpu_mem_cb, int, int, void *);
@@ -62,7 +70,8 @@ struct qemu_plugin_hwaddr *qemu_plugin_get_hwaddr(qemu_plugin_meminfo_t, uint64_
 bool qemu_plugin_hwaddr_is_io(const struct qemu_plugin_hwaddr *);
 uint64_t qemu_plugin_hwaddr_phys_addr(const struct qemu_plugin_hwaddr *);
 
-/* ---- QEMU's own symbols, exported because Debian builds it with modules. Layout of 10.0.x, checked at start ---- */
+/* ---- QEMU's own symbols, exported because Debian builds it with modules. Layout of 10.0.x,
+ * checked at start ---- */
 struct timers_state_10_0 {
     int64_t ticks_prev, ticks_offset;
     uint32_t seq;
@@ -101,7 +110,8 @@ uint64_t lab_start_ns(const struct lab *);
 uint64_t lab_furthest_ns(const struct lab *);
 void lab_mark(struct lab *, uint32_t mark, int64_t now_ns);
 void lab_finish(struct lab *, int64_t now_ns);
-unsigned lab_kind(const uint8_t *bytes, size_t length); /* KIND_*, and with KIND_MARK the mark in the lowest byte */
+/* KIND_*, and with KIND_MARK the mark in the lowest byte */
+unsigned lab_kind(const uint8_t *bytes, size_t length);
 enum { KIND_MARK = 1 << 8, KIND_CHANGES_TRANSLATIONS = 1 << 9, KIND_STORES_PAST = 1 << 10 };
 enum { BLOCK_QUANTUM_DONE = 1, BLOCK_FLUSH_DUE = 2 }; /* what lab_block answers */
 
@@ -111,14 +121,18 @@ enum { BLOCK_QUANTUM_DONE = 1, BLOCK_FLUSH_DUE = 2 }; /* what lab_block answers 
 static struct lab *lab;
 static unsigned vcpu_count;
 static void *handles[MAX_VCPUS];
-static uint64_t asked_to_leave[MAX_VCPUS]; /* start of the quantum at whose end the vCPU was asked to leave, ns + 1 */
+/* start of the quantum at whose end the vCPU was asked to leave, ns + 1 */
+static uint64_t asked_to_leave[MAX_VCPUS];
 static size_t running_offset;              /* of CPUState.running */
 static bool vm_running;
-static int64_t frozen_ns;                  /* the clock while the machine is stopped or being loaded */
-static int64_t base_ns, base_bias;         /* clock = base_ns + (bias - base_bias) + modelled time */
+/* the clock while the machine is stopped or being loaded */
+static int64_t frozen_ns;
+/* clock = base_ns + (bias - base_bias) + modelled time */
+static int64_t base_ns, base_bias;
 static int64_t bias_seen;
 static int64_t published_ns;               /* what other threads see */
-static int64_t latest_ns;                  /* largest time given to a vCPU: the clock never goes back */
+/* largest time given to a vCPU: the clock never goes back */
+static int64_t latest_ns;
 static int (*real_gettimeofday)(struct timeval *restrict, void *restrict);
 
 static void refuse(const char *why)
@@ -128,8 +142,8 @@ static void refuse(const char *why)
 }
 
 /*
- * The vCPU that executes. QEMU 10.0 hands callbacks the index of the vCPU that *translated* the block (all vCPUs share
- * one thread and one translation), so it is found by its handle.
+ * The vCPU that executes. QEMU 10.0 hands callbacks the index of the vCPU that *translated* the
+ * block (all vCPUs share one thread and one translation), so it is found by its handle.
  */
 static inline unsigned who(void)
 {
@@ -173,9 +187,9 @@ static bool advance(void)
     }
     if (all_cpu_threads_idle()) {
         /*
-         * The main loop is told the time of the vCPU that is furthest; so must this thread be. Were it told the quantum's
-         * start, a timer between the two would be due for the one, which leaves it to this thread, and not for the other,
-         * which would go back to sleep: for ever.
+         * The main loop is told the time of the vCPU that is furthest; so must this thread be. Were
+         * it told the quantum's start, a timer between the two would be due for the one, which
+         * leaves it to this thread, and not for the other, which would go back to sleep: for ever.
          */
         lab_restart(lab);
         return true;
@@ -251,19 +265,22 @@ static void __attribute__((noinline)) between_blocks(unsigned vcpu, unsigned wha
     if (what & BLOCK_QUANTUM_DONE) {
         uint64_t quantum = lab_start_ns(lab) + 1;
         if (asked_to_leave[vcpu] == quantum && advance())
-            return; /* it left and came back, and nobody looked at the clock between: the quantum turns here */
+            /* it left and came back, and nobody looked at the clock between: the quantum turns here */
+            return;
         asked_to_leave[vcpu] = quantum;
         cpu_exit(current_cpu);
     }
 }
 
 /*
- * A vCPU that has run its quantum, was asked to leave, and is back while another is behind: it leaves again before this block, as if
- * it had not been entered. QEMU gives each vCPU a turn whenever another pauses or halts; were a block run at each turn, vCPUs would
- * run ahead of one that spins. A machine of one vCPU never comes here: nobody is behind it.
+ * A vCPU that has run its quantum, was asked to leave, and is back while another is behind: it
+ * leaves again before this block, as if it had not been entered. QEMU gives each vCPU a turn
+ * whenever another pauses or halts; were a block run at each turn, vCPUs would run ahead of one
+ * that spins. A machine of one vCPU never comes here: nobody is behind it.
  *
- * Leaving here is as from a helper that faults at the block's first instruction: nothing of it was done, registers are all in the
- * CPU's state, and `from`, the address in the translation that called us, tells QEMU which instruction it is.
+ * Leaving here is as from a helper that faults at the block's first instruction: nothing of it was
+ * done, registers are all in the CPU's state, and `from`, the address in the translation that
+ * called us, tells QEMU which instruction it is.
  */
 static inline void stay_behind(unsigned vcpu, uintptr_t from)
 {
@@ -283,21 +300,24 @@ static void on_block(unsigned translated_by, void *instructions)
         between_blocks(vcpu, what);
 }
 
-static void on_load(unsigned translated_by, qemu_plugin_meminfo_t info, uint64_t address, void *unused)
+static void on_load(unsigned translated_by, qemu_plugin_meminfo_t info, uint64_t address,
+    void *unused)
 {
     (void)translated_by;
     (void)unused;
     lab_load(lab, who(), address, info);
 }
 
-static void on_store(unsigned translated_by, qemu_plugin_meminfo_t info, uint64_t address, void *unused)
+static void on_store(unsigned translated_by, qemu_plugin_meminfo_t info, uint64_t address,
+    void *unused)
 {
     (void)translated_by;
     (void)unused;
     lab_store(lab, who(), address, info);
 }
 
-static void on_store_past(unsigned translated_by, qemu_plugin_meminfo_t info, uint64_t address, void *unused)
+static void on_store_past(unsigned translated_by, qemu_plugin_meminfo_t info, uint64_t address,
+    void *unused)
 {
     (void)translated_by;
     (void)unused;
@@ -317,7 +337,8 @@ static void on_translation_change(unsigned translated_by, void *unused)
     lab_forget_translations(lab, who());
 }
 
-/* For the Rust side: physical address behind the access that is being reported; all ones for devices. */
+/* For the Rust side: physical address behind the access that is being reported; all ones for
+ * devices. */
 uint64_t lab_host_translate(uint32_t info, uint64_t address);
 uint64_t lab_host_translate(uint32_t info, uint64_t address)
 {
@@ -327,7 +348,8 @@ uint64_t lab_host_translate(uint32_t info, uint64_t address)
     return qemu_plugin_hwaddr_phys_addr(where);
 }
 
-/* For the Rust side: the value that the reported access loaded; false if it is no 32- or 64-bit value. */
+/* For the Rust side: the value that the reported access loaded; false if it is no 32- or 64-bit
+ * value. */
 bool lab_host_value(uint32_t info, uint64_t *value);
 bool lab_host_value(uint32_t info, uint64_t *value)
 {
@@ -351,13 +373,15 @@ static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
         size_t length = qemu_plugin_insn_data(insn, bytes, sizeof bytes);
         unsigned kind = lab_kind(bytes, length);
         if (kind & KIND_MARK)
-            qemu_plugin_register_vcpu_insn_exec_cb(insn, on_mark, NO_REGS, (void *)(uintptr_t)(kind & 0xff));
+            qemu_plugin_register_vcpu_insn_exec_cb(insn, on_mark, NO_REGS,
+                (void *)(uintptr_t)(kind & 0xff));
         if (!timed)
             continue;
         if (kind & KIND_CHANGES_TRANSLATIONS)
             qemu_plugin_register_vcpu_insn_exec_cb(insn, on_translation_change, NO_REGS, NULL);
         qemu_plugin_register_vcpu_mem_cb(insn, on_load, NO_REGS, MEM_R, NULL);
-        qemu_plugin_register_vcpu_mem_cb(insn, kind & KIND_STORES_PAST ? on_store_past : on_store, NO_REGS, MEM_W, NULL);
+        qemu_plugin_register_vcpu_mem_cb(insn, kind & KIND_STORES_PAST ? on_store_past : on_store,
+            NO_REGS, MEM_W, NULL);
     }
 }
 
@@ -381,7 +405,8 @@ static void on_vcpu_init(qemu_plugin_id_t id, unsigned index)
         }
     }
     if (replaced != 2)
-        refuse("QEMU's clock is not where it should be: it must be 10.0 with -icount shift=0,sleep=off,align=off");
+        refuse("QEMU's clock is not where it should be: it must be 10.0 with -icount "
+            "shift=0,sleep=off,align=off");
 }
 
 static void on_qemu_exit(qemu_plugin_id_t id, void *unused)
@@ -473,7 +498,8 @@ qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char
     vcpu_count = (unsigned)info->system.max_vcpus;
     if (!find_running_offset())
         refuse("QEMU's CPUState is not as in 10.0: its `running` flag was not found");
-    real_gettimeofday = (int (*)(struct timeval *restrict, void *restrict))dlsym(RTLD_NEXT, "gettimeofday");
+    real_gettimeofday = (int (*)(struct timeval *restrict, void *restrict))dlsym(RTLD_NEXT,
+        "gettimeofday");
     if (!real_gettimeofday)
         real_gettimeofday = (int (*)(struct timeval *restrict, void *restrict))gettimeofday;
     dl_iterate_phdr(patch_import, &patched);

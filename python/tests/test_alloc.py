@@ -25,7 +25,8 @@ def node():
 def test_arrays_are_zero_of_their_shape_and_where_it_is_said():
     memory = alloc.Memory()
     assert memory.classes and memory.classes[0].read_gain == 1.0
-    for shape, dtype, order in [((30, 40), float, "C"), (7, "u1", "C"), ((5, 6, 7), np.complex64, "F"), ((), int, "C")]:
+    for shape, dtype, order in [((30, 40), float, "C"), (7, "u1", "C"),
+        ((5, 6, 7), np.complex64, "F"), ((), int, "C")]:
         array = memory.zeros(shape, dtype, order=order, name="a")
         assert array.dtype == np.dtype(dtype) and array.shape == np.empty(shape).shape
         assert array.flags["WRITEABLE"] and array.flags["ALIGNED"] and array.flags[f"{order}_CONTIGUOUS"]
@@ -42,7 +43,8 @@ def test_arrays_are_zero_of_their_shape_and_where_it_is_said():
 def test_commit_weighs_all_and_says_what_each_got():
     memory = alloc.Memory()
     wish = alloc.Attributes(on_commit=True)
-    arrays = [memory.zeros(1 << 18, attributes=wish, name=n, priority=p) for n, p in [("a", 2), ("b", 1)]]
+    arrays = [memory.zeros(1 << 18, attributes=wish, name=n, priority=p) for n,
+        p in [("a", 2), ("b", 1)]]
     arrays[1][:] = 5
     report = memory.commit()
     assert [row["name"] for row in report.rows] == ["a", "b"] and report.refused == []
@@ -93,7 +95,8 @@ def test_attributes_are_read_and_nonsense_is_named():
     memory = alloc.Memory()
     two = [(alloc.FASTEST, [0]), alloc.SLOWEST]
     for split in ["os", "spill", "equal", ("chunk", 2), ("weighted", [3, 1])]:
-        assert not memory.zeros(100_000, on=two, split=split, pages="base", lifetime="long", whole=False).any()
+        assert not memory.zeros(100_000, on=two, split=split, pages="base", lifetime="long",
+            whole=False).any()
     strict = memory.zeros(1000, strict=True)
     assert sum(memory.describe(strict)["got_bytes"]) == 8192
     for changes, said in [
@@ -187,5 +190,6 @@ def test_the_guides_programs_run():
     programs = re.findall(r"\n```python\n(.*?)\n```", GUIDE.read_text(), re.S)
     assert programs
     for program in programs:
-        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+            timeout=60)
         assert ran.returncode == 0 and ran.stdout.strip(), ran.stderr

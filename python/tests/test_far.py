@@ -27,11 +27,13 @@ def made(shape, dtype=float, **how):
 
 @pytest.mark.parametrize("store", ["compressed", "folder", "both"])
 def test_an_array_four_times_its_memory_keeps_its_values(store, tmp_path):
-    store = {"compressed": "compressed", "folder": str(tmp_path), "both": f"{tmp_path}+compressed"}[store]
+    store = {"compressed": "compressed", "folder": str(tmp_path),
+        "both": f"{tmp_path}+compressed"}[store]
     array = made((2000, 2000), dram="8M", store=store)
     assert isinstance(array, np.ndarray) and not array[:10].any()
     array[...] = np.arange(4e6).reshape(2000, 2000)
-    assert array.sum() == 4e6 * (4e6 - 1) / 2 and (array[1234] == np.arange(1234 * 2000, 1235 * 2000)).all()
+    assert array.sum() == 4e6 * (4e6 - 1) / 2 and (array[1234]
+        == np.arange(1234 * 2000, 1235 * 2000)).all()
     told = far.statistics(array)
     assert told["faults"] > 0 and told["read_bytes"] > 8 << 20 and told["written_bytes"] > 16 << 20
     assert told["resident_bytes"] <= 8 << 20 and told["lost_bytes"] == 0
@@ -43,7 +45,8 @@ def test_what_is_asked_of_a_view_is_done_to_that_view(tmp_path):
     far.pin(array[:1000])
     far.prefetch(array[1 << 20 : (1 << 20) + 5000])
     far.advise(array[2 << 20 : 3 << 20], "discard")
-    assert not array[2 << 20 : 3 << 20].any() and array[(2 << 20) - 1] == (2 << 20) - 1 and array[3 << 20] == 3 << 20
+    assert not array[2 << 20 : 3 << 20].any() and array[(2 << 20)
+        - 1] == (2 << 20) - 1 and array[3 << 20] == 3 << 20
     # A view that runs backwards, of another dtype, covers the same bytes.
     far.advise(array[1 << 20 : 2 << 20].view("u4")[::-1], "discard")
     assert not array[1 << 20 : 2 << 20].any() and array[5] == 5
@@ -131,5 +134,6 @@ def test_the_guides_programs_run(tmp_path):
     programs = re.findall(r"\n```python\n(.*?)\n```", GUIDE.read_text(), re.S)
     assert programs
     for program in programs:
-        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+            timeout=120, cwd=tmp_path)
         assert ran.returncode == 0 and ran.stdout.strip(), ran.stderr

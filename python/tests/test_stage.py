@@ -29,7 +29,8 @@ def test_staged_results_are_those_of_numpy_alone():
 
     told = stage.update(array, kernel, blocks=170, fast=NODE, threads=(1, 1))
     assert (array == wanted).all()
-    assert told.staged and told.why is None and told.blocks == 18 and (told.threads, told.migrators) == (2, 1)
+    assert told.staged and told.why is None and told.blocks == 18 and (told.threads,
+        told.migrators) == (2, 1)
     assert told.brought_bytes == told.returned_bytes == array.nbytes and told.took_ns > 0
 
 
@@ -43,13 +44,16 @@ def test_reading_gives_each_block_once_and_lets_nobody_write():
             sums[number] = int(block.sum(dtype="i8"))
 
     array.flags.writeable = False
-    told = stage.read(array, kernel, blocks=[(0, 10), (20, 20), (10, 90_000)], fast=NODE, threads=(2, 1))
-    assert sums == {0: 45, 1: 0, 2: int(array[10:90_000].sum(dtype="i8"))} and told.returned_bytes == 0
+    told = stage.read(array, kernel, blocks=[(0, 10), (20, 20), (10, 90_000)], fast=NODE,
+        threads=(2, 1))
+    assert sums == {0: 45, 1: 0,
+        2: int(array[10:90_000].sum(dtype="i8"))} and told.returned_bytes == 0
     with pytest.raises(ValueError, match="cannot be written"):
         stage.update(array, kernel, blocks=10, fast=NODE)
 
 
-@pytest.mark.parametrize("how", [{"threads": (1, 1)}, {"threads": (2, 1), "slots": 2}, {"in_place": True}])
+@pytest.mark.parametrize("how",
+    [{"threads": (1, 1)}, {"threads": (2, 1), "slots": 2}, {"in_place": True}])
 def test_blocks_may_come_while_others_are_worked_on(how):
     array = np.arange(40_000, dtype="f8")
     told, given = threading.Semaphore(0), []
@@ -79,14 +83,17 @@ def test_what_the_blocks_raise_is_raised_and_late_overlaps_are_refused(how):
     add = lambda _, block: np.add(block, 1, out=block)  # noqa: E731
     for blocks, error, what in [
         (breaks(), LookupError, "^'?no more of them'?$"),
-        (((at, at + 100) for at in range(0, 20_000, 100)), ValueError, "block 100 is rows 10000 to 10100 of 10000"),
-        (((at % 5000, at % 5000 + 100) for at in range(0, 20_000, 100)), terrace.TerraceError, "blocks 0 and 50 overlap"),
+        (((at, at + 100) for at in range(0, 20_000, 100)), ValueError,
+            "block 100 is rows 10000 to 10100 of 10000"),
+        (((at % 5000, at % 5000 + 100) for at in range(0, 20_000, 100)), terrace.TerraceError,
+            "blocks 0 and 50 overlap"),
         (iter([(0, 10), "no range"]), ValueError, "unpack"),
     ]:
         array = np.zeros((10_000, 2))
         with pytest.raises(error, match=what):
             stage.update(array, add, blocks=blocks, fast=NODE, ahead=1, **how)
-        assert all((block == block[0, 0]).all() and block[0, 0] in (0, 1) for block in array[100:].reshape(-1, 100, 2))
+        assert all((block == block[0, 0]).all() and block[0, 0] in (0, 1)
+            for block in array[100:].reshape(-1, 100, 2))
     for bad in ({"ahead": 0}, {"ahead": -1}):
         with pytest.raises(ValueError, match="ahead"):
             stage.update(array, add, blocks=10, fast=NODE, **bad)
@@ -100,7 +107,8 @@ def test_addresses_stay_where_they_are_asked_to():
         places[number] = block.ctypes.data
         block += number
 
-    told = stage.update(array, kernel, blocks=1 << 18, fast=NODE, threads=(1, 1), keep_addresses=True)
+    told = stage.update(array, kernel, blocks=1 << 18, fast=NODE, threads=(1, 1),
+        keep_addresses=True)
     assert places == {number: array.ctypes.data + (number << 21) for number in range(4)}
     assert (array == np.arange(1 << 20) + np.repeat(np.arange(4), 1 << 18)).all()
     assert told.staged and told.brought_bytes + told.stayed_bytes == array.nbytes
@@ -114,9 +122,11 @@ def test_what_cannot_pay_runs_in_place_and_says_why():
     told = stage.read(array, kernel, blocks=1 << 18, fast=NODE)
     assert not told.staged and "terrace probe" in told.why
     assert addresses == {array.ctypes.data + at * 8 for at in range(0, 1 << 20, 1 << 18)}
-    told = stage.read(array, kernel, blocks=1 << 18, fast=0, slow=1, machine="lab-cxl", passes=1, threads=2)
+    told = stage.read(array, kernel, blocks=1 << 18, fast=0, slow=1, machine="lab-cxl", passes=1,
+        threads=2)
     assert not told.staged and "passes" in told.why
-    assert stage.read(array, kernel, blocks=1 << 18, fast=NODE, in_place=True).why == "it was asked for"
+    assert stage.read(array, kernel, blocks=1 << 18, fast=NODE,
+        in_place=True).why == "it was asked for"
 
 
 @pytest.mark.parametrize("how", [{"threads": (1, 1)}, {"in_place": True}])
@@ -139,7 +149,8 @@ def test_a_kernel_that_raises_ends_the_run_and_is_the_cause(how):
 def test_a_block_that_is_kept_stays_memory():
     array = np.arange(1 << 20, dtype="u8")
     kept = []
-    stage.read(array, lambda _, block: kept.append(block[5:]), blocks=1 << 16, fast=NODE, threads=(1, 1), slots=2)
+    stage.read(array, lambda _, block: kept.append(block[5:]), blocks=1 << 16, fast=NODE,
+        threads=(1, 1), slots=2)
     assert len(kept) == 16 and all(int(block[0]) % 65536 == 5 for block in kept)
     assert len({block.ctypes.data for block in kept}) == 2
 

@@ -1,7 +1,9 @@
-/* A conjugate-gradient solve after MiniFE: hexahedral elements give a matrix of 27 points a row, kept in compressed rows
- * (doubles, 32-bit columns and offsets); matrix and vectors are allocations of their own.
+/* A conjugate-gradient solve after MiniFE: hexahedral elements give a matrix of 27 points a row,
+ * kept in compressed rows (doubles, 32-bit columns and offsets); matrix and vectors are allocations
+ * of their own.
  *   cg malloc|terrace|memkind:KINDS THREADS POINTS_AN_EDGE ITERATIONS
- * Prints the seconds of the iterations, the residual, and where pages lie. What is computed does not depend on where. */
+ * Prints the seconds of the iterations, the residual, and where pages lie. What is computed does
+ * not depend on where. */
 #include "place.h"
 #include <math.h>
 #include <stdint.h>
@@ -11,7 +13,8 @@
 static int edge;
 static size_t rows;
 
-/* The 27-point Laplacian: 26 on the diagonal, -1 to each neighbour; rows at the border have fewer. */
+/* The 27-point Laplacian: 26 on the diagonal, -1 to each neighbour; rows at the border have
+ * fewer. */
 static int row_of(size_t row, int32_t *columns, double *values)
 {
     int x = (int)(row % edge), y = (int)(row / edge % edge), z = (int)(row / edge / edge), n = 0;
@@ -57,7 +60,8 @@ static double dot(const double *u, const double *v)
 int main(int argc, char **argv)
 {
     if (argc != 5) {
-        fprintf(stderr, "usage: cg malloc|terrace|memkind:KINDS THREADS POINTS_AN_EDGE ITERATIONS\n");
+        fprintf(stderr,
+            "usage: cg malloc|terrace|memkind:KINDS THREADS POINTS_AN_EDGE ITERATIONS\n");
         return 2;
     }
     int threads = atoi(argv[2]), iterations = atoi(argv[4]);
@@ -66,7 +70,8 @@ int main(int argc, char **argv)
     size_t most = (size_t)(3 * edge - 2) * (3 * edge - 2) * (3 * edge - 2);
     place_threads(threads);
     place_open(argv[1]);
-    /* Bytes an iteration: the matrix is read once; p is gathered, updated and summed, r and x updated, Ap written. */
+    /* Bytes an iteration: the matrix is read once; p is gathered, updated and summed, r and x
+     * updated, Ap written. */
     double *restrict values = place_array("values", most * sizeof *values, 1, 1, 0);
     int32_t *restrict columns = place_array("columns", most * sizeof *columns, 1, 1, 0);
     int32_t *restrict starts = place_array("starts", (rows + 1) * sizeof *starts, 1, 1, 0);

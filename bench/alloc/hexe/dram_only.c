@@ -1,6 +1,8 @@
-/* Runs a command as on a machine in memory mode, where the fast nodes are a cache and the kernel knows of the others only:
+/* Runs a command as on a machine in memory mode, where the fast nodes are a cache and the kernel
+ * knows of the others only:
  *   dram_only NODES COMMAND...
- * It gets a group of its own (cgroup v2, mounted at /sys/fs/cgroup) that may use these memory nodes, and no memory policy. */
+ * It gets a group of its own (cgroup v2, mounted at /sys/fs/cgroup) that may use these memory
+ * nodes, and no memory policy. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -27,7 +29,8 @@ int main(int argc, char **argv)
     if (put("/sys/fs/cgroup/cgroup.subtree_control", "+cpuset"))
         return 1;
     mkdir("/sys/fs/cgroup/dram-only", 0755);
-    if (put("/sys/fs/cgroup/dram-only/cpuset.mems", argv[1]) || put("/sys/fs/cgroup/dram-only/cgroup.procs", "0"))
+    if (put("/sys/fs/cgroup/dram-only/cpuset.mems", argv[1]) ||
+        put("/sys/fs/cgroup/dram-only/cgroup.procs", "0"))
         return 1;
     if (syscall(SYS_set_mempolicy, 0, NULL, 0) != 0) {
         perror("set_mempolicy");

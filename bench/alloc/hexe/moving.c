@@ -1,7 +1,8 @@
-/* Moving data between two nodes: an arena as a whole, one move_pages with all of its pages, and memmove to memory that is
- * there already (SICM, section 4.1).
+/* Moving data between two nodes: an arena as a whole, one move_pages with all of its pages, and
+ * memmove to memory that is there already (SICM, section 4.1).
  *   moving FROM TO MIB...
- * Prints "MIB arena SECONDS move_pages SECONDS memmove SECONDS", there and back, medians of three, base pages. */
+ * Prints "MIB arena SECONDS move_pages SECONDS memmove SECONDS", there and back, medians of three,
+ * base pages. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +71,8 @@ static double as_arena(terrace_arena *arena, size_t pages, uint32_t node)
 {
     terrace_moved moved;
     double began = now();
-    check(terrace_arena_set_device(arena, TERRACE_DEVICES_PREFER, &node, 1, TERRACE_MOVE_PARTIAL, &moved), "move");
+    check(terrace_arena_set_device(arena, TERRACE_DEVICES_PREFER, &node, 1, TERRACE_MOVE_PARTIAL,
+        &moved), "move");
     double took = now() - began;
     check(moved.moved < pages, "pages stayed");
     return took;
@@ -112,7 +114,8 @@ static void one_size(uint32_t from, uint32_t to, size_t mib)
     }
     munmap(here, bytes);
     munmap(there, bytes);
-    printf("%zu arena %.6f move_pages %.6f memmove %.6f\n", mib, median(arena_times), median(call_times), median(copy_times));
+    printf("%zu arena %.6f move_pages %.6f memmove %.6f\n", mib, median(arena_times),
+        median(call_times), median(copy_times));
 }
 
 int main(int argc, char **argv)

@@ -1,8 +1,10 @@
-/* The particle loop of an electromagnetic particle-in-cell program, after VPIC: particles of 32 bytes, sorted by cell at first, and
- * for each cell what fields are interpolated from and where currents are summed. Threads have a slab of the grid each, as VPIC's
- * ranks do, but particles that leave a slab come back at its other side instead of changing rank.
+/* The particle loop of an electromagnetic particle-in-cell program, after VPIC: particles of 32
+ * bytes, sorted by cell at first, and for each cell what fields are interpolated from and where
+ * currents are summed. Threads have a slab of the grid each, as VPIC's ranks do, but particles that
+ * leave a slab come back at its other side instead of changing rank.
  *   pic malloc|terrace|arena:NODES|memkind:KINDS THREADS CELLS_AN_EDGE PLANES_A_THREAD STEPS
- * Prints the seconds of the steps, a sum over all particles, and where pages lie. What is computed does not depend on where. */
+ * Prints the seconds of the steps, a sum over all particles, and where pages lie. What is computed
+ * does not depend on where. */
 #include "place.h"
 #include <math.h>
 #include <stdint.h>
@@ -20,7 +22,8 @@ typedef struct {
     float weight;
 } particle;
 
-/* Fields of a cell: a value and three slopes for each part of the electric one, a value and a slope for the magnetic one's. */
+/* Fields of a cell: a value and three slopes for each part of the electric one, a value and a slope
+ * for the magnetic one's. */
 typedef struct {
     float e[3][4], b[3][2], unused[2];
 } interpolator;
@@ -43,7 +46,8 @@ static float uniform(uint64_t n)
 }
 
 /* A slab of `planes` planes of edge * edge cells. */
-static void push(particle *p, size_t count, const interpolator *f, accumulator *a, int edge, int planes)
+static void push(particle *p, size_t count, const interpolator *f, accumulator *a, int edge,
+    int planes)
 {
     const float charge = 0.02f, step = 0.1f;
     const int limits[3] = {edge, edge, planes}, strides[3] = {1, edge, edge * edge};
@@ -59,10 +63,13 @@ static void push(particle *p, size_t count, const interpolator *f, accumulator *
         /* Boris: half of the electric field, a rotation by the magnetic one, the other half. */
         float square = b[0] * b[0] + b[1] * b[1] + b[2] * b[2], turn = 2.0f / (1.0f + square);
         for (int d = 0; d < 3; d++)
-            middle[d] = p->u[d] + p->u[(d + 1) % 3] * b[(d + 2) % 3] - p->u[(d + 2) % 3] * b[(d + 1) % 3];
+            middle[d] = p->u[d] + p->u[(d + 1) % 3] * b[(d + 2) % 3] - p->u[(d + 2) % 3] * b[(d +
+                1) % 3];
         for (int d = 0; d < 3; d++)
-            p->u[d] += turn * (middle[(d + 1) % 3] * b[(d + 2) % 3] - middle[(d + 2) % 3] * b[(d + 1) % 3]) + e[d];
-        float gamma = 1.0f / sqrtf(1.0f + p->u[0] * p->u[0] + p->u[1] * p->u[1] + p->u[2] * p->u[2]);
+            p->u[d] += turn * (middle[(d + 1) % 3] * b[(d + 2) % 3] - middle[(d + 2) % 3] * b[(d +
+                1) % 3]) + e[d];
+        float gamma = 1.0f / sqrtf(1.0f + p->u[0] * p->u[0] + p->u[1] * p->u[1] +
+            p->u[2] * p->u[2]);
         memcpy(old, p->at, sizeof old);
         accumulator *here = a + p->cell;
         int place[3] = {p->cell % edge, p->cell / edge % edge, p->cell / edge / edge};
@@ -99,18 +106,22 @@ static void fields(interpolator *f, accumulator *a, size_t cells)
 int main(int argc, char **argv)
 {
     if (argc != 6) {
-        fprintf(stderr, "usage: pic malloc|terrace|arena:NODES|memkind:KINDS THREADS CELLS_AN_EDGE PLANES_A_THREAD STEPS\n");
+        fprintf(stderr, "usage: pic malloc|terrace|arena:NODES|memkind:KINDS THREADS CELLS_AN_EDGE "
+            "PLANES_A_THREAD STEPS\n");
         return 2;
     }
-    int threads = atoi(argv[2]), edge = atoi(argv[3]), planes = atoi(argv[4]), steps = atoi(argv[5]);
+    int threads = atoi(argv[2]), edge = atoi(argv[3]), planes = atoi(argv[4]), steps =
+        atoi(argv[5]);
     if (threads < 1 || planes < 1 || planes > 1000 || edge < 1 || edge > 1000) {
-        fprintf(stderr, "pic: at least a thread, a cell and a plane, at most 1000 cells an edge and planes\n");
+        fprintf(stderr, "pic: at least a thread, a cell and a plane, at most 1000 cells an edge "
+            "and planes\n");
         return 2;
     }
     size_t slab = (size_t)edge * edge * planes, cells = slab * threads, mine = slab * A_CELL;
     place_threads(threads);
     place_open(argv[1]);
-    /* A step reads and writes all of each; interpolators and accumulators are read and written for the fields, too. */
+    /* A step reads and writes all of each; interpolators and accumulators are read and written for
+     * the fields, too. */
     particle *particles = place_array("particles", cells * A_CELL * sizeof *particles, 1, 1, 1);
     interpolator *f = place_array("interpolators", cells * sizeof *f, 1, 2, 1);
     accumulator *a = place_array("accumulators", cells * sizeof *a, 1, 2, 2);
@@ -152,7 +163,8 @@ int main(int argc, char **argv)
 
     double sum = 0;
     for (size_t n = 0; n < cells * A_CELL; n++)
-        sum += particles[n].cell + particles[n].at[0] + particles[n].u[0] + particles[n].u[1] + particles[n].u[2];
+        sum += particles[n].cell + particles[n].at[0] + particles[n].u[0] + particles[n].u[1] +
+            particles[n].u[2];
     printf("seconds %.6f\nresidual %.17g\n", seconds, sum);
     place_show();
     return isfinite(sum) ? 0 : 1;

@@ -53,7 +53,8 @@ void place_open(const char *text)
         size_t known = 0;
         for (const char *at = text + 5; at != NULL && known < MOST_NODES; at = strchr(at + 1, ','))
             nodes[known++] = (uint32_t)atoi(at + 1);
-        check(terrace_arena_create(0, TERRACE_DEVICES_SPILL, nodes, known, 0, "arrays", &arena), "terrace_arena_create");
+        check(terrace_arena_create(0, TERRACE_DEVICES_SPILL, nodes, known, 0, "arrays", &arena),
+            "terrace_arena_create");
     } else {
         give_up(text, "give malloc, terrace, arena:NODE,... or memkind:KIND,...");
     }
@@ -84,7 +85,8 @@ static memkind_t next_kind(void)
     return NULL;
 }
 
-static void *by_terrace(const char *name, size_t bytes, unsigned priority, double reads, double writes)
+static void *by_terrace(const char *name, size_t bytes, unsigned priority, double reads,
+    double writes)
 {
     terrace_attr *wish;
     void *at = NULL;

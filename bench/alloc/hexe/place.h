@@ -1,13 +1,14 @@
-/* Where the arrays of the experiments come from: malloc, memkind or libterrace, said on the command line. The
- * computing is the same program text, and the same binary, for all of them. */
+/* Where the arrays of the experiments come from: malloc, memkind or libterrace, said on the command
+ * line. The computing is the same program text, and the same binary, for all of them. */
 #ifndef HEXE_PLACE_H
 #define HEXE_PLACE_H
 #include <stddef.h>
 
-/* "malloc", "terrace", "arena:NODE[,NODE...]" (one arena that spills from each node to the next) or "memkind:KIND[,KIND...]": a kind
- * for each array in order, the last one for the rest. */
+/* "malloc", "terrace", "arena:NODE[,NODE...]" (one arena that spills from each node to the next) or
+ * "memkind:KIND[,KIND...]": a kind for each array in order, the last one for the rest. */
 void place_open(const char *how);
-/* Memory whose bytes are expected to be read and written so often, of this priority; ends the program if there is none. */
+/* Memory whose bytes are expected to be read and written so often, of this priority; ends the
+ * program if there is none. */
 void *place_array(const char *name, size_t bytes, unsigned priority, double reads, double writes);
 /* All arrays have been asked for, none has been touched. */
 void place_commit(void);

@@ -1,6 +1,7 @@
 /* STREAM as hexe's authors ran it (section V-B): all four kernels write a; priorities 2, 1, 1.
  *   stream malloc|terrace|memkind:KINDS THREADS MIB_OF_ALL_ARRAYS ROUNDS
- * Prints bytes a second by kernel, counted as STREAM counts, best of the rounds, and their average; then where pages lie. */
+ * Prints bytes a second by kernel, counted as STREAM counts, best of the rounds, and their average;
+ * then where pages lie. */
 #include "place.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,8 @@ shift 2
 socket=/tmp/terrace-kv.sock
 rm -f "$socket"
 case $which in
-redis) redis-server --port 0 --unixsocket "$socket" --save '' --appendonly no --daemonize no >/dev/null & ;;
+redis) redis-server --port 0 --unixsocket "$socket" --save '' --appendonly no --daemonize no \
+    >/dev/null & ;;
 memcached) memcached -u root -s "$socket" -m 900 -t 1 & ;;
 esac
 server=$!

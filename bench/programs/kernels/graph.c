@@ -1,5 +1,6 @@
-// PageRank (pull) or breadth-first search over a graph with a power-law degree distribution. The edge
-// list is built first, turned into compressed rows, and freed, as graph frameworks do; or it is kept.
+// PageRank (pull) or breadth-first search over a graph with a power-law degree distribution. The
+// edge list is built first, turned into compressed rows, and freed, as graph frameworks do; or it
+// is kept.
 // usage: graph SEED pagerank|bfs LOG2_VERTICES EDGES ROUNDS keep|free
 #include "kernel.h"
 

@@ -22,7 +22,8 @@ int main(int argc, char **argv) {
     uint64_t seed = argument(argc, argv, 1, 1), n = argument(argc, argv, 2, 3 << 20);
     uint64_t m = argument(argc, argv, 3, 8 << 20), threads = argument(argc, argv, 4, 1);
     struct tuple *build = allocate(n * sizeof *build);
-    for (uint64_t i = 0; i < n; i++) build[i] = (struct tuple){i * 2654435761u + 1, next_random(&seed)};
+    for (uint64_t i = 0; i < n; i++) build[i] = (struct tuple){i * 2654435761u + 1,
+        next_random(&seed)};
     probe = allocate(m * sizeof *probe);
     for (uint64_t i = 0; i < m; i++) {
         uint64_t rank = zipf_rank(&seed, n, 0.7);

@@ -33,7 +33,8 @@ static inline uint64_t zipf_rank(uint64_t *state, uint64_t n, double s) {
     return rank < n ? rank : n - 1;
 }
 
-// Scatters ranks over 0..n, so that neighbours in rank are not neighbours in memory. n a power of 2.
+// Scatters ranks over 0..n, so that neighbours in rank are not neighbours in memory. n a power of
+// 2.
 static inline uint64_t scatter(uint64_t rank, uint64_t n) {
     return (rank * 0x9e3779b97f4a7c15u) & (n - 1);
 }

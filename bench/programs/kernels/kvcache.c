@@ -1,5 +1,5 @@
-// The key-value cache of a language model: sessions of different lengths, of which a few are active at
-// a time; each token reads the weights and the session's keys and values, and appends to them.
+// The key-value cache of a language model: sessions of different lengths, of which a few are active
+// at a time; each token reads the weights and the session's keys and values, and appends to them.
 // usage: kvcache SEED SESSIONS TOKENS THREADS
 #include "kernel.h"
 
@@ -61,7 +61,8 @@ int main(int argc, char **argv) {
         length[s] = (uint32_t)(CONTEXT / 2 + random_below(&seed, CONTEXT / 2));
         for (uint64_t l = 0; l < LAYERS; l++) {
             float *rows = cache + s * row + l * CONTEXT * DIM;
-            for (uint64_t i = 0; i < length[s] * (uint64_t)DIM; i++) rows[i] = (float)(i % 61) / 61 - 0.5f;
+            for (uint64_t i = 0; i < length[s] * (uint64_t)DIM; i++) rows[i] =
+                (float)(i % 61) / 61 - 0.5f;
         }
     }
     // One thread decodes: sessions would race for a row otherwise.

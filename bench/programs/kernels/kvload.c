@@ -1,6 +1,6 @@
-// A load for key-value servers over a socket of the file system: fills a store, then reads it and now
-// and then writes, with Zipf keys, many requests in flight.
-// usage: kvload redis|memcached SOCKET SEED KEYS BYTES REQUESTS
+// A load for key-value servers over a socket of the file system: fills a store, then reads it and
+// now and then writes, with Zipf keys, many requests in flight. usage: kvload redis|memcached
+// SOCKET SEED KEYS BYTES REQUESTS
 #include "kernel.h"
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -28,7 +28,8 @@ static uint64_t request(char *out, uint64_t key, const char *value, uint64_t byt
     int n = snprintf(name, sizeof name, "key:%012lu", (unsigned long)key), at;
     if (redis) {
         if (!value) return (uint64_t)sprintf(out, "*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n", n, name);
-        at = sprintf(out, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%lu\r\n", n, name, (unsigned long)bytes);
+        at = sprintf(out, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%lu\r\n", n, name,
+            (unsigned long)bytes);
     } else {
         if (!value) return (uint64_t)sprintf(out, "get %s\r\n", name);
         at = sprintf(out, "set %s 0 0 %lu\r\n", name, (unsigned long)bytes);
@@ -42,8 +43,10 @@ static uint64_t request(char *out, uint64_t key, const char *value, uint64_t byt
 static uint64_t answer(const char *value, uint64_t bytes) {
     char text[96];
     if (value) return redis ? strlen("+OK\r\n") : strlen("STORED\r\n");
-    if (redis) return (uint64_t)snprintf(text, sizeof text, "$%lu\r\n", (unsigned long)bytes) + bytes + 2;
-    return (uint64_t)snprintf(text, sizeof text, "VALUE key:%012lu 0 %lu\r\n", 0ul, (unsigned long)bytes) +
+    if (redis) return (uint64_t)snprintf(text, sizeof text, "$%lu\r\n", (unsigned long)bytes) +
+        bytes + 2;
+    return (uint64_t)snprintf(text, sizeof text, "VALUE key:%012lu 0 %lu\r\n", 0ul,
+        (unsigned long)bytes) +
            bytes + strlen("\r\nEND\r\n");
 }
 

@@ -5,9 +5,12 @@ int main(int argc, char **argv) {
     uint64_t seed = argument(argc, argv, 1, 1), lines = argument(argc, argv, 2, 1000);
     uint64_t bytes = argument(argc, argv, 3, 60);
     static const char words[64][9] = {
-        "amber ", "basin ", "cedar ", "delta ", "ember ", "fjord ", "grove ", "haven ", "inlet ", "jetty ",
-        "knoll ", "ledge ", "marsh ", "notch ", "oasis ", "pinto ", "quarry ", "ridge ", "shoal ", "tundra ",
-        "upland ", "valley ", "wharf ", "xylem ", "yonder ", "zenith ", "alder ", "birch ", "clover ", "dune ",
+        "amber ", "basin ", "cedar ", "delta ", "ember ", "fjord ", "grove ", "haven ", "inlet ",
+            "jetty ",
+        "knoll ", "ledge ", "marsh ", "notch ", "oasis ", "pinto ", "quarry ", "ridge ", "shoal ",
+            "tundra ",
+        "upland ", "valley ", "wharf ", "xylem ", "yonder ", "zenith ", "alder ", "birch ",
+            "clover ", "dune ",
     };
     char line[4096];
     if (bytes > sizeof line - 16) bytes = sizeof line - 16;

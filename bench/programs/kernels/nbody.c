@@ -70,13 +70,15 @@ static void walk_share(struct share *s) {
         while (top > 0) {
             const struct cell *c = &cells[stack[--top]];
             float square = 0;
-            for (int k = 0; k < 3; k++) square += (c->centre[k] - b->at[k]) * (c->centre[k] - b->at[k]);
+            for (int k = 0; k < 3; k++) square +=
+                (c->centre[k] - b->at[k]) * (c->centre[k] - b->at[k]);
             if (4 * c->half * c->half < 1.2f * square) {
                 pull(b, c->centre, c->mass, force);
                 continue;
             }
             for (int o = 0; o < 8; o++) {
-                if (c->below[o] < 0) pull(b, bodies[~c->below[o]].at, bodies[~c->below[o]].mass, force);
+                if (c->below[o] < 0) pull(b, bodies[~c->below[o]].at, bodies[~c->below[o]].mass,
+                    force);
                 if (c->below[o] > 0 && top < 512) stack[top++] = c->below[o];
             }
         }
@@ -93,7 +95,8 @@ int main(int argc, char **argv) {
     for (uint64_t i = 0; i < count; i++) {
         struct body *b = &bodies[i];
         memset(b, 0, sizeof *b);
-        double r = random_unit(&seed), z = 2 * random_unit(&seed) - 1, a = 6.2831853 * random_unit(&seed);
+        double r = random_unit(&seed), z = 2 * random_unit(&seed) - 1, a =
+            6.2831853 * random_unit(&seed);
         double flat = r * r * sqrt(1 - z * z);
         b->at[0] = (float)(flat * cos(a));
         b->at[1] = (float)(flat * sin(a));

@@ -17,7 +17,8 @@ int main(void) {
     static char *blocks[BLOCKS];
     const uint32_t node = 0;
     terrace_arena *arena;
-    CHECK(terrace_arena_create(64u << 20, TERRACE_DEVICES_PREFER, NULL, 0, 0, "tree", &arena) == TERRACE_OK);
+    CHECK(terrace_arena_create(64u << 20, TERRACE_DEVICES_PREFER, NULL, 0, 0, "tree", &arena) ==
+        TERRACE_OK);
     for (int i = 0; i < BLOCKS; i++) {
         blocks[i] = terrace_arena_alloc(arena, 100);
         CHECK(blocks[i] != NULL);
@@ -30,11 +31,13 @@ int main(void) {
     terrace_moved moved;
     terrace_move *moving;
     uint64_t done, total;
-    CHECK(terrace_arena_set_device(arena, TERRACE_DEVICES_PREFER, &node, 1, TERRACE_MOVE_PARTIAL, &moved) == TERRACE_OK);
+    CHECK(terrace_arena_set_device(arena, TERRACE_DEVICES_PREFER, &node, 1, TERRACE_MOVE_PARTIAL,
+        &moved) == TERRACE_OK);
     printf("%llu pages, %llu moved, %llu there already\n", (unsigned long long)moved.pages,
            (unsigned long long)moved.moved, (unsigned long long)moved.already);
     CHECK(moved.pages > 0 && moved.stayed == 0);
-    CHECK(terrace_arena_set_device_async(arena, TERRACE_DEVICES_PREFER, &node, 1, TERRACE_MOVE_STRICT, &moving) == 0);
+    CHECK(terrace_arena_set_device_async(arena, TERRACE_DEVICES_PREFER, &node, 1,
+        TERRACE_MOVE_STRICT, &moving) == 0);
     char *more = terrace_arena_calloc(arena, 10, 10); /* goes on working */
     CHECK(more != NULL && more[99] == 0);
     int state = terrace_move_poll(moving, &done, &total);

@@ -35,7 +35,8 @@ int main(void) {
         if (terrace_report_row(report, i, &row)) return failed("row");
         printf("%s:", row.name);
         for (int c = 0; c < terrace_memory_class_count(memory); c++) {
-            printf(" %llu MiB in class %d;", (unsigned long long)(terrace_report_got(report, i, c) >> 20), c);
+            printf(" %llu MiB in class %d;", (unsigned long long)(terrace_report_got(report, i,
+                c) >> 20), c);
         }
         printf(" %s\n", row.why);
     }

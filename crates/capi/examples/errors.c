@@ -1,4 +1,5 @@
-/* What goes wrong is named: each call here must fail as it says, and a strict allocation must be where it was asked for. */
+/* What goes wrong is named: each call here must fail as it says, and a strict allocation must be
+ * where it was asked for. */
 #include <stdio.h>
 #include <string.h>
 #include <terrace.h>

@@ -32,13 +32,15 @@ static int with_store(const char *store) {
     CHECK(terrace_far_flush(far) == TERRACE_OK);
     for (size_t n = 0; n < words; n++) CHECK(at[n] == mixed(n));
     CHECK(terrace_far_stats(far, &counts) == TERRACE_OK);
-    CHECK(counts.faults > 0 && counts.written_bytes >= bytes - dram && counts.read_bytes >= bytes - 2 * dram);
+    CHECK(counts.faults > 0 && counts.written_bytes >= bytes - dram && counts.read_bytes >=
+        bytes - 2 * dram);
     CHECK(counts.resident_bytes <= dram && counts.lost_bytes == 0 && counts.write_failures == 0);
 
     CHECK(terrace_far_pin(far, 0, 1u << 20, 1) == TERRACE_OK);
     CHECK(terrace_far_prefetch(far, 4u << 20, 1u << 20) == TERRACE_OK);
     CHECK(terrace_far_advise(far, 8u << 20, 8u << 20, TERRACE_FAR_DISCARD) == TERRACE_OK);
-    CHECK(at[1u << 20] == 0 && at[(2u << 20) - 1] == 0 && at[2u << 20] == mixed(2u << 20) && at[5] == mixed(5));
+    CHECK(at[1u << 20] == 0 && at[(2u << 20) - 1] == 0 && at[2u << 20] == mixed(2u << 20) &&
+        at[5] == mixed(5));
     CHECK(terrace_far_advise(far, 16u << 20, 8u << 20, TERRACE_FAR_COLD) == TERRACE_OK);
     CHECK(terrace_far_pin(far, 0, 1u << 20, 0) == TERRACE_OK);
     CHECK(terrace_far_set_dram(far, 6u << 20) == TERRACE_OK);
@@ -48,7 +50,8 @@ static int with_store(const char *store) {
     CHECK(terrace_far_prefetch(far, bytes - 10, 20) == TERRACE_E_INVALID);
     CHECK(terrace_far_advise(far, 0, 1, 77) == TERRACE_E_INVALID);
     CHECK(terrace_far_stats(far, NULL) == TERRACE_E_INVALID);
-    printf("%s: %llu faults, %llu bytes read, %llu written\n", store, (unsigned long long)counts.faults,
+    printf("%s: %llu faults, %llu bytes read, %llu written\n", store,
+        (unsigned long long)counts.faults,
            (unsigned long long)counts.read_bytes, (unsigned long long)counts.written_bytes);
     CHECK(terrace_far_unmap(far) == TERRACE_OK);
     return 0;
@@ -94,7 +97,8 @@ int main(void) {
     terrace_far *far = NULL;
     if (with_store("compressed") != 0 || with_store(folder ? folder : "/tmp") != 0) return 1;
 
-    CHECK(terrace_far_map(1u << 20, 8u << 20, "/no/such/folder", &far) == TERRACE_E_STORE && far == NULL);
+    CHECK(terrace_far_map(1u << 20, 8u << 20, "/no/such/folder", &far) == TERRACE_E_STORE && far ==
+        NULL);
     CHECK(strcmp(terrace_strerror(TERRACE_E_STORE), "the store of far memory failed") == 0);
     CHECK(terrace_far_map(64u << 20, 4096, "compressed", &far) == TERRACE_E_INVALID && far == NULL);
     CHECK(strstr(terrace_last_error(), "at least") != NULL);

@@ -1,4 +1,5 @@
-/* An array that CPUs and a GPU reach at one address, at home on the GPU; without CUDA it is said why, and other memory will do. */
+/* An array that CPUs and a GPU reach at one address, at home on the GPU; without CUDA it is said
+ * why, and other memory will do. */
 #include <stdio.h>
 #include <string.h>
 #include <terrace.h>
@@ -24,14 +25,16 @@ int main(void) {
     array[0] = 1; /* and a kernel of CUDA may have the same pointer */
     terrace_report *report;
     terrace_row row;
-    if (terrace_memory_describe(memory, array, &report) || terrace_report_row(report, 0, &row)) return 3;
+    if (terrace_memory_describe(memory, array, &report) || terrace_report_row(report, 0,
+        &row)) return 3;
     printf("%s\n", row.why);
     if (terrace_report_got(report, 0, gpus < 0 ? 0 : TERRACE_CLASS_CUDA_MANAGED) == 0) return 4;
     terrace_report_destroy(report);
     for (int i = 0; i < gpus; i++) {
         terrace_gpu gpu;
         if (terrace_memory_gpu(memory, i, &gpu)) return 5;
-        printf("%s: %llu of %llu bytes free, %llu ours\n", gpu.name, (unsigned long long)gpu.free_bytes,
+        printf("%s: %llu of %llu bytes free, %llu ours\n", gpu.name,
+            (unsigned long long)gpu.free_bytes,
                (unsigned long long)gpu.total_bytes, (unsigned long long)gpu.bound_bytes);
     }
     if (terrace_memory_free(memory, array)) return 6;

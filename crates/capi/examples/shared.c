@@ -1,5 +1,5 @@
-/* An arena that several processes have. Children work in it and are killed in the midst; the parent's data stays, and the
- * arena goes on. */
+/* An arena that several processes have. Children work in it and are killed in the midst; the
+ * parent's data stays, and the arena goes on. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>
@@ -38,8 +38,10 @@ int main(void) {
     terrace_shared_figures figures;
     snprintf(name, sizeof name, "terrace-example-%ld", (long)getpid());
     CHECK(terrace_shared_open(name, &shared) == TERRACE_E_KERNEL);
-    CHECK(terrace_shared_create("a/b", 1 << 20, TERRACE_DEVICES_PREFER, NULL, 0, 0, &shared) == TERRACE_E_INVALID);
-    CHECK(terrace_shared_create(name, 4 << 20, TERRACE_DEVICES_PREFER, NULL, 0, 0, &shared) == TERRACE_OK);
+    CHECK(terrace_shared_create("a/b", 1 << 20, TERRACE_DEVICES_PREFER, NULL, 0, 0, &shared) ==
+        TERRACE_E_INVALID);
+    CHECK(terrace_shared_create(name, 4 << 20, TERRACE_DEVICES_PREFER, NULL, 0, 0, &shared) ==
+        TERRACE_OK);
     char *text = terrace_shared_alloc(shared, 100, 64);
     CHECK(text != NULL);
     strcpy(text, "from the parent");

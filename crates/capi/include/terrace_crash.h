@@ -83,7 +83,8 @@ TERRACE_CRASH_SHARED uint32_t terrace_crash_element_(const char *type)
     return 1;
 }
 
-TERRACE_CRASH_SHARED void terrace_crash_object_(uint32_t kind, const char *name, const void *pointer,
+TERRACE_CRASH_SHARED void terrace_crash_object_(uint32_t kind, const char *name,
+    const void *pointer,
                                                 const char *type, uint64_t count)
 {
     struct terrace_crash_state *all = &terrace_crash_state_;
@@ -182,9 +183,9 @@ TERRACE_CRASH_SHARED void end_crash(void)
 
 /*
  * After a restart by the tool: fills the critical and the consistent objects named so far from what
- * memory held at the crash, and returns the first consistent integer, the last iteration known to be
- * done. Otherwise does nothing and returns 0. A program whose objects have other sizes than at the
- * crash is ended with status 122.
+ * memory held at the crash, and returns the first consistent integer, the last iteration known to
+ * be done. Otherwise does nothing and returns 0. A program whose objects have other sizes than at
+ * the crash is ended with status 122.
  */
 TERRACE_CRASH_SHARED int64_t crash_restore(void)
 {

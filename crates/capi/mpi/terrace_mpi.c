@@ -1,8 +1,10 @@
-/* libterrace_mpi: MPI_Alloc_mem and MPI_Win_allocate that honour hints about memory, for any program and any MPI.
+/* libterrace_mpi: MPI_Alloc_mem and MPI_Win_allocate that honour hints about memory, for any
+ * program and any MPI.
  * SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * It stands before the MPI library (LD_PRELOAD, or -lterrace_mpi before it) and uses the profiling interface (MPI 4.0,
- * chapter 15). It is C and compiled with the mpicc at hand, because handles differ from one MPI to another.
+ * It stands before the MPI library (LD_PRELOAD, or -lterrace_mpi before it) and uses the profiling
+ * interface (MPI 4.0, chapter 15). It is C and compiled with the mpicc at hand, because handles
+ * differ from one MPI to another.
  *
  *   terrace_class     0 (fastest), 1, ..., -1 (slowest), or fastest, slowest, cuda-managed
  *   terrace_index     all (unless said), local, or an index within the class
@@ -10,9 +12,9 @@
  *   terrace_pages     auto (unless said), base or huge
  *   terrace_name      what reports call it
  *
- * A call without terrace_class goes to MPI as it is. With it, memory is libterrace's, and a window over it is made by
- * MPI_Win_create: its MPI_WIN_CREATE_FLAVOR says so. MPI_Win_allocate_shared and Fortran's own entry points of an MPI
- * that does not go through C are not touched. */
+ * A call without terrace_class goes to MPI as it is. With it, memory is libterrace's, and a window
+ * over it is made by MPI_Win_create: its MPI_WIN_CREATE_FLAVOR says so. MPI_Win_allocate_shared and
+ * Fortran's own entry points of an MPI that does not go through C are not touched. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -65,12 +67,14 @@ static int read_hints(MPI_Info info, terrace_attr **wish) {
     if (bad || terrace_attr_create(wish) != TERRACE_OK) return MPI_ERR_INFO_VALUE;
     bad |= terrace_attr_add_class(*wish, class_id, index);
     if (hint(info, "terrace_mismatch", value)) {
-        if (strcmp(value, "error") == 0) bad |= terrace_attr_set_mismatch(*wish, TERRACE_MISMATCH_ERROR);
+        if (strcmp(value, "error") == 0) bad |= terrace_attr_set_mismatch(*wish,
+            TERRACE_MISMATCH_ERROR);
         else bad |= strcmp(value, "fallback") != 0;
     }
     if (hint(info, "terrace_pages", value)) {
         if (strcmp(value, "base") == 0) bad |= terrace_attr_set_pages(*wish, TERRACE_PAGES_BASE);
-        else if (strcmp(value, "huge") == 0) bad |= terrace_attr_set_pages(*wish, TERRACE_PAGES_HUGE);
+        else if (strcmp(value, "huge") == 0) bad |= terrace_attr_set_pages(*wish,
+            TERRACE_PAGES_HUGE);
         else bad |= strcmp(value, "auto") != 0;
     }
     if (hint(info, "terrace_name", value)) bad |= terrace_attr_set_name(*wish, value);
@@ -90,14 +94,16 @@ static int allocate(MPI_Aint size, MPI_Info info, void **base, int *ours) {
     if (wish == NULL) return PMPI_Alloc_mem(size, info, base);
     if (size < 0) code = MPI_ERR_SIZE;
     else if (terrace_mpi_memory() == NULL ||
-             terrace_memory_alloc(memory, (size_t)size, wish, base) != TERRACE_OK) code = MPI_ERR_NO_MEM;
+             terrace_memory_alloc(memory, (size_t)size, wish, base) != TERRACE_OK) code =
+                 MPI_ERR_NO_MEM;
     terrace_attr_destroy(wish);
     *ours = code == MPI_SUCCESS;
     return code;
 }
 
 static int is_ours(const void *base) {
-    return base != NULL && memory_code == TERRACE_OK && memory != NULL && terrace_memory_lookup(memory, base) == base;
+    return base != NULL && memory_code == TERRACE_OK && memory != NULL &&
+        terrace_memory_lookup(memory, base) == base;
 }
 
 static int release(void *base) {
@@ -127,16 +133,19 @@ static int make_key(void) {
     int code = MPI_SUCCESS;
     pthread_mutex_lock(&key_lock);
     if (window_key == MPI_KEYVAL_INVALID)
-        code = PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, MPI_WIN_NULL_DELETE_FN, &window_key, NULL);
+        code = PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, MPI_WIN_NULL_DELETE_FN, &window_key,
+            NULL);
     pthread_mutex_unlock(&key_lock);
     return code;
 }
 
-int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void *baseptr, MPI_Win *win) {
+int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void *baseptr,
+    MPI_Win *win) {
     char value[MPI_MAX_INFO_VAL + 1];
     int hinted = hint(info, "terrace_class", value), any, ours, worst, code;
     void *base;
-    /* Hints may differ between ranks, and all must make the window in one way: one rank's hint decides for all. */
+    /* Hints may differ between ranks, and all must make the window in one way: one rank's hint
+     * decides for all. */
     code = PMPI_Allreduce(&hinted, &any, 1, MPI_INT, MPI_MAX, comm);
     if (code != MPI_SUCCESS) return code;
     if (!any) return PMPI_Win_allocate(size, disp_unit, info, comm, baseptr, win);

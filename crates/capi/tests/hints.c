@@ -1,5 +1,5 @@
-/* Four ranks put, get and reduce through memory that was asked for with hints. The same program runs without the shim, where
- * hints mean nothing: it says which it saw. */
+/* Four ranks put, get and reduce through memory that was asked for with hints. The same program
+ * runs without the shim, where hints mean nothing: it says which it saw. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
@@ -38,7 +38,8 @@ static void ring(MPI_Info info, int expect_placed) {
     MPI_Win win;
     int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
     CHECK(own && back);
-    CHECK(MPI_Win_allocate(COUNT * sizeof *base, sizeof *base, info, MPI_COMM_WORLD, &base, &win) == MPI_SUCCESS);
+    CHECK(MPI_Win_allocate(COUNT * sizeof *base, sizeof *base, info, MPI_COMM_WORLD, &base,
+        &win) == MPI_SUCCESS);
     CHECK(placed(base) == (memory != NULL && expect_placed));
     for (int i = 0; i < COUNT; i++) own[i] = rank * 1000.0 + i;
     MPI_Win_fence(0, win);

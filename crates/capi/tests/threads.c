@@ -1,4 +1,5 @@
-/* Threads that allocate, hand blocks to one another, free each other's and share handles; for the thread sanitizer too. */
+/* Threads that allocate, hand blocks to one another, free each other's and share handles; for the
+ * thread sanitizer too. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -8,10 +9,12 @@
 
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
-/* The library itself is not instrumented. What it promises is said here, for each 16 bytes since blocks are cut anew: the old
- * life of memory ends before its next begins. */
-static void ends(char *block, size_t bytes) { for (size_t at = 0; at < bytes; at += 16) __tsan_release(block + at); }
-static void begins(char *block, size_t bytes) { for (size_t at = 0; at < bytes; at += 16) __tsan_acquire(block + at); }
+/* The library itself is not instrumented. What it promises is said here, for each 16 bytes since
+ * blocks are cut anew: the old life of memory ends before its next begins. */
+static void ends(char *block, size_t bytes) { for (size_t at = 0; at < bytes; at +=
+    16) __tsan_release(block + at); }
+static void begins(char *block, size_t bytes) { for (size_t at = 0; at < bytes; at +=
+    16) __tsan_acquire(block + at); }
 #else
 static void ends(char *block, size_t bytes) { (void)block, (void)bytes; }
 static void begins(char *block, size_t bytes) { (void)block, (void)bytes; }
@@ -72,7 +75,8 @@ static void *work(void *number) {
         }
         if (round % 1000 == 0) {
             /* Two threads may want to move it at once: one is told so. */
-            int code = terrace_arena_set_device(arena, TERRACE_DEVICES_PREFER, NULL, 0, TERRACE_MOVE_PARTIAL, NULL);
+            int code = terrace_arena_set_device(arena, TERRACE_DEVICES_PREFER, NULL, 0,
+                TERRACE_MOVE_PARTIAL, NULL);
             CHECK(code == TERRACE_OK || code == TERRACE_E_BUSY);
         }
     }
@@ -81,9 +85,11 @@ static void *work(void *number) {
 
 int main(void) {
     pthread_t threads[THREADS];
-    CHECK(terrace_arena_create(0, TERRACE_DEVICES_PREFER, NULL, 0, 0, "threads", &arena) == TERRACE_OK);
+    CHECK(terrace_arena_create(0, TERRACE_DEVICES_PREFER, NULL, 0, 0, "threads", &arena) ==
+        TERRACE_OK);
     CHECK(terrace_memory_create(&memory) == TERRACE_OK);
-    CHECK(terrace_shared_create(NULL, 1 << 20, TERRACE_DEVICES_PREFER, NULL, 0, 0, &shared) == TERRACE_OK);
+    CHECK(terrace_shared_create(NULL, 1 << 20, TERRACE_DEVICES_PREFER, NULL, 0, 0, &shared) ==
+        TERRACE_OK);
     for (uintptr_t i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, work, (void *)i);
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < SLOTS; i++) end(slots[i].block, slots[i].words, slots[i].sign);

@@ -70,7 +70,7 @@ pub struct RiscvRunArgs {
     pub record: Option<PathBuf>,
     /// Run so many copies as xBGAS processing elements, each with memory of its own.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32)
-        .range(1..=i64::from(riscv::MAX_ELEMENTS)))]
+        .range(1..=i64::from(riscv::MOST_ELEMENTS)))]
     pub pes: Option<u32>,
     /// Execute xBGAS instructions in this encoding (with --pes: 2018).
     #[arg(long, value_name = "D")]

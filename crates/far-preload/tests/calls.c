@@ -1,5 +1,5 @@
-/* What programs do with memory of their own, beyond reading and writing it. Each case prints one line when all is as C and the
- * kernel promise. Half of each case's memory does not fit. */
+/* What programs do with memory of their own, beyond reading and writing it. Each case prints one
+ * line when all is as C and the kernel promise. Half of each case's memory does not fit. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -80,14 +80,17 @@ static void maps(void) {
     for (size_t n = 0; n < MIB; n += 64) must(at[n] == 0, "zeros after DONTNEED");
     check(at + 8 * MIB / 8, 1 * MIB, 2 + 8 * MIB / 8, "beside DONTNEED");
     must(madvise(at + 1, 4096, MADV_DONTNEED) != 0 && errno == EINVAL, "an address within a page");
-    must(madvise(at, 4 * MIB, MADV_FREE) == 0 && madvise(at, 4 * MIB, MADV_HUGEPAGE) == 0, "advice");
-    must(madvise(at, BIG, MADV_WILLNEED) == 0 && (mlock(at, 4096) == 0 || errno == ENOMEM || errno == EPERM), "WILLNEED, mlock");
+    must(madvise(at, 4 * MIB, MADV_FREE) == 0 && madvise(at, 4 * MIB, MADV_HUGEPAGE) == 0,
+        "advice");
+    must(madvise(at, BIG, MADV_WILLNEED) == 0 && (mlock(at, 4096) == 0 || errno == ENOMEM ||
+        errno == EPERM), "WILLNEED, mlock");
     check(at + 12 * MIB / 8, 12 * MIB, 2 + 12 * MIB / 8, "the rest");
     must(munmap((char *)at + 4 * MIB, 4 * MIB) == 0 && munmap(at, 4 * MIB) == 0, "munmap of parts");
     check(at + 12 * MIB / 8, 12 * MIB, 2 + 12 * MIB / 8, "the rest after munmap");
     for (int n = 0; n < 50; n++) {
         uint64_t *again = anonymous(3 * MIB);
-        for (size_t w = 0; w < 3 * MIB / 8; w += 512) must(again[w] == 0, "a fresh mapping is zeros");
+        for (size_t w = 0; w < 3 * MIB / 8; w += 512) must(again[w] == 0,
+            "a fresh mapping is zeros");
         fill(again, 3 * MIB, n);
         must(munmap(again, 3 * MIB) == 0, "munmap");
     }
@@ -110,7 +113,8 @@ static void remap(void) {
 static void rights(void) {
     uint64_t *at = anonymous(BIG);
     fill(at, BIG, 4);
-    must(mprotect(at, 6 * MIB, PROT_READ) == 0 && mprotect((char *)at + 6 * MIB, 2 * MIB, PROT_NONE) == 0, "mprotect");
+    must(mprotect(at, 6 * MIB, PROT_READ) == 0 && mprotect((char *)at + 6 * MIB, 2 * MIB,
+        PROT_NONE) == 0, "mprotect");
     uint64_t *other = anonymous(BIG);
     fill(other, BIG, 5);
     check(at, 6 * MIB, 4, "what may only be read");
@@ -126,11 +130,14 @@ static void system_calls(void) {
     fill((uint64_t *)at, BIG, 7);
     FILE *file = tmpfile();
     int fd = fileno(file);
-    for (size_t n = 0; n < BIG; n += MIB) must(pwrite(fd, at + n, MIB, n) == MIB, "write from far memory");
-    for (size_t n = 0; n < BIG; n += MIB) must(pread(fd, back + n, MIB, n) == MIB, "read into far memory");
+    for (size_t n = 0; n < BIG; n += MIB) must(pwrite(fd, at + n, MIB, n) == MIB, "write from far "
+        "memory");
+    for (size_t n = 0; n < BIG; n += MIB) must(pread(fd, back + n, MIB, n) == MIB, "read into far "
+        "memory");
     check((uint64_t *)back, BIG, 7, "what was written and read");
     int ends[2];
-    must(pipe(ends) == 0 && write(ends[1], at + 12345, 4096) == 4096 && read(ends[0], back + 54321, 4096) == 4096, "a pipe");
+    must(pipe(ends) == 0 && write(ends[1], at + 12345, 4096) == 4096 && read(ends[0], back + 54321,
+        4096) == 4096, "a pipe");
     must(memcmp(at + 12345, back + 54321, 4096) == 0, "what went through it");
 }
 
@@ -140,7 +147,8 @@ static void *worker(void *number) {
     uint64_t me = (uint64_t)(uintptr_t)number;
     for (int round = 0; round < 3; round++) {
         for (size_t n = me; n < BIG / 4096; n += 8) shared[n * 512 + round] = mix(n + round);
-        for (size_t n = me; n < BIG / 4096; n += 8) must(shared[n * 512 + round] == mix(n + round), "a thread's words");
+        for (size_t n = me; n < BIG / 4096; n += 8) must(shared[n * 512 + round] == mix(n + round),
+            "a thread's words");
         free(malloc(MIB + me * 4096));
     }
     return NULL;
@@ -149,7 +157,8 @@ static void *worker(void *number) {
 static void threads(void) {
     pthread_t all[8];
     shared = anonymous(BIG);
-    for (uintptr_t n = 0; n < 8; n++) must(pthread_create(&all[n], NULL, worker, (void *)n) == 0, "pthread_create");
+    for (uintptr_t n = 0; n < 8; n++) must(pthread_create(&all[n], NULL, worker, (void *)n) == 0,
+        "pthread_create");
     for (int n = 0; n < 8; n++) pthread_join(all[n], NULL);
 }
 
@@ -246,7 +255,8 @@ static void descriptors(void) {
 static void fixed(void) {
     char *at = anonymous(BIG);
     fill((uint64_t *)at, BIG, 15);
-    void *over = mmap(at + 4 * MIB, 2 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    void *over = mmap(at + 4 * MIB, 2 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS |
+        MAP_FIXED, -1, 0);
     must(over == at + 4 * MIB, "MAP_FIXED");
     for (size_t n = 4 * MIB; n < 6 * MIB; n += 512) must(at[n] == 0, "zeros after MAP_FIXED");
     FILE *file = tmpfile();
@@ -279,11 +289,16 @@ static void unmapped(void) {
     must(munmap(at + 4 * MIB, 2 * MIB) == 0, "munmap");
     must(faults(at + 4 * MIB) && faults(at + 6 * MIB - 1), "what is unmapped cannot be read");
     must(!faults(at + 4 * MIB - 1) && !faults(at + 6 * MIB), "what is beside it can be");
-    must(mprotect(at + 4 * MIB, 4096, PROT_READ) != 0 && errno == ENOMEM, "mprotect of what is unmapped");
-    must(madvise(at + 4 * MIB, 4096, MADV_DONTNEED) != 0 && errno == ENOMEM, "madvise of what is unmapped");
-    must(mremap(at + 4 * MIB, 4096, 8192, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT, "mremap of what is unmapped");
-    must(mprotect(at, MIB, PROT_NONE) == 0 && faults(at) && mprotect(at, MIB, PROT_READ) == 0 && !faults(at), "rights");
-    char *again = mmap(at + 4 * MIB, 2 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    must(mprotect(at + 4 * MIB, 4096, PROT_READ) != 0 && errno == ENOMEM, "mprotect of what is "
+        "unmapped");
+    must(madvise(at + 4 * MIB, 4096, MADV_DONTNEED) != 0 && errno == ENOMEM, "madvise of what is "
+        "unmapped");
+    must(mremap(at + 4 * MIB, 4096, 8192, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT,
+        "mremap of what is unmapped");
+    must(mprotect(at, MIB, PROT_NONE) == 0 && faults(at) && mprotect(at, MIB, PROT_READ) == 0 &&
+        !faults(at), "rights");
+    char *again = mmap(at + 4 * MIB, 2 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+        -1, 0);
     must(again == at + 4 * MIB && again[4095] == 0, "a hint at a gap");
     fill((uint64_t *)other, BIG, 19);
     check((uint64_t *)at, 4 * MIB, 18, "before the gap");
@@ -301,7 +316,8 @@ static void own_faults(void) {
     int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
     must(fd >= 0, "userfaultfd");
     struct uffdio_api api = {.api = UFFD_API};
-    struct uffdio_register range = {.range = {(uintptr_t)at, 2 * MIB}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    struct uffdio_register range = {.range = {(uintptr_t)at, 2 * MIB}, .mode =
+        UFFDIO_REGISTER_MODE_MISSING};
     must(ioctl(fd, UFFDIO_API, &api) == 0 && ioctl(fd, UFFDIO_REGISTER, &range) == 0, "register");
     must(madvise(at, MIB, MADV_DONTNEED) == 0, "DONTNEED");
     memset(page, 77, 4096);
@@ -329,7 +345,8 @@ static void *crowd_worker(void *number) {
 static void crowd(void) {
     for (int round = 0; round < 3; round++) {
         pthread_t all[24];
-        for (uintptr_t n = 0; n < 24; n++) must(pthread_create(&all[n], NULL, crowd_worker, (void *)(n + 1)) == 0, "pthread_create");
+        for (uintptr_t n = 0; n < 24; n++) must(pthread_create(&all[n], NULL, crowd_worker,
+            (void *)(n + 1)) == 0, "pthread_create");
         for (int n = 0; n < 24; n++) pthread_join(all[n], NULL);
     }
     uint64_t *at = malloc(BIG);
@@ -343,7 +360,8 @@ static size_t in_use(void) {
     return m.uordblks + m.hblkhd;
 }
 
-static int near(size_t what, size_t expected) { return what > expected - expected / 16 && what < expected + expected / 16 + MIB; }
+static int near(size_t what, size_t expected) { return what > expected - expected / 16 &&
+    what < expected + expected / 16 + MIB; }
 
 /* What the allocator says of itself. */
 static void figures(void) {
@@ -355,8 +373,10 @@ static void figures(void) {
     char *text = NULL;
     size_t len = 0;
     FILE *stream = open_memstream(&text, &len);
-    must(malloc_info(0, stream) == 0 && malloc_info(1, stream) == EINVAL && fclose(stream) == 0, "malloc_info");
-    must(strncmp(text, "<malloc version=\"1\">", 20) == 0 && strstr(text, "</malloc>") != NULL, "what malloc_info writes");
+    must(malloc_info(0, stream) == 0 && malloc_info(1, stream) == EINVAL && fclose(stream) == 0,
+        "malloc_info");
+    must(strncmp(text, "<malloc version=\"1\">", 20) == 0 && strstr(text, "</malloc>") != NULL,
+        "what malloc_info writes");
     free(large);
     for (int n = 0; n < 2000; n++) free(small[n]);
     must(in_use() - before < 4 * MIB, "mallinfo2 after free");

@@ -1,9 +1,11 @@
-/* A model of an address space beside the real one: threads change windows of their own at random by every call that changes a
- * mapping, fork, and hold each page against what it must hold. Run without far memory it tests the model, with it far memory.
+/* A model of an address space beside the real one: threads change windows of their own at random by
+ * every call that changes a mapping, fork, and hold each page against what it must hold. Run
+ * without far memory it tests the model, with it far memory.
  *
  *   space SEED STEPS THREADS
  *
- * A page's content is one number v: at its start, and once more at word 1 + v % 511; all else is zero. */
+ * A page's content is one number v: at its start, and once more at word 1 + v % 511; all else is
+ * zero. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -60,7 +62,8 @@ static uint64_t next(struct window *w, uint64_t below) {
 static uint64_t *at(struct window *w, size_t page) { return (uint64_t *)(w->base + page * PAGE); }
 static void differs(struct window *w, size_t page, const char *what) {
     int saved = errno;
-    printf("seed %lu, thread %lu, step %lu (%s), page %zu: %s (errno %d)\n", first_seed, w->number, w->step, w->doing, page, what, saved);
+    printf("seed %lu, thread %lu, step %lu (%s), page %zu: %s (errno %d)\n", first_seed, w->number,
+        w->step, w->doing, page, what, saved);
     fflush(stdout);
     _exit(1);
 }
@@ -81,7 +84,8 @@ static int holds(const uint64_t *words, uint64_t value, uint64_t other) {
 
 static void check(struct window *w, size_t page, const char *what) {
     struct page *p = &w->pages[page];
-    if (p->kind != HOLE && p->rights & PROT_READ && !holds(at(w, page), p->value, next(w, 511))) differs(w, page, what);
+    if (p->kind != HOLE && p->rights & PROT_READ && !holds(at(w, page), p->value, next(w,
+        511))) differs(w, page, what);
 }
 
 static void write_page(struct window *w, size_t page) {
@@ -111,16 +115,21 @@ static size_t hole(struct window *w, size_t from, size_t end) {
     return from;
 }
 
-static int with_holes(struct window *w, size_t from, size_t end) { return hole(w, from, end) < end; }
+static int with_holes(struct window *w, size_t from, size_t end) { return hole(w, from, end) < end;
+    }
 
 /* Each call by its name, or by its number. */
-static void *do_mmap(struct window *w, void *a, size_t len, int rights, int flags, int fd, long offset) {
+static void *do_mmap(struct window *w, void *a, size_t len, int rights, int flags, int fd,
+    long offset) {
     if (next(w, 3)) return mmap(a, len, rights, flags, fd, offset);
     return (void *)syscall(SYS_mmap, a, len, rights, flags, fd, offset);
 }
-static int do_munmap(struct window *w, void *a, size_t len) { return next(w, 3) ? munmap(a, len) : (int)syscall(SYS_munmap, a, len); }
-static int do_mprotect(struct window *w, void *a, size_t len, int r) { return next(w, 3) ? mprotect(a, len, r) : (int)syscall(SYS_mprotect, a, len, r); }
-static int do_madvise(struct window *w, void *a, size_t len, int how) { return next(w, 3) ? madvise(a, len, how) : (int)syscall(SYS_madvise, a, len, how); }
+static int do_munmap(struct window *w, void *a, size_t len) { return next(w, 3) ? munmap(a, len) :
+    (int)syscall(SYS_munmap, a, len); }
+static int do_mprotect(struct window *w, void *a, size_t len, int r) { return next(w, 3) ?
+    mprotect(a, len, r) : (int)syscall(SYS_mprotect, a, len, r); }
+static int do_madvise(struct window *w, void *a, size_t len, int how) { return next(w, 3) ?
+    madvise(a, len, how) : (int)syscall(SYS_madvise, a, len, how); }
 static void *do_mremap(struct window *w, void *a, size_t old, size_t new, int flags, void *to) {
     if (next(w, 3)) return mremap(a, old, new, flags, to);
     return (void *)syscall(SYS_mremap, a, old, new, flags, to);
@@ -130,12 +139,14 @@ static void maps(struct window *w, size_t a, size_t b, int how) {
     static const int all[] = {3, 3, 3, 1, 0};
     int rights = all[next(w, 5)], fixed = next(w, 4) ? MAP_FIXED : MAP_FIXED_NOREPLACE;
     int kind = how == 0 ? ANON : how == 1 ? FROM_FILE : SHARED;
-    int flags = (kind == SHARED ? MAP_SHARED : MAP_PRIVATE) | (kind == FROM_FILE ? 0 : MAP_ANONYMOUS) | (next(w, 2) && kind == ANON ? MAP_NORESERVE : 0);
+    int flags = (kind == SHARED ? MAP_SHARED : MAP_PRIVATE) | (kind == FROM_FILE ? 0 :
+        MAP_ANONYMOUS) | (next(w, 2) && kind == ANON ? MAP_NORESERVE : 0);
     size_t first = next(w, FILE_PAGES);
     if (kind == FROM_FILE && b - a > FILE_PAGES - first) b = a + FILE_PAGES - first;
     w->doing = fixed == MAP_FIXED ? "mmap fixed" : "mmap fixed, no replacement";
     int free_range = all_of(w, a, b, HOLE, 0);
-    void *got = do_mmap(w, at(w, a), (b - a) * PAGE, rights, flags | fixed, kind == FROM_FILE ? file : -1, kind == FROM_FILE ? first * PAGE : 0);
+    void *got = do_mmap(w, at(w, a), (b - a) * PAGE, rights, flags | fixed, kind == FROM_FILE ?
+        file : -1, kind == FROM_FILE ? first * PAGE : 0);
     if (fixed == MAP_FIXED_NOREPLACE && !free_range) {
         if (got != MAP_FAILED || errno != EEXIST) differs(w, a, "replaced");
         return;
@@ -143,7 +154,8 @@ static void maps(struct window *w, size_t a, size_t b, int how) {
     if (got != at(w, a)) differs(w, a, "not where it was asked for");
     set(w, a, b, kind, rights, first);
     /* A mapping that fails leaves what is there. */
-    if (!next(w, 8) && do_mmap(w, at(w, a), (b - a) * PAGE, 3, MAP_PRIVATE | MAP_FIXED, 9999, 0) != MAP_FAILED) differs(w, a, "mapped nothing");
+    if (!next(w, 8) && do_mmap(w, at(w, a), (b - a) * PAGE, 3, MAP_PRIVATE | MAP_FIXED, 9999, 0) !=
+        MAP_FAILED) differs(w, a, "mapped nothing");
 }
 
 static void protects(struct window *w, size_t a, size_t b) {
@@ -176,14 +188,18 @@ static void forgets(struct window *w, size_t a, size_t b) {
 }
 
 static void advises(struct window *w, size_t a, size_t b) {
-    static const int all[] = {MADV_COLD, MADV_PAGEOUT, MADV_WILLNEED, MADV_SEQUENTIAL, MADV_NORMAL, MADV_DONTDUMP, MADV_DODUMP, MADV_DONTFORK, MADV_WIPEONFORK};
+    static const int all[] = {MADV_COLD, MADV_PAGEOUT, MADV_WILLNEED, MADV_SEQUENTIAL, MADV_NORMAL,
+        MADV_DONTDUMP, MADV_DODUMP, MADV_DONTFORK, MADV_WIPEONFORK};
     int how = all[next(w, sizeof all / sizeof *all)];
     w->doing = "madvise";
     if (!all_of(w, a, b, ANON, 0)) return;
     if (do_madvise(w, at(w, a), (b - a) * PAGE, how) != 0) differs(w, a, "an advice was refused");
-    if (how == MADV_DONTFORK && do_madvise(w, at(w, a), (b - a) * PAGE, MADV_DOFORK) != 0) differs(w, a, "dofork");
-    if (how == MADV_WIPEONFORK && do_madvise(w, at(w, a), (b - a) * PAGE, MADV_KEEPONFORK) != 0) differs(w, a, "keeponfork");
-    if (do_madvise(w, at(w, a), PAGE, 4711) == 0 || errno != EINVAL) differs(w, a, "an advice that is none");
+    if (how == MADV_DONTFORK && do_madvise(w, at(w, a), (b - a) * PAGE, MADV_DOFORK) !=
+        0) differs(w, a, "dofork");
+    if (how == MADV_WIPEONFORK && do_madvise(w, at(w, a), (b - a) * PAGE, MADV_KEEPONFORK) !=
+        0) differs(w, a, "keeponfork");
+    if (do_madvise(w, at(w, a), PAGE, 4711) == 0 || errno != EINVAL) differs(w, a, "an advice that "
+        "is none");
 }
 
 static void moves(struct window *w, size_t a, size_t b) {
@@ -197,9 +213,11 @@ static void moves(struct window *w, size_t a, size_t b) {
     if (with_holes(w, a, b)) return;
     void *got = do_mremap(w, at(w, a), len * PAGE, len * PAGE, flags, at(w, to));
     if (got == MAP_FAILED) {
-        /* Several mappings at once are moved since Linux 6.17 only; and what was at the target may be gone. */
+        /* Several mappings at once are moved since Linux 6.17 only; and what was at the target may
+         * be gone. */
         if (all_of(w, a, b, ANON, 3) && errno != EFAULT) differs(w, a, "refused");
-        if (mmap(at(w, to), len * PAGE, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != at(w, to)) differs(w, to, "the target");
+        if (mmap(at(w, to), len * PAGE, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != at(w,
+            to)) differs(w, to, "the target");
         set(w, to, to + len, ANON, 3, 0);
         return;
     }
@@ -222,26 +240,32 @@ static void grows(struct window *w, size_t len) {
         own = got;
     } else {
         /* A hint need not be followed. */
-        char *copy = do_mremap(w, own, len * PAGE, len * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+        char *copy = do_mremap(w, own, len * PAGE, len * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP,
+            NULL);
         if (copy == MAP_FAILED) differs(w, 0, "not unmapped: refused");
         for (size_t n = 0; n < len; n++)
-            if (!holds((uint64_t *)(own + n * PAGE), 0, n)) differs(w, n, "what was moved away is not zero");
+            if (!holds((uint64_t *)(own + n * PAGE), 0, n)) differs(w, n, "what was moved away is "
+                "not zero");
         munmap(own, len * PAGE);
         own = copy;
         more = len;
     }
     for (size_t n = 0; n < more; n++)
-        if (!holds((uint64_t *)(own + n * PAGE), n < len ? w->step + n + 1 : 0, n)) differs(w, n, "after mremap");
+        if (!holds((uint64_t *)(own + n * PAGE), n < len ? w->step + n + 1 : 0, n)) differs(w, n,
+            "after mremap");
     size_t less = 1 + next(w, more);
-    if (do_mremap(w, own, more * PAGE, less * PAGE, 0, NULL) != own) differs(w, 0, "mremap to less");
+    if (do_mremap(w, own, more * PAGE, less * PAGE, 0, NULL) != own) differs(w, 0,
+        "mremap to less");
     for (size_t n = 0; n < less; n++)
-        if (!holds((uint64_t *)(own + n * PAGE), n < len ? w->step + n + 1 : 0, n)) differs(w, n, "after mremap to less");
+        if (!holds((uint64_t *)(own + n * PAGE), n < len ? w->step + n + 1 : 0, n)) differs(w, n,
+            "after mremap to less");
     if (do_munmap(w, own, less * PAGE) != 0) differs(w, 0, "munmap");
 }
 
 static void segments(struct window *w, size_t a) {
     w->doing = "shmat";
-    int remap = next(w, 2), id = shmget(IPC_PRIVATE, 4 * PAGE, IPC_CREAT | 0600), free_range = all_of(w, a, a + 4, HOLE, 0);
+    int remap = next(w, 2), id = shmget(IPC_PRIVATE, 4 * PAGE, IPC_CREAT | 0600), free_range =
+        all_of(w, a, a + 4, HOLE, 0);
     if (id < 0) return;
     void *got = shmat(id, at(w, a), remap ? SHM_REMAP : 0);
     shmctl(id, IPC_RMID, NULL);
@@ -263,31 +287,38 @@ static void kernel_reads(struct window *w, size_t page) {
     static __thread uint64_t copy[PAGE / 8];
     struct page *p = &w->pages[page];
     struct iovec here = {copy, PAGE}, there = {at(w, page), PAGE};
-    int readable = p->kind != HOLE && p->rights & PROT_READ, writable = p->kind != HOLE && (p->rights & 3) == 3;
+    int readable = p->kind != HOLE && p->rights & PROT_READ, writable = p->kind != HOLE &&
+        (p->rights & 3) == 3;
     w->doing = "process_vm_readv";
     long got = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
-    if (readable ? got != PAGE || !holds(copy, p->value, page) : got != -1 || errno != EFAULT) differs(w, page, "read by the kernel");
+    if (readable ? got != PAGE || !holds(copy, p->value, page) : got != -1 || errno !=
+        EFAULT) differs(w, page, "read by the kernel");
     w->doing = "process_vm_writev";
     memset(copy, 0, sizeof copy);
     put(copy, 0, w->step + 5);
     got = process_vm_writev(getpid(), &here, 1, &there, 1, 0);
-    if (writable ? got != PAGE : got != -1 || errno != EFAULT) differs(w, page, "written by the kernel");
+    if (writable ? got != PAGE : got != -1 || errno != EFAULT) differs(w, page, "written by the "
+        "kernel");
     if (writable) p->value = w->step + 5;
     w->doing = "pwrite";
     unsigned char known[1];
-    if (p->kind == HOLE && (mincore(at(w, page), PAGE, known) == 0 || errno != ENOMEM)) differs(w, page, "mincore of a hole");
-    if (pwrite(file, at(w, page), PAGE, (FILE_PAGES + w->number) * PAGE) != (readable ? PAGE : -1)) differs(w, page, "written to a file");
+    if (p->kind == HOLE && (mincore(at(w, page), PAGE, known) == 0 || errno != ENOMEM)) differs(w,
+        page, "mincore of a hole");
+    if (pwrite(file, at(w, page), PAGE, (FILE_PAGES + w->number) * PAGE) != (readable ? PAGE :
+        -1)) differs(w, page, "written to a file");
     if (!writable) return;
     w->doing = "pread";
     memset(at(w, page), 255, PAGE);
-    if (pread(file, at(w, page), PAGE, (FILE_PAGES + w->number) * PAGE) != PAGE) differs(w, page, "read from a file");
+    if (pread(file, at(w, page), PAGE, (FILE_PAGES + w->number) * PAGE) != PAGE) differs(w, page,
+        "read from a file");
 }
 
 static void locks(struct window *w, size_t a, size_t b) {
     w->doing = "mlock";
     if (b > a + 8) b = a + 8;
     if (!all_of(w, a, b, ANON, 3)) return;
-    if (mlock(at(w, a), (b - a) * PAGE) != 0 && errno != ENOMEM && errno != EPERM) differs(w, a, "mlock");
+    if (mlock(at(w, a), (b - a) * PAGE) != 0 && errno != ENOMEM && errno != EPERM) differs(w, a,
+        "mlock");
     munlock(at(w, a), (b - a) * PAGE);
 }
 
@@ -332,8 +363,8 @@ static void forks(struct window *w) {
 
 static void *work(void *argument) {
     struct window *w = argument;
-    /* At addresses where nobody places anything without being asked to, so that holes stay holes: low ones, or, where far memory
-     * has mappings elsewhere, some GiB behind those. */
+    /* At addresses where nobody places anything without being asked to, so that holes stay holes:
+     * low ones, or, where far memory has mappings elsewhere, some GiB behind those. */
     char *wanted = (char *)((1ul << 40) + (w->number << 32));
     w->base = mmap(wanted, PAGES * PAGE, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (w->base != MAP_FAILED && w->base != wanted) {
@@ -349,9 +380,11 @@ static void *work(void *argument) {
         size_t len = 1 + next(w, next(w, 8) ? 48 : 400), a = next(w, PAGES - len), b = a + len;
         uint64_t what = next(w, 100);
         w->doing = "access";
-        if (what < 30) for (size_t n = a; n < b; n++) { check(w, n, "before a write"); write_page(w, n); }
+        if (what < 30) for (size_t n = a; n < b; n++) { check(w, n, "before a write");
+            write_page(w, n); }
         else if (what < 45) for (size_t n = a; n < b; n++) check(w, n, "read");
-        else if (what < 54) { w->doing = "munmap"; if (do_munmap(w, at(w, a), len * PAGE) != 0) differs(w, a, "munmap"); set(w, a, b, HOLE, 0, 0); }
+        else if (what < 54) { w->doing = "munmap"; if (do_munmap(w, at(w, a), len * PAGE) !=
+            0) differs(w, a, "munmap"); set(w, a, b, HOLE, 0, 0); }
         else if (what < 66) maps(w, a, b, 0);
         else if (what < 70) maps(w, a, b, 1);
         else if (what < 72) maps(w, a, b, 2);

@@ -6,7 +6,8 @@
 
 void *site_alloc(size_t size);
 #if defined(__x86_64__)
-__asm__(".globl site_alloc\n.type site_alloc,@function\nsite_alloc:\n  sub $8, %rsp\n  call malloc@PLT\n"
+__asm__(".globl site_alloc\n.type site_alloc,@function\nsite_alloc:\n  sub $8, %rsp\n  call "
+    "malloc@PLT\n"
         ".globl after_site\nafter_site:\n  add $8, %rsp\n  ret\n");
 #else
 void *site_alloc(size_t size) { return malloc(size); }

@@ -1,4 +1,5 @@
-/* Two processes and a segment of shared memory: `create NAME OTHER` makes it and runs OTHER; `open NAME` finds in it what
+/* Two processes and a segment of shared memory: `create NAME OTHER` makes it and runs OTHER; `open
+ * NAME` finds in it what
    was written. Both print the policy that the kernel has for their mapping. */
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +16,8 @@ static void policy_of(const char *who, const void *at) {
     FILE *maps = fopen("/proc/self/numa_maps", "r");
     while (maps && fgets(line, sizeof line, maps)) {
         char found[64];
-        if (sscanf(line, "%lx %63s", &start, found) == 2 && start == (unsigned long)at) strcpy(policy, found);
+        if (sscanf(line, "%lx %63s", &start, found) == 2 && start ==
+            (unsigned long)at) strcpy(policy, found);
     }
     if (maps) fclose(maps);
     printf("%s %s\n", who, policy);

@@ -18,14 +18,17 @@ static int failed;
 
 static volatile size_t big = SIZE_MAX;
 static void *at_exit_block;
-static void at_exit(void) { char *more = malloc(100); strcpy(more, "bye"); free(at_exit_block); puts(more); free(more); }
+static void at_exit(void) { char *more = malloc(100); strcpy(more, "bye"); free(at_exit_block);
+    puts(more); free(more); }
 
 static pthread_key_t key;
 static void destroyed(void *block) { free(block); void *p = malloc(50); free(p); }
-static void *keyed(void *unused) { (void)unused; pthread_setspecific(key, malloc(64)); return malloc(32); }
+static void *keyed(void *unused) { (void)unused; pthread_setspecific(key, malloc(64));
+    return malloc(32); }
 
 static volatile sig_atomic_t handled;
-static void handler(int s) { (void)s; void *p = malloc(200); if (p) memset(p, 1, 200); free(p); handled++; }
+static void handler(int s) { (void)s; void *p = malloc(200); if (p) memset(p, 1, 200); free(p);
+    handled++; }
 
 static void *churn(void *stop) {
     while (!*(volatile int *)stop)
@@ -53,11 +56,13 @@ int main(void) {
     CHECK(realloc(kept, 0) == NULL);
 
     void *m = (void *)1; errno = 5;
-    CHECK(posix_memalign(&m, 3, 10) == EINVAL && posix_memalign(&m, 4, 10) == EINVAL && m == (void *)1);
+    CHECK(posix_memalign(&m, 3, 10) == EINVAL && posix_memalign(&m, 4, 10) == EINVAL && m ==
+        (void *)1);
     CHECK(posix_memalign(&m, 64, big) == ENOMEM);
     for (size_t align = 8; align <= 1 << 21; align *= 2)
         for (size_t size = 0; size < 300000; size = size * 3 + 1) {
-            CHECK(!posix_memalign(&m, align, size) && (uintptr_t)m % align == 0 && malloc_usable_size(m) >= size);
+            CHECK(!posix_memalign(&m, align, size) && (uintptr_t)m % align == 0 &&
+                malloc_usable_size(m) >= size);
             memset(m, 1, size);
             m = realloc(m, size + 100);
             CHECK(m); free(m);
@@ -68,10 +73,12 @@ int main(void) {
     CHECK((uintptr_t)(a = pvalloc(10)) % 4096 == 0 && malloc_usable_size(a) >= 4096); free(a);
     CHECK(malloc_usable_size(NULL) == 0);
     unsigned char *z = malloc(5000000); memset(z, 255, 5000000); free(z);
-    z = calloc(5000000, 1); int sum = 0; for (int i = 0; i < 5000000; i++) sum += z[i]; CHECK(sum == 0); free(z);
+    z = calloc(5000000, 1); int sum = 0; for (int i = 0; i < 5000000; i++) sum += z[i];
+        CHECK(sum == 0); free(z);
 
     pthread_key_create(&key, destroyed);
-    for (int i = 0; i < 50; i++) { pthread_t t; void *r; pthread_create(&t, NULL, keyed, NULL); pthread_join(t, &r); free(r); }
+    for (int i = 0; i < 50; i++) { pthread_t t; void *r; pthread_create(&t, NULL, keyed, NULL);
+        pthread_join(t, &r); free(r); }
 
     void *lib = dlopen("libm.so.6", RTLD_NOW); CHECK(lib && dlsym(lib, "cos")); dlclose(lib);
 
@@ -81,7 +88,8 @@ int main(void) {
     for (int i = 0; i < 20; i++) {
         pid_t child = fork();
         if (child == 0) { for (int j = 0; j < 100; j++) free(malloc(j * 100)); _exit(7); }
-        int status; waitpid(child, &status, 0); CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+        int status; waitpid(child, &status, 0); CHECK(WIFEXITED(status) && WEXITSTATUS(status) ==
+            7);
     }
     stop = 1; for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
 

@@ -7,7 +7,7 @@ mod recording;
 
 pub use elements::{
     run_elements, Dialect, ElementOptions, ElementSchedule, ElementStatistics, ElementsEnd,
-    ElementsRun, LookasideSize, MAX_ELEMENTS,
+    ElementsRun, LookasideSize, MOST_ELEMENTS,
 };
 pub use files::HostFiles;
 pub use listing::disassemble;

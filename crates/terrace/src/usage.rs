@@ -285,7 +285,7 @@ fn sample(
         })
         .collect();
     let ask = SampleRequest {
-        window: span,
+        interval: span,
         fine: Vec::new(),
         reads: true,
         writes: true,

@@ -1,11 +1,13 @@
 """NumPy arrays in a tier of memory.
 
-- :class:`Memory` allocates arrays by :class:`Attributes`: in which class of memory (0 is the fastest this machine has, -1
+- :class:`Memory` allocates arrays by :class:`Attributes`: in which class of memory (0 is the
+fastest this machine has, -1
   the slowest), how divided, at once or weighed together with others by :meth:`Memory.commit`.
 - :class:`Arena` is a heap whose arrays move together to other nodes.
 
-Arrays are ordinary ``numpy.ndarray``; views keep the memory, and it is given back with the last of them. What is pickled,
-copied or computed from them is ordinary memory. Sizes are bytes, times nanoseconds, as the names say.
+Arrays are ordinary ``numpy.ndarray``; views keep the memory, and it is given back with the last of
+them. What is pickled, copied or computed from them is ordinary memory. Sizes are bytes, times
+nanoseconds, as the names say.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     import pandas
     from numpy.typing import DTypeLike
 
-__all__ = ["CUDA_MANAGED", "FASTEST", "SLOWEST", "Arena", "Attributes", "Class", "Gpu", "Memory", "Move", "Moved", "Report"]
+__all__ = ["CUDA_MANAGED", "FASTEST", "SLOWEST", "Arena", "Attributes", "Class", "Gpu", "Memory",
+    "Move", "Moved", "Report"]
 
 #: The best class of a machine.
 FASTEST = 0
@@ -32,7 +35,8 @@ SLOWEST = -1
 #: CUDA managed memory, one address for CPUs and GPUs; its indices are GPUs. Not in the ranking.
 CUDA_MANAGED = 16384
 
-#: Indices of a class's nodes, ``"all"``, or ``"local"``: those near the CPUs that the calling thread is bound to.
+#: Indices of a class's nodes, ``"all"``, or ``"local"``: those near the CPUs that the calling
+#: thread is bound to.
 Nodes = Union[Sequence[int], str]
 #: A class, or a class and which nodes of it.
 Place = Union[int, Tuple[int, Nodes]]
@@ -51,7 +55,8 @@ class Attributes:
     split: Split = "os"
     #: Weighed by :meth:`Memory.commit`; else bound at once.
     on_commit: bool = False
-    #: What cannot be as asked is an error, and every page is there before the array is; else other memory will do.
+    #: What cannot be as asked is an error, and every page is there before the array is; else other
+    #: memory will do.
     strict: bool = False
     #: Weight in a commit.
     priority: int = 1
@@ -75,7 +80,8 @@ class Attributes:
         """``on`` as pairs of a class and its nodes."""
         on = self.on
         pair = isinstance(on, tuple) and len(on) == 2 and not isinstance(on[1], (int, tuple))
-        listed: Sequence[Any] = [on] if isinstance(on, int) or pair else on  # type: ignore[assignment, list-item]
+        listed: Sequence[Any] = [on] if isinstance(on,
+            int) or pair else on  # type: ignore[assignment, list-item]
         return [(place, "all") if isinstance(place, int) else place for place in listed]
 
     @property
@@ -125,8 +131,9 @@ class Gpu:
 class Report:
     """What a commit did."""
 
-    #: One an array: ``name``, ``size_bytes``, ``wanted_classes``, ``got_bytes`` (by class), ``got_managed_bytes`` (at home
-    #: on GPUs), ``refused``, ``why``, ``moved_bytes``, ``stayed_bytes``, ``populated_bytes``, ``cost_ns``.
+    #: One an array: ``name``, ``size_bytes``, ``wanted_classes``, ``got_bytes`` (by class),
+    #: ``got_managed_bytes`` (at home on GPUs), ``refused``, ``why``, ``moved_bytes``,
+    #: ``stayed_bytes``, ``populated_bytes``, ``cost_ns``.
     rows: List[Dict[str, Any]]
     #: The objective (the sum over bytes of priority times intensity times gain), as reached.
     value: float
@@ -139,7 +146,8 @@ class Report:
 
     @property
     def refused(self) -> List[str]:
-        """Names of strict arrays that found no room; they are not bound, and are weighed again in the next commit."""
+        """Names of strict arrays that found no room; they are not bound, and are weighed again in
+        the next commit."""
         return [row["name"] for row in self.rows if row["refused"]]
 
     def frame(self) -> "pandas.DataFrame":
@@ -148,7 +156,8 @@ class Report:
 
 
 def _array(block: Any, shape: Shape, dtype: np.dtype, order: str) -> np.ndarray:
-    return np.asarray(block)[: _bytes(shape, dtype)].view(dtype).reshape(shape, order=order)  # type: ignore[call-overload]
+    return np.asarray(block)[: _bytes(shape, dtype)].view(dtype).reshape(shape,
+        order=order)  # type: ignore[call-overload]
 
 
 def _bytes(shape: Shape, dtype: np.dtype) -> int:
@@ -166,10 +175,12 @@ def _bytes(shape: Shape, dtype: np.dtype) -> int:
 
 
 class Memory:
-    """Memory of this machine by class. Threads may share it; a commit that moves data lets others wait."""
+    """Memory of this machine by class. Threads may share it; a commit that moves data lets others
+    wait."""
 
     def __init__(self) -> None:
-        """Reads the machine, or what ``TERRACE_MACHINE``, ``TERRACE_CLASSES`` and ``TERRACE_RANK_BY`` say.
+        """Reads the machine, or what ``TERRACE_MACHINE``, ``TERRACE_CLASSES`` and
+        ``TERRACE_RANK_BY`` say.
 
         Raises:
             TerraceError: the machine cannot be read, or a variable says nothing.
@@ -182,7 +193,8 @@ class Memory:
         self.notes: List[str] = read["notes"]
 
     def gpus(self) -> List[Gpu]:
-        """GPUs with managed memory, in the order of the indices of :data:`CUDA_MANAGED`. CUDA's driver sets itself up on each.
+        """GPUs with managed memory, in the order of the indices of :data:`CUDA_MANAGED`. CUDA's
+        driver sets itself up on each.
 
         Raises:
             TerraceError: there are none; it says why.
@@ -197,12 +209,13 @@ class Memory:
         order: str = "C",
         **changes: Any,
     ) -> np.ndarray:
-        """An array of zeros, its memory as ``attributes`` say; ``changes`` are fields of :class:`Attributes` that differ,
-        as in ``memory.zeros(n, on=alloc.SLOWEST)``. It takes whole pages.
+        """An array of zeros, its memory as ``attributes`` say; ``changes`` are fields of
+        :class:`Attributes` that differ, as in ``memory.zeros(n, on=alloc.SLOWEST)``. It takes whole
+        pages.
 
         Raises:
-            TerraceError: a wish that means nothing here; with ``strict``, whatever cannot be as asked.
-            ValueError: a dtype that holds Python objects, or a negative dimension.
+            TerraceError: a wish that means nothing here; with ``strict``, whatever cannot be as
+            asked. ValueError: a dtype that holds Python objects, or a negative dimension.
         """
         array = self.empty(shape, dtype, attributes, order, **changes)
         if any(place[0] == CUDA_MANAGED for place in replace(attributes, **changes).places):
@@ -217,17 +230,19 @@ class Memory:
         order: str = "C",
         **changes: Any,
     ) -> np.ndarray:
-        """As :meth:`zeros`, for :data:`CUDA_MANAGED`: its driver promises no zeros, and whoever writes them has the pages."""
+        """As :meth:`zeros`, for :data:`CUDA_MANAGED`: its driver promises no zeros, and whoever
+        writes them has the pages."""
         kind = np.dtype(dtype)
         wish = replace(attributes, **changes)
         return _array(self._native.allocate(_bytes(shape, kind), wish), shape, kind, order)
 
     def commit(self, all: bool = False) -> Report:
-        """Weighs the arrays that are bound on commit (those since the last commit, or ``all``) and places them: untouched
-        ones for nothing, others by moving them.
+        """Weighs the arrays that are bound on commit (those since the last commit, or ``all``) and
+        places them: untouched ones for nothing, others by moving them.
 
         Raises:
-            TerraceError: the kernel cannot be asked. A lack of room is no error: see :attr:`Report.refused`.
+            TerraceError: the kernel cannot be asked. A lack of room is no error: see
+            :attr:`Report.refused`.
         """
         return Report(**json.loads(self._native.commit(all)))
 
@@ -294,8 +309,8 @@ class Move:
 
 
 class Arena:
-    """A heap whose arrays share pages with no other's, so that all of it can be moved. It ends when the arena and all arrays
-    in it are gone. Nodes are those of ``terrace tiers``."""
+    """A heap whose arrays share pages with no other's, so that all of it can be moved. It ends when
+    the arena and all arrays in it are gone. Nodes are those of ``terrace tiers``."""
 
     def __init__(
         self,
@@ -305,8 +320,9 @@ class Arena:
         huge: bool = False,
         name: str = "",
     ) -> None:
-        """``how``: ``"prefer"`` (no nodes: wherever the kernel puts them), ``"only"`` (a page touched when they are full
-        gets the process killed), ``"interleave"`` or ``"spill"`` (the first until it is full).
+        """``how``: ``"prefer"`` (no nodes: wherever the kernel puts them), ``"only"`` (a page
+        touched when they are full gets the process killed), ``"interleave"`` or ``"spill"`` (the
+        first until it is full).
 
         Raises:
             TerraceError: nodes that are not here, or a kernel that refuses.
@@ -331,14 +347,16 @@ class Arena:
         return array
 
     def set_device(self, nodes: Sequence[int], how: str = "prefer", strict: bool = False) -> Moved:
-        """Moves all of it, and what is allocated later comes from there. ``strict``: all pages or none.
+        """Moves all of it, and what is allocated later comes from there. ``strict``: all pages or
+        none.
 
         Raises:
             TerraceError: nothing was begun: nodes that are not here, or a move under way.
         """
         return _moved(self._native.set_device(how, list(nodes), strict))
 
-    def set_device_async(self, nodes: Sequence[int], how: str = "prefer", strict: bool = False) -> Move:
+    def set_device_async(self, nodes: Sequence[int], how: str = "prefer",
+        strict: bool = False) -> Move:
         """As :meth:`set_device`, in a thread of its own.
 
         Raises:
@@ -348,7 +366,8 @@ class Arena:
 
     @property
     def stats(self) -> Dict[str, Any]:
-        """``blocks``, ``allocated_bytes``, ``held_bytes``, ``peak_bytes`` and ``limit_bytes``, counted now."""
+        """``blocks``, ``allocated_bytes``, ``held_bytes``, ``peak_bytes`` and ``limit_bytes``,
+        counted now."""
         return json.loads(self._native.stats())
 
     @property

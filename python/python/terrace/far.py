@@ -1,10 +1,12 @@
 """NumPy arrays larger than the memory given to them.
 
-:func:`empty` gives an ordinary ``numpy.ndarray`` of which ``dram`` bytes are in memory and the rest in a ``store``: a folder on
-a disk, ``"compressed"`` (memory), or a folder and ``"+compressed"``. What is needed is fetched, mostly before it is needed.
-Views keep the memory, and it is given back with the last of them. The other functions take such an array or a view of it.
+:func:`empty` gives an ordinary ``numpy.ndarray`` of which ``dram`` bytes are in memory and the rest
+in a ``store``: a folder on a disk, ``"compressed"`` (memory), or a folder and ``"+compressed"``.
+What is needed is fetched, mostly before it is needed. Views keep the memory, and it is given back
+with the last of them. The other functions take such an array or a view of it.
 
-A forked child does not have it (touching it there ends the child), so start processes with ``multiprocessing``'s ``spawn``.
+A forked child does not have it (touching it there ends the child), so start processes with
+``multiprocessing``'s ``spawn``.
 """
 
 from __future__ import annotations
@@ -28,28 +30,33 @@ Size = Union[int, str]
 
 
 def empty(
-    shape: Shape, dtype: "DTypeLike" = float, *, dram: Size, store: str = "compressed", order: str = "C"
+    shape: Shape, dtype: "DTypeLike" = float, *, dram: Size, store: str = "compressed",
+        order: str = "C"
 ) -> np.ndarray:
     """An array of zeros of which at most ``dram`` bytes, buffers included, are in memory.
 
     Raises:
-        TerraceError: userfaultfd is refused (the text says what to set), too little ``dram``, a store that cannot be made.
-        ValueError: a dtype that holds Python objects, or a negative dimension.
+        TerraceError: userfaultfd is refused (the text says what to set), too little ``dram``, a
+        store that cannot be made. ValueError: a dtype that holds Python objects, or a negative
+        dimension.
     """
     kind = np.dtype(dtype)
     return _array(_native.Far(_bytes(shape, kind), dram, store), shape, kind, order)
 
 
 def open(
-    path: "os.PathLike[str] | str", dtype: "DTypeLike" = np.uint8, *, dram: Size, mode: str = "r", shape: "Shape | None" = None
+    path: "os.PathLike[str] | str", dtype: "DTypeLike" = np.uint8, *, dram: Size, mode: str = "r",
+        shape: "Shape | None" = None
 ) -> np.ndarray:
-    """An array of the elements of a file that is there, of which at most ``dram`` bytes, buffers included, are in memory; all
-    whole elements unless a ``shape`` is given. ``mode`` is ``"r"``, and the array cannot be written to, or ``"r+"``: what is
-    written to it is written to the file when it leaves memory, by :func:`flush`, and when the array is gone.
+    """An array of the elements of a file that is there, of which at most ``dram`` bytes, buffers
+    included, are in memory; all whole elements unless a ``shape`` is given. ``mode`` is ``"r"``,
+    and the array cannot be written to, or ``"r+"``: what is written to it is written to the file
+    when it leaves memory, by :func:`flush`, and when the array is gone.
 
     Raises:
-        TerraceError: no such file, an empty one, no permission; userfaultfd is refused; too little ``dram``.
-        ValueError: another mode, a shape larger than the file, or a dtype that holds Python objects.
+        TerraceError: no such file, an empty one, no permission; userfaultfd is refused; too little
+        ``dram``. ValueError: another mode, a shape larger than the file, or a dtype that holds
+        Python objects.
     """
     if mode not in ("r", "r+"):
         raise ValueError(f'mode {mode!r}: give "r" or "r+"')
@@ -84,7 +91,8 @@ def _extent(far: Any, array: np.ndarray) -> Tuple[int, int]:
 
 
 def flush(array: np.ndarray) -> None:
-    """Writes what the store does not have to it, of the whole range, and waits for that. It stays in memory.
+    """Writes what the store does not have to it, of the whole range, and waits for that. It stays
+    in memory.
 
     Raises:
         TerraceError: the store failed; nothing is lost.
@@ -93,8 +101,9 @@ def flush(array: np.ndarray) -> None:
 
 
 def advise(array: np.ndarray, advice: str) -> None:
-    """What is to become of the bytes from the first to the last of ``array``: ``"will-need"`` (fetched, as far as there is room),
-    ``"cold"`` (out of memory) or ``"discard"`` (zeros from now on; whole pages).
+    """What is to become of the bytes from the first to the last of ``array``: ``"will-need"``
+    (fetched, as far as there is room), ``"cold"`` (out of memory) or ``"discard"`` (zeros from now
+    on; whole pages).
 
     Raises:
         TerraceError: another word, or a store that failed.
@@ -109,7 +118,8 @@ def prefetch(array: np.ndarray) -> None:
 
 
 def pin(array: np.ndarray, on: bool = True) -> None:
-    """Brings ``array`` into memory and keeps it there, or no longer. At most half of the memory can be pinned.
+    """Brings ``array`` into memory and keeps it there, or no longer. At most half of the memory can
+    be pinned.
 
     Raises:
         TerraceError: more than that.
@@ -128,8 +138,9 @@ def set_dram(array: np.ndarray, dram: Size) -> None:
 
 
 def statistics(array: np.ndarray) -> Dict[str, Any]:
-    """What the whole range did so far: ``faults``, of them ``misses`` and ``hits``, bytes ``read_bytes``, ``written_bytes``,
-    ``ahead_bytes`` (of them ``wasted_bytes``), ``resident_bytes`` and ``store_bytes`` now, ``lost_bytes``, ``write_failures``,
-    and ``remarks`` on what is slower here than elsewhere.
+    """What the whole range did so far: ``faults``, of them ``misses`` and ``hits``, bytes
+    ``read_bytes``, ``written_bytes``, ``ahead_bytes`` (of them ``wasted_bytes``),
+    ``resident_bytes`` and ``store_bytes`` now, ``lost_bytes``, ``write_failures``, and ``remarks``
+    on what is slower here than elsewhere.
     """
     return json.loads(_of(array).statistics())

@@ -19,7 +19,8 @@ class Journal:
     """A journal, as far as it could be read."""
 
     header: Dict[str, Any]
-    #: In the order written; ``entry`` names the kind: ``snapshot``, ``decision``, ``outcome``, ``note``, ``end``.
+    #: In the order written; ``entry`` names the kind: ``snapshot``, ``decision``, ``outcome``,
+    #: ``note``, ``end``.
     entries: List[Dict[str, Any]]
     #: Entries of kinds that this version does not know.
     skipped: int

@@ -53,22 +53,25 @@ def simulate(
     seed: int = 1,
     tracker: str = "page-table",
 ) -> Prediction:
-    """Runs ``input`` on ``machine`` under each policy, on all cores. ``sweep`` as ``fast=10%..100%``: with that much of
-    the best tier's memory. ``tracker``: how policies see accesses, ``page-table``, ``pebs`` or ``damon``.
+    """Runs ``input`` on ``machine`` under each policy, on all cores. ``sweep`` as
+    ``fast=10%..100%``: with that much of the best tier's memory. ``tracker``: how policies see
+    accesses, ``page-table``, ``pebs`` or ``damon``.
 
     Raises:
         TerraceError: it cannot be done; the text says why and what to try.
     """
     if isinstance(policies, str):
         raise TypeError(f"policies={policies!r}: give a list of names")
-    answer = json.loads(_native.simulate(machine, os.fspath(input), list(policies), sweep, seed, tracker))
-    common = {"machine": answer["machine"], "input": answer["input"], "accesses": answer["accesses"], "seed": seed}
+    answer = json.loads(_native.simulate(machine, os.fspath(input), list(policies), sweep, seed,
+        tracker))
+    common = {"machine": answer["machine"], "input": answer["input"],
+        "accesses": answer["accesses"], "seed": seed}
     return Prediction([{**common, **run} for run in answer["runs"]], answer["notes"])
 
 
 def predict(case: Case) -> Dict[str, Any]:
-    """One case: a function of a plain value that returns a plain value, for ``map`` of any executor (Dask's
-    ``Client.map`` too).
+    """One case: a function of a plain value that returns a plain value, for ``map`` of any executor
+    (Dask's ``Client.map`` too).
 
     Raises:
         TerraceError: as :func:`simulate`.
@@ -92,7 +95,8 @@ def cases(
 
 def sweep(
     all_cases: Sequence[Case],
-    map: Callable[[Callable[[Case], Dict[str, Any]], Sequence[Case]], Iterable[Dict[str, Any]]] = map,
+    map: Callable[[Callable[[Case], Dict[str, Any]], Sequence[Case]],
+        Iterable[Dict[str, Any]]] = map,
 ) -> Prediction:
     """Runs all cases with ``map``: Python's own, an executor's, or with Dask
     ``lambda f, c: client.gather(client.map(f, c))``."""

@@ -13,8 +13,9 @@ from . import _native
 if TYPE_CHECKING:
     import pyarrow
 
-#: One access. ``gap``: instructions since the thread's last access, this one's included. ``depends``: how many loads
-#: ago the value was loaded that the address was computed from; 0: none known.
+#: One access. ``gap``: instructions since the thread's last access, this one's included.
+#: ``depends``: how many loads ago the value was loaded that the address was computed from; 0: none
+#: known.
 ACCESS = np.dtype(
     [
         ("address", np.uint64),
@@ -32,7 +33,8 @@ ACCESS = np.dtype(
 class Recording:
     """Accesses of a recording, in the order of the file, which is each thread's own order."""
 
-    #: Columns by the names of :data:`ACCESS`, and ``time`` (ticks of the recording's clock) if it was asked for.
+    #: Columns by the names of :data:`ACCESS`, and ``time`` (ticks of the recording's clock) if it
+    #: was asked for.
     columns: Dict[str, np.ndarray]
     #: Damage that was found and left out, one sentence each.
     damage: List[str]
@@ -50,8 +52,9 @@ class Recording:
         return out
 
     def table(self) -> "pyarrow.Table":
-        """The columns as an Arrow table, for what reads Arrow (DuckDB, Polars, Parquet files): no copy but of ``store``,
-        which Arrow keeps as bits. The table's metadata has ``terrace.header`` and, a line each, ``terrace.damage``.
+        """The columns as an Arrow table, for what reads Arrow (DuckDB, Polars, Parquet files): no
+        copy but of ``store``, which Arrow keeps as bits. The table's metadata has
+        ``terrace.header`` and, a line each, ``terrace.damage``.
 
         Raises:
             ImportError: pyarrow is not installed.
@@ -71,12 +74,15 @@ class Recording:
 
 
 def recording(
-    path: Union[str, "os.PathLike[str]"], first: int = 0, count: Optional[int] = None, times: bool = False
+    path: Union[str, "os.PathLike[str]"], first: int = 0, count: Optional[int] = None,
+        times: bool = False
 ) -> Recording:
-    """Reads accesses ``first`` to ``first + count`` (all that follow, without ``count``). Blocks outside are not decoded.
+    """Reads accesses ``first`` to ``first + count`` (all that follow, without ``count``). Blocks
+    outside are not decoded.
 
     Raises:
-        TerraceError: the file is no recording, or cannot be read. Damage behind the header is no error: see
+        TerraceError: the file is no recording, or cannot be read. Damage behind the header is no
+        error: see
             :attr:`Recording.damage`.
     """
     if first < 0 or (count is not None and count < 0):

@@ -1,7 +1,8 @@
 """Policies written in Python, in the simulator.
 
-A policy is a function of a :class:`Snapshot` that returns the moves it wants. It sees what Terrace's own policies see (what
-trackers found, not what the program really did), and its moves cost what theirs cost. It runs on modelled machines only.
+A policy is a function of a :class:`Snapshot` that returns the moves it wants. It sees what
+Terrace's own policies see (what trackers found, not what the program really did), and its moves
+cost what theirs cost. It runs on modelled machines only.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class Snapshot:
 class Plan:
     """What a policy wants done."""
 
-    #: Pages (numbers from a snapshot's ``page``) and the tier that they should go to, in the order of the moves. What
-    #: makes room comes first.
+    #: Pages (numbers from a snapshot's ``page``) and the tier that they should go to, in the order
+    #: of the moves. What makes room comes first.
     moves: List[Tuple[Any, int]] = field(default_factory=list)
     #: One sentence for the journal.
     why: str = ""
@@ -85,8 +86,9 @@ def run(
     seed: int = 1,
     tracker: str = "page-table",
 ) -> Prediction:
-    """Runs ``input`` on ``machine`` under ``policy``, a function or a name, and under those named in ``beside``. ``fast``
-    as ``"25%"`` or ``"8MiB"``: so much of the best tier's memory. ``tracker`` as with :func:`terrace.simulate`.
+    """Runs ``input`` on ``machine`` under ``policy``, a function or a name, and under those named
+    in ``beside``. ``fast`` as ``"25%"`` or ``"8MiB"``: so much of the best tier's memory.
+    ``tracker`` as with :func:`terrace.simulate`.
 
     Raises:
         TerraceError: it cannot be done; the text says why and what to try.
@@ -105,8 +107,10 @@ def run(
             raise ValueError(f"a policy is called {name} already; give the function another name")
         own = (name, lambda shown: _answer(policy(_snapshot(shown))))
         names.append(name)
-    answer = json.loads(_native.simulate(machine, os.fspath(input), names, amount, seed, tracker, own))
-    common = {"machine": answer["machine"], "input": answer["input"], "accesses": answer["accesses"], "seed": seed}
+    answer = json.loads(_native.simulate(machine, os.fspath(input), names, amount, seed, tracker,
+        own))
+    common = {"machine": answer["machine"], "input": answer["input"],
+        "accesses": answer["accesses"], "seed": seed}
     return Prediction([{**common, **one} for one in answer["runs"]], answer["notes"])
 
 
@@ -118,7 +122,8 @@ def _snapshot(shown: Dict[str, Any]) -> Snapshot:
     return Snapshot(shown["time_s"], shown["window_s"], shown["page_bytes"], tiers, pages)
 
 
-def _answer(answer: Union[Plan, Iterable[Tuple[Any, int]], None]) -> Tuple[List[Tuple[bytes, int]], str, Optional[float]]:
+def _answer(answer: Union[Plan, Iterable[Tuple[Any, int]], None]) -> Tuple[List[Tuple[bytes, int]],
+    str, Optional[float]]:
     plan = answer if isinstance(answer, Plan) else Plan(list(answer or ()))
     moves = []
     for pages, tier in plan.moves:

@@ -1,9 +1,10 @@
 """Staging: blocks of an array in slow memory pass through fast memory while threads work on them.
 
-:func:`update` calls ``kernel(number, block)`` for every block of rows and keeps what it makes of them; :func:`read` lets it read
-only. A block is an ordinary ``numpy.ndarray``, in the array itself or in a buffer that begins at a page, and is the kernel's for
-the time of the call: what is kept longer stays valid memory, whose contents change. Kernels of different blocks run at the same
-time as far as they leave Python's lock alone, as NumPy does in large operations.
+:func:`update` calls ``kernel(number, block)`` for every block of rows and keeps what it makes of
+them; :func:`read` lets it read only. A block is an ordinary ``numpy.ndarray``, in the array itself
+or in a buffer that begins at a page, and is the kernel's for the time of the call: what is kept
+longer stays valid memory, whose contents change. Kernels of different blocks run at the same time
+as far as they leave Python's lock alone, as NumPy does in large operations.
 """
 
 from __future__ import annotations
@@ -53,33 +54,43 @@ class _How:
         self.__dict__.update(known)
 
 
-def update(array: np.ndarray, kernel: Callable[[int, np.ndarray], Any], *, blocks: Blocks, fast: int, **how: Any) -> Staged:
-    """Runs ``kernel`` on every block and keeps what it makes of them; rows in no block are not touched.
+def update(array: np.ndarray, kernel: Callable[[int, np.ndarray], Any], *, blocks: Blocks,
+    fast: int, **how: Any) -> Staged:
+    """Runs ``kernel`` on every block and keeps what it makes of them; rows in no block are not
+    touched.
 
     Args:
         array: C-contiguous, of plain elements, writable.
         kernel: gets the block's number and the block.
-        blocks: rows a block, or ranges of rows, which may not overlap. A list or a tuple of them is checked before anything runs; any other
-            iterable, a generator say, is asked for them while others are worked on, by one thread at a time.
+        blocks: rows a block, or ranges of rows, which may not overlap. A list or a tuple of them is
+        checked before anything runs; any other
+            iterable, a generator say, is asked for them while others are worked on, by one thread
+            at a time.
         fast: node of the buffers.
         slow: node that the array lies on.
-        machine: a machine file (``terrace probe -o FILE``) or a preset: what the model that divides threads and decides whether to stage
+        machine: a machine file (``terrace probe -o FILE``) or a preset: what the model that divides
+        threads and decides whether to stage
             at all goes by. Without it nothing is staged unless ``threads`` is a pair.
         initiator: node of the CPUs; ``fast`` unless told.
         threads: in all, two unless told; or (workers, migrators), staged whether it pays or not.
         in_place: all threads work in the array itself.
-        passes, compute_ns_per_byte: how often the kernel goes over a block, and nanoseconds a byte of a pass takes a thread, were
+        passes, compute_ns_per_byte: how often the kernel goes over a block, and nanoseconds a byte
+        of a pass takes a thread, were
             memory infinitely fast.
         room_bytes, slots: fast memory that buffers may take (1 GiB), and their number.
-        ahead, expected, largest_bytes: of blocks that are asked for: how many of them before anything runs, by which the model goes; how
-            many there will be (``operator.length_hint``, or as many as go over the array), and the largest, where it comes later. One
-            that is larger than a buffer is worked on where it lies. What gives the blocks may wait for the kernel of a block that it
-            gave ``ahead`` blocks before, or earlier.
+        ahead, expected, largest_bytes: of blocks that are asked for: how many of them before
+        anything runs, by which the model goes; how
+            many there will be (``operator.length_hint``, or as many as go over the array), and the
+            largest, where it comes later. One that is larger than a buffer is worked on where it
+            lies. What gives the blocks may wait for the kernel of a block that it gave ``ahead``
+            blocks before, or earlier.
         cpus: CPUs that threads are kept on, in turn.
-        keep_addresses: blocks are worked on in the array itself, whose pages are moved to the fast node and home again.
+        keep_addresses: blocks are worked on in the array itself, whose pages are moved to the fast
+        node and home again.
 
     Raises:
-        TerraceError: a kernel that raised (its exception is the cause; every other block is as it was or complete), blocks that
+        TerraceError: a kernel that raised (its exception is the cause; every other block is as it
+        was or complete), blocks that
             overlap, buffers that cannot be had, a machine that does not tell what is needed.
         ValueError, TypeError: an array or argument of another kind.
         What the iterable of blocks raises; blocks before are as they were or complete.
@@ -89,12 +100,14 @@ def update(array: np.ndarray, kernel: Callable[[int, np.ndarray], Any], *, block
     return _run(array, kernel, blocks, True, fast, **how)
 
 
-def read(array: np.ndarray, kernel: Callable[[int, np.ndarray], Any], *, blocks: Blocks, fast: int, **how: Any) -> Staged:
+def read(array: np.ndarray, kernel: Callable[[int, np.ndarray], Any], *, blocks: Blocks, fast: int,
+    **how: Any) -> Staged:
     """As :func:`update`, but that blocks cannot be written to and nothing goes back."""
     return _run(array, kernel, blocks, False, fast, **how)
 
 
-def _ranges(blocks: Blocks, rows: int, row: int) -> "List[Tuple[int, int]] | Iterator[Tuple[int, int]]":
+def _ranges(blocks: Blocks, rows: int,
+    row: int) -> "List[Tuple[int, int]] | Iterator[Tuple[int, int]]":
     """First bytes and bytes of blocks: all of them where they are known, else as they come."""
     if isinstance(blocks, (int, np.integer)):
         if blocks < 1:

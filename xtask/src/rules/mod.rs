@@ -1,5 +1,6 @@
 //! One file a rule; each is a function from the tree to what is wrong in it.
 
+mod columns;
 mod edges;
 mod length;
 mod links;
@@ -36,11 +37,12 @@ impl Finding {
 pub type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// All rules by name.
-pub const ALL: [(&str, Rule); 8] = [
+pub const ALL: [(&str, Rule); 9] = [
     ("dependency law", edges::check),
     ("unsafe code", unsafety::check),
     ("file length", length::check),
-    ("map of rooms", map::check),
+    ("columns", columns::check),
+    ("map of crates", map::check),
     ("foreign places", places::check),
     ("unfinished code", unfinished::check),
     ("links", links::check),

@@ -1,9 +1,12 @@
-/* A double of CUDA's driver library, for tests on machines without a GPU: it has the functions that Terrace calls and no
- * others, with the names and types of cuda.h. Memory is mapped; advice is checked and written down. It proves how the library
- * is found, called and in which order; it proves nothing of what a GPU does. SPDX-License-Identifier: Apache-2.0 OR MIT
+/* A double of CUDA's driver library, for tests on machines without a GPU: it has the functions that
+ * Terrace calls and no others, with the names and types of cuda.h. Memory is mapped; advice is
+ * checked and written down. It proves how the library is found, called and in which order; it
+ * proves nothing of what a GPU does.
+ * SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * TERRACE_DOUBLE_LOG: file for one line a call. TERRACE_DOUBLE_GPUS: how many (2). TERRACE_DOUBLE_INIT: what cuInit returns.
- * TERRACE_DOUBLE_FREE: free bytes of each GPU (64 MiB). -DOLD leaves out what drivers before CUDA 8 lack. */
+ * TERRACE_DOUBLE_LOG: file for one line a call. TERRACE_DOUBLE_GPUS: how many (2).
+ * TERRACE_DOUBLE_INIT: what cuInit returns. TERRACE_DOUBLE_FREE: free bytes of each GPU (64 MiB).
+ * -DOLD leaves out what drivers before CUDA 8 lack. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +21,8 @@ typedef struct context *CUcontext;
 typedef struct stream *CUstream;
 typedef unsigned long long CUdeviceptr;
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_CONTEXT = 201 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_DEVICE =
+    101, INVALID_CONTEXT = 201 };
 enum { MOST = 16, BLOCKS = 1024, DEEP = 8, CPU = -1 };
 /* Handles are no ordinals in the driver either. */
 enum { FIRST = 100 };
@@ -55,12 +59,14 @@ static void note(const char *format, ...) {
     if (file < 0 || write(file, line, (size_t)length) != length) abort();
     close(file);
 }
-static int gpu_of(CUdevice device) { return device >= FIRST && device < FIRST + gpus() ? device - FIRST : -1; }
+static int gpu_of(CUdevice device) { return device >= FIRST && device < FIRST + gpus() ?
+    device - FIRST : -1; }
 static int current(void) { return depth > 0 ? (int)(stack[depth - 1] - contexts) : -1; }
 /* The block that holds a range, as its number; -1 where there is none. */
 static int block_of(CUdeviceptr at, size_t bytes) {
     for (int i = 0; i < BLOCKS; i++) {
-        if (blocks[i].bytes && at >= blocks[i].at && at + bytes <= blocks[i].at + blocks[i].bytes && bytes) return i;
+        if (blocks[i].bytes && at >= blocks[i].at && at + bytes <= blocks[i].at +
+            blocks[i].bytes && bytes) return i;
     }
     return -1;
 }
@@ -131,7 +137,8 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     return SUCCESS;
 }
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
-    if (context < contexts || context >= contexts + MOST || context->retained == 0 || depth == DEEP) return INVALID_CONTEXT;
+    if (context < contexts || context >= contexts + MOST || context->retained == 0 || depth ==
+        DEEP) return INVALID_CONTEXT;
     stack[depth++] = context;
     return SUCCESS;
 }

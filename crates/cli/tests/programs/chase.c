@@ -1,4 +1,5 @@
-/* A chase through a ring of pointers, a gather by an array of indexes, and a plain sum, each in a function of its own;
+/* A chase through a ring of pointers, a gather by an array of indexes, and a plain sum, each in a
+ * function of its own;
    `after` is entered when they are done. */
 #include <stdio.h>
 #include <stdlib.h>

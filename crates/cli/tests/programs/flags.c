@@ -1,4 +1,5 @@
-/* Sets the trap flag around ten no-ops, then checks alignment at a word that lies across; prints how
+/* Sets the trap flag around ten no-ops, then checks alignment at a word that lies across; prints
+ * how
    many signals came. */
 #define _GNU_SOURCE
 #include <signal.h>

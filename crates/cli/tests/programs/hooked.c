@@ -1,4 +1,5 @@
-/* A program that knows its accesses, for the compiler's hooks. Prints where its arrays lie. Ends with status 7. */
+/* A program that knows its accesses, for the compiler's hooks. Prints where its arrays lie. Ends
+ * with status 7. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -9,7 +10,8 @@
 #include <unistd.h>
 
 #define N 4096
-/* 0: each width, 1: atomics, 2: copied from, 3: copied to and filled, 4: a vectorised sum, 5: three threads, 6: a child,
+/* 0: each width, 1: atomics, 2: copied from, 3: copied to and filled, 4: a vectorised sum, 5: three
+ * threads, 6: a child,
    7: compared */
 static struct { _Alignas(64) volatile char bytes[N]; } a[8];
 
@@ -61,7 +63,8 @@ int main(int argc, char **argv)
     memset((char *)a[3].bytes, 1, n);
     __asm__ volatile("" : : : "memory");
     memmove((char *)a[3].bytes + 1, (char *)a[2].bytes, n - 1);
-    if (sum((float *)a[4].bytes, N / 4) != 0 || memcmp((char *)a[7].bytes, (char *)a[7].bytes + 8, n / 4) != 0)
+    if (sum((float *)a[4].bytes, N / 4) != 0 || memcmp((char *)a[7].bytes, (char *)a[7].bytes + 8,
+        n / 4) != 0)
         return 1;
     pthread_t threads[3];
     for (int i = 0; i < 3; i++)

@@ -1,7 +1,8 @@
 /*
- * Instructions of many kinds, without a C library, so that two recorders see the same: loads and stores of all widths,
- * repetitions, atomics, bit strings, the old floating-point stack, jumps through tables, and registers that translators
- * like to keep for themselves. Ends with a status computed from all of it.
+ * Instructions of many kinds, without a C library, so that two recorders see the same: loads and
+ * stores of all widths, repetitions, atomics, bit strings, the old floating-point stack, jumps
+ * through tables, and registers that translators like to keep for themselves. Ends with a status
+ * computed from all of it.
  */
 typedef unsigned long word;
 typedef unsigned char byte;
@@ -55,7 +56,8 @@ static word repetitions(word h)
     __asm__ volatile("repe cmpsb" : "+D"(d), "+S"(s), "+c"(c) : : "memory", "cc");
     h += c;
     d = to + 64, s = from + 64;
-    __asm__ volatile("movsq; movsb; std; movsb; movsw; cld; stosl; lodsl" : "+D"(d), "+S"(s) : : "memory", "rax");
+    __asm__ volatile("movsq; movsb; std; movsb; movsw; cld; stosl; lodsl" : "+D"(d), "+S"(s) : :
+        "memory", "rax");
     return h;
 }
 
@@ -83,11 +85,15 @@ static word stacks(word h)
         if (wide > 1e9L)
             wide = 1;
     }
-    __asm__ volatile("lea -256(%%rsp), %%rsp; pushq %0; popq %0; pushq (%1); popq 8(%1); push %%r15; push %%r14;"
-                     "pop %%r14; pop %%r15; pushfq; popfq; enter $32, $0; leave; push %0; pop 8(%%rsp);"
+    __asm__ volatile("lea -256(%%rsp), %%rsp; pushq %0; popq %0; pushq (%1); popq 8(%1); push "
+        "%%r15; push %%r14;"
+                     "pop %%r14; pop %%r15; pushfq; popfq; enter $32, $0; leave; push %0; pop "
+                         "8(%%rsp);"
                      "lea 256(%%rsp), %%rsp" : "+r"(h) : "r"(table) : "memory", "cc");
-    __asm__ volatile("fldt %0; fstpt %0; fldl %1; fistpl %2; movups %3, %%xmm1; movaps %%xmm1, %4; movnti %%rax, %1"
-                     : "+m"(wide), "+m"(b[1]), "+m"(at[3]), "+m"(from[17]), "+m"(b[8]) : : "xmm1", "memory");
+    __asm__ volatile("fldt %0; fstpt %0; fldl %1; fistpl %2; movups %3, %%xmm1; movaps %%xmm1, %4; "
+        "movnti %%rax, %1"
+                     : "+m"(wide), "+m"(b[1]), "+m"(at[3]), "+m"(from[17]), "+m"(b[8]) : : "xmm1",
+                         "memory");
     return h;
 }
 
@@ -95,16 +101,23 @@ static word stacks(word h)
 
 static word registers(word h)
 {
-    __asm__ volatile("mov %0, %%r15; mov $3, %%r14; mov (%%r15, %%r14, 8), %%rax; add %%rax, 8(%%r15, %%r14, 4);"
-                     "mov %%r14d, (%%r15); movb %%r14b, 3(%%r15); cmove 4(%%r15), %%r14d; xor %%r15d, %%r15d;"
-                     "imul $3, 16(%0, %%r15, 8), %%r14; bsf (%0), %%r15; adc %%r14, %%r15; rcl $3, %%r15;"
+    __asm__ volatile("mov %0, %%r15; mov $3, %%r14; mov (%%r15, %%r14, 8), %%rax; add %%rax, "
+        "8(%%r15, %%r14, 4);"
+                     "mov %%r14d, (%%r15); movb %%r14b, 3(%%r15); cmove 4(%%r15), %%r14d; xor "
+                         "%%r15d, %%r15d;"
+                     "imul $3, 16(%0, %%r15, 8), %%r14; bsf (%0), %%r15; adc %%r14, %%r15; rcl $3, "
+                         "%%r15;"
                      "mov %%r15, 24(%0)" : : "r"(table) : "r14", "r15", "rax", "memory", "cc");
-    __asm__ volatile("mov %0, %%rbx; mov $5, %%al; xlat; movb table(%%rip), %%ah; addb %%ah, 1 + table(%%rip)"
+    __asm__ volatile("mov %0, %%rbx; mov $5, %%al; xlat; movb table(%%rip), %%ah; addb %%ah, 1 + "
+        "table(%%rip)"
                      : : "r"(table) : "rbx", "rax", "memory", "cc");
-    __asm__ volatile("mov $10, %%ecx; 1: incq %0; loop 1b; jrcxz 2f; nop; 2:" : "+m"(table[7]) : : "rcx", "cc");
+    __asm__ volatile("mov $10, %%ecx; 1: incq %0; loop 1b; jrcxz 2f; nop; 2:" : "+m"(table[7]) : :
+        "rcx", "cc");
     __asm__ volatile("call *%0" : : "m"(functions[1]) : CALLED);
-    __asm__ volatile("lea 1f(%%rip), %%r14; mov %%r14, %0; jmp *%0; ud2; 1: mov %1, %%r15; call *8(%%r15);"
-                     "xor %%r14d, %%r14d; call *(%%r15, %%r14, 8)" : "+m"(table[9]) : "r"(functions) : "r14", "r15", CALLED);
+    __asm__ volatile("lea 1f(%%rip), %%r14; mov %%r14, %0; jmp *%0; ud2; 1: mov %1, %%r15; call "
+        "*8(%%r15);"
+                     "xor %%r14d, %%r14d; call *(%%r15, %%r14, 8)" : "+m"(table[9]) :
+                         "r"(functions) : "r14", "r15", CALLED);
     return h + table[3] + table[7];
 }
 

@@ -1,7 +1,7 @@
 /*
- * Signals as programs use them: timers, faults that are mended or jumped out of, registers changed by handlers, other
- * stacks, blocked and awaited ones, calls cut short and begun anew, threads, children. Prints what came of each, which
- * does not depend on time. Ends with status 4.
+ * Signals as programs use them: timers, faults that are mended or jumped out of, registers changed
+ * by handlers, other stacks, blocked and awaited ones, calls cut short and begun anew, threads,
+ * children. Prints what came of each, which does not depend on time. Ends with status 4.
  */
 #define _GNU_SOURCE
 #include <errno.h>

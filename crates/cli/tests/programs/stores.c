@@ -40,7 +40,8 @@ static void step_into(unsigned char *to, int step)
     case 7: { unsigned char *d = at; count = 11;
         __asm__ volatile("rep stosq" : "+D"(d), "+c"(count) : "a"(eight) : "memory");
         break; }
-    case 8: __atomic_exchange_n((uint64_t *)(to + step * 64 % BYTES), eight, __ATOMIC_SEQ_CST); break;
+    case 8: __atomic_exchange_n((uint64_t *)(to + step * 64 % BYTES), eight, __ATOMIC_SEQ_CST);
+        break;
     case 9: __atomic_add_fetch((uint32_t *)(to + step * 64 % BYTES), 77, __ATOMIC_SEQ_CST); break;
     case 10: _mm_stream_si64((long long *)(to + step * 64 % BYTES), (long long)eight); break;
     case 11: __asm__ volatile("addw $259, (%0); xorb $5, 9(%0); negl 16(%0)"::"r"(at) : "memory");

@@ -1,4 +1,5 @@
-/* Threads and a forked child, each with a known number of accesses to an array of its own; says where the arrays are. */
+/* Threads and a forked child, each with a known number of accesses to an array of its own; says
+ * where the arrays are. */
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/wait.h>

@@ -4,7 +4,7 @@ use super::{start, RiscvError, RiscvProgram};
 use std::time::Instant;
 use terrace_types::Bytes;
 use terrace_xbgas::element::{ElementMachine, ELEMENTS_VARIABLE, ELEMENT_VARIABLE};
-pub use terrace_xbgas::element::{ElementSchedule, ElementStatistics, ElementsEnd, MAX_ELEMENTS};
+pub use terrace_xbgas::element::{ElementSchedule, ElementStatistics, ElementsEnd, MOST_ELEMENTS};
 pub use terrace_xbgas::lookaside::LookasideSize;
 use terrace_xbgas::lookaside::ObjectTable;
 pub use terrace_xbgas::Dialect;
@@ -12,7 +12,7 @@ pub use terrace_xbgas::Dialect;
 /// The elements that run a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ElementOptions {
-    /// How many, 1 to [`MAX_ELEMENTS`].
+    /// How many, 1 to [`MOST_ELEMENTS`].
     pub count: u32,
     /// How their extended instructions are encoded.
     pub dialect: Dialect,
@@ -80,7 +80,7 @@ pub fn run_elements(
     program: &RiscvProgram,
     options: &ElementOptions,
 ) -> Result<ElementsRun, RiscvError> {
-    let count = options.count.clamp(1, MAX_ELEMENTS);
+    let count = options.count.clamp(1, MOST_ELEMENTS);
     let mut processes = Vec::new();
     for element in 0..count {
         let environment = [(ELEMENT_VARIABLE, element), (ELEMENTS_VARIABLE, count)]
