@@ -18,6 +18,7 @@
 
 mod contents;
 mod error;
+mod listeners;
 mod map;
 mod pager_affinity;
 mod pressure;
@@ -28,9 +29,10 @@ pub mod tally;
 mod wake_affinity;
 
 pub use error::FarError;
+pub use listeners::{LostBytes, OnCounts, OnLost, StallClock};
 pub use map::{stalls, FarMap, FarOptions, FileMapMode, Statistics};
 pub use pager::{Advice, DiscardedContents};
-pub use service::{LostBytes, OnCounts, OnLost, StallClock};
+
 pub use takeover::{InUse, Occupancy, Takeover};
 pub use terrace_policy::far::{geometry, pager, FarCounts};
 

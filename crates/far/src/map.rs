@@ -2,10 +2,9 @@
 
 use crate::error::FarError;
 use crate::geometry::Geometry;
+use crate::listeners::{LostBytes, OnCounts, OnLost, StallClock};
 use crate::pager::{Advice, Pager, PagerSettings};
-use crate::service::{
-    Command, LostBytes, OnCounts, OnLost, Service, ServiceReport, Shared, StallClock, State,
-};
+use crate::service::{Command, Service, ServiceReport, Shared, State};
 use crate::store::{BackingStore, ExistingFile};
 use crate::FarCounts;
 use std::ops::Range;

@@ -2,6 +2,7 @@
 //! does it.
 
 use crate::geometry::{ChunkNo, PageMask};
+use crate::listeners::{LostBytes, OnCounts, OnLost, StallClock};
 use crate::pager::{
     Advice, DiscardedContents, PageFault, Pager, PagerAction, ReadOutcome, WriteOutcome,
 };
@@ -26,41 +27,6 @@ const ASK_AGAIN: Nanos = Nanos::micros(50);
 const WAKE_SAMPLE_INTERVAL: u32 = 64;
 /// Who is told of the counts is asked so often for a budget, though nothing happens.
 const TELL_AGAIN: Nanos = Nanos::millis(200);
-
-/// Bytes that could not be read back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LostBytes {
-    /// Offsets in the map.
-    pub range: Range<u64>,
-    /// Address of its first byte.
-    pub address: u64,
-    /// The thread that asked for it, 0 when not known.
-    pub thread: Tid,
-    /// Why.
-    pub why: String,
-}
-
-impl std::fmt::Display for LostBytes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (address, thread, why) = (self.address, self.thread, &self.why);
-        let bytes = self.range.end - self.range.start;
-        write!(
-            f,
-            "far memory: {bytes} bytes at {address:#x} cannot be read back ({why}); thread \
-            {thread} gets SIGBUS"
-        )
-    }
-}
-
-/// Who is told of lost bytes, before the signal.
-pub type OnLost = Arc<dyn Fn(&LostBytes) + Send + Sync>;
-
-/// Told of the counts whenever they changed, with the memory that the store uses; what it returns
-/// is the memory of the map from now on.
-pub type OnCounts = Arc<dyn Fn(&FarCounts, Bytes) -> Option<Bytes> + Send + Sync>;
-
-/// For how long programs have stalled for want of memory so far; none when that cannot be read.
-pub type StallClock = Arc<dyn Fn() -> Option<Nanos> + Send + Sync>;
 
 /// What the program asks of the thread.
 #[derive(Debug)]

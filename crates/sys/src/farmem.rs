@@ -285,8 +285,7 @@ impl FarArea {
         self.uffd.register(self.map.address() + part.start as u64, part.len() as u64, true, true)
     }
 
-    /// Asks no longer for the faults of a part: ordinary memory from here on, zeros where no page
-    /// is.
+    /// Asks no longer for faults of a part: ordinary memory from here on, zeros where no page is.
     pub fn detach(&self, part: &Range<usize>) {
         assert!(part.end <= self.map.len, "detach beyond the area");
         let at = |offset: usize| self.map.address() + offset as u64;
