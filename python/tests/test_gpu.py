@@ -44,7 +44,8 @@ def test_a_source_may_be_given_as_text():
 
 
 def test_what_does_not_fit_is_said():
-    with pytest.raises(terrace.TerraceError, match="takes 3 arrays and 1 scalars, the launch has 0 and 1"):
+    with pytest.raises(terrace.TerraceError,
+        match="takes 3 arrays and 1 scalars, the launch has 0 and 1"):
         gpu.advise(raw_kernel("fir"), 1, 256, (1,))
     with pytest.raises(terrace.TerraceError, match="no measured GPU is called"):
         gpu.advise(raw_kernel("triad"), 1, 256, (*[np.zeros(9, "f4")] * 3, 9, 3.0), gpu="k40")

@@ -5,8 +5,8 @@
     for array in advice.arrays:
         print(array.array, array.placement, array.expected_speedup, array.rule)
 
-``advice.source`` is the source with the advice applied. Its callers copy constant arrays, make textures and ask for
-shared memory at the launch.
+``advice.source`` is the source with the advice applied. Its callers copy constant arrays, make
+textures and ask for shared memory at the launch.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def _axes(name: str, shape: Union[int, Sequence[int]]) -> List[int]:
 
 
 def _defines(options: Sequence[str]) -> Dict[str, int]:
-    """The whole numbers among ``-DNAME=VALUE``; the rest does not change how arrays are accessed."""
+    """The whole numbers among ``-DNAME=VALUE``; the rest does not change how arrays are
+    accessed."""
     found = {}
     for option in options:
         name, _, value = option[2:].partition("=") if option.startswith("-D") else ("", "", "")
@@ -105,7 +106,9 @@ def advise(
         else:
             scalars.append(int(value))
     answer: Tuple[str, str] = _native.gpu_advise(
-        source, name, _axes("grid", grid), _axes("block", block), elements, scalars, _defines(options), gpu
+        source, name, _axes("grid", grid), _axes("block", block), elements, scalars,
+            _defines(options), gpu
     )
     told = json.loads(answer[0])
-    return Advice(told["kernel"], told["gpu"], [ArrayAdvice(**array) for array in told["arrays"]], answer[1])
+    return Advice(told["kernel"], told["gpu"], [ArrayAdvice(**array) for array in told["arrays"]],
+        answer[1])

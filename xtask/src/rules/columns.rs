@@ -31,6 +31,7 @@ const EXCEPTIONS: &[(&str, usize, &str)] = &[
     ("crates/alloc/src/shared/mod.rs", 2, "a diagram, or a string without spaces"),
     ("crates/alloc/tests/double/libcuda.c", 1, "lines of macros"),
     ("crates/capi/examples/errors.c", 1, "lines of macros"),
+    ("crates/cli/src/gpu.rs", 2, "a diagram, or a string without spaces"),
     ("crates/engine/src/journal/mod.rs", 1, "a diagram, or a string without spaces"),
     ("crates/far-preload/src/lib.rs", 1, "a diagram, or a string without spaces"),
     ("crates/far-preload/tests/programs.rs", 4, "programs in other languages, as strings"),
