@@ -170,7 +170,8 @@ pub struct ManageArgs {
     /// Write the summary here (JSON).
     #[arg(long)]
     pub summary: Option<PathBuf>,
-    /// Share of one core for tracking, deciding and moving, in percent, in any four seconds; what is spent beyond it was gained before.
+    /// Share of one core for tracking, deciding and moving, in percent, in any four seconds; what
+    /// is spent beyond it was gained before.
     #[arg(long, default_value_t = 3.0)]
     pub cpu: f64,
     /// Bytes a second that may be moved, such as 200M; default: as the policy finds worth it.

@@ -114,12 +114,12 @@ fn axes(option: &str, text: &str) -> Result<[u32; 3], CommandFailure> {
 }
 
 /// The most bytes of a source or model that are read.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 fn read(path: &PathBuf) -> Result<String, CommandFailure> {
     let failed = |e: std::io::Error| CommandFailure::failed(format!("{}: {e}", path.display()));
     let length = std::fs::metadata(path).map_err(failed)?.len();
-    if length > MOST_BYTES {
+    if length > MAX_BYTES {
         return Err(CommandFailure::failed(format!(
             "{}: {length} bytes are too many",
             path.display()

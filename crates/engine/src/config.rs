@@ -38,7 +38,7 @@ pub struct Config {
     /// Share of one core that tracking, deciding and moving may use (0.03).
     pub tracking_share: f64,
     /// Averaged over this long, moving included, where the policy measures what it gains and every
-    /// page is looked at (4 s: one look at all pages and the exchange that follows it).
+    /// page is sampled (4 s: one sample of all pages and the exchange that follows it).
     pub tracking_over: Nanos,
     /// Averaged over this long, without moving, elsewhere (2 minutes).
     pub unmeasured_over: Nanos,

@@ -1,18 +1,19 @@
 //! The control loop.
 //!
-//! One step: look at the target again, start the trackers, let a window pass, ask them what they
-//! saw, merge it into the heat map, look where pages are (only when a decision may follow), let
-//! the policy decide, keep its moves within the ledger, move, journal, pass requests on.
+//! One step: read the target's mappings again, start the trackers, let an interval pass, ask them
+//! what they saw, merge it into the heat map, read where pages are (only when a decision may
+//! follow), let the policy decide, keep its moves within the ledger, move, journal, pass requests
+//! on.
 
+mod interval;
 mod log;
 mod moving;
 mod prescan;
-mod window;
 
 use crate::account::Account;
 use crate::journal::{JournalEntry, JournalSummary, NoteEntry, OutcomeEntry};
 use crate::quick_scan::{QuickScans, ShiftDetector};
-use crate::watch::{TrackerSet, WindowSamples};
+use crate::trackers::{IntervalSamples, TrackerSet};
 use crate::write_schedule::WriteSchedule;
 use crate::{
     Clock, Config, EngineParts, Journal, Mapping, MappingKind, Mover, Target, TargetError,
@@ -46,7 +47,8 @@ pub enum StopReason {
     Refused(TargetError),
     /// What the policy cannot do without is not there (any more). Exit status 3.
     #[error(
-        "policy {policy} needs {what}, and no tracker here tells it; try --policy first-touch or see terrace doctor"
+        "policy {policy} needs {what}, and no tracker here tells it; try --policy first-touch or \
+            see terrace doctor"
     )]
     Missing {
         /// Policy.
@@ -61,13 +63,13 @@ pub enum StopReason {
 pub struct StepReport {
     /// When the step ended, since the engine started.
     pub at: Nanos,
-    /// Length of the window.
-    pub window: Nanos,
+    /// Length of the interval.
+    pub interval: Nanos,
     /// What was decided.
     pub decisions: Vec<Decision>,
     /// What became of the moves, if any were made.
     pub outcome: Option<OutcomeEntry>,
-    /// What a person should be told, each said once.
+    /// What the user should be told, each said once.
     pub notes: Vec<String>,
     /// Why no further step can be made.
     pub stop: Option<StopReason>,
@@ -80,38 +82,38 @@ fn on_nodes<'a>(
     tier.nodes.iter().filter_map(|n| tally.get(usize::from(n.0)))
 }
 
-/// What to do in the next window.
+/// What to do in the next interval.
 #[derive(Debug, Default)]
-struct NextWindow {
-    window: Nanos,
+struct NextInterval {
+    interval: Nanos,
     fine: Vec<(Pid, VpnRange)>,
     relaxed: bool,
-    /// That pages cool is no reason to look.
+    /// That pages cool is no reason to sample.
     ignore_cooling: bool,
-    /// Trackers that look at a window's end look at its beginning, and that ends it.
+    /// A tracker that samples at an interval's end samples at its beginning too, which ends it.
     at_once: bool,
     /// Without trackers; decide only if pages came or memory was taken.
-    doze: bool,
+    idle: bool,
     /// Without trackers until free memory stands still; since when.
-    settle: Option<Tick>,
-    /// It was seen to fill memory while glances did: a decision follows before the next look.
+    warm_up: Option<Tick>,
+    /// It was seen to fill memory while quick scans did: a decision follows before the next sample.
     came: bool,
 }
 
-/// What is usual in glances, and in full looks after a rest.
+/// What is usual in quick scans, and in full samples after a rest.
 #[derive(Debug, Default)]
 struct UsualFindings {
     quick_scans: ShiftDetector,
     rests: ShiftDetector,
 }
 
-/// Windows of a doze grow to this: how late new pages on a worse tier may be noticed.
+/// Idle intervals grow to this: how late new pages on a worse tier may be noticed.
 const LONGEST_IDLE: Nanos = Nanos::millis(100);
 
 /// The engine.
 pub struct Engine {
     clock: Box<dyn Clock>,
-    watch: TrackerSet,
+    trackers: TrackerSet,
     target: Box<dyn Target>,
     mover: Box<dyn Mover>,
     journal: Option<Box<dyn Journal>>,
@@ -130,7 +132,7 @@ pub struct Engine {
     rate: Option<TokenBucket>,
     account: Account,
     started: Tick,
-    next: NextWindow,
+    next: NextInterval,
     quick_scans: QuickScans,
     wont: UsualFindings,
     writes: WriteSchedule,
@@ -164,13 +166,14 @@ impl Engine {
     pub fn new(parts: EngineParts, config: Config) -> Self {
         let started = parts.clock.now();
         let rate = config.limits.rate.map(|r| TokenBucket::new(r.get() as f64, Nanos::secs(1)));
-        let doze = parts.placement.needs().dozes;
-        let watch = TrackerSet::new(parts.trackers);
-        let measures = parts.placement.needs().measures && watch.sees().pages;
-        let window = if doze { Nanos(config.first_window.get() / 4) } else { config.first_window };
+        let idle = parts.placement.needs().idles;
+        let trackers = TrackerSet::new(parts.trackers);
+        let measures = parts.placement.needs().measures && trackers.sees().pages;
+        let interval =
+            if idle { Nanos(config.first_interval.get() / 4) } else { config.first_interval };
         Self {
             clock: parts.clock,
-            watch,
+            trackers,
             measures,
             target: parts.target,
             mover: parts.mover,
@@ -188,7 +191,7 @@ impl Engine {
             rate,
             account: Account::default(),
             started,
-            next: NextWindow { window, doze, ..NextWindow::default() },
+            next: NextInterval { interval, idle, ..NextInterval::default() },
             quick_scans: QuickScans::default(),
             wont: UsualFindings::default(),
             writes: WriteSchedule::default(),
@@ -217,7 +220,7 @@ impl Engine {
     /// # Errors
     /// [`StopReason::Missing`].
     pub fn check(&self) -> Result<(), StopReason> {
-        match self.placement.needs().missing(&self.watch.sees()) {
+        match self.placement.needs().missing(&self.trackers.sees()) {
             Some(what) => Err(StopReason::Missing { policy: self.placement.name(), what }),
             None => Ok(()),
         }
@@ -291,90 +294,90 @@ impl Engine {
         self.check()?;
         let start = self.used_cpu();
         let mappings = self.refresh_mappings(report)?;
-        let looked = self.used_cpu().saturating_sub(start);
-        if let Some(since) = self.next.settle {
-            return self.warm_up(since, looked, report);
+        let sampling_cpu = self.used_cpu().saturating_sub(start);
+        if let Some(since) = self.next.warm_up {
+            return self.warm_up(since, sampling_cpu, report);
         }
         if self.prescans() {
-            return self.prescan(&mappings, looked, report);
+            return self.prescan(&mappings, sampling_cpu, report);
         }
         if let Some(every) = self.quick_scan_due() {
-            return self.quick_scan(&mappings, every, looked, report);
+            return self.quick_scan(&mappings, every, sampling_cpu, report);
         }
-        let idling = self.next.doze;
-        let mut watched =
-            if idling { self.idle(report) } else { self.watch_window(&mappings, report) };
-        let before = self.used_cpu().saturating_sub(looked);
+        let idling = self.next.idle;
+        let mut observed =
+            if idling { self.idle(report) } else { self.sample_interval(&mappings, report) };
+        let before = self.used_cpu().saturating_sub(sampling_cpu);
         let now = self.clock.now();
-        self.heat.expect_access(self.watch.sees().reads);
+        self.heat.expect_access(self.trackers.sees().reads);
         let tiers = self.target.tiers().map_err(stop)?;
         if idling {
             // What was mapped meanwhile may be filled already; what comes from now on takes memory.
             self.refresh_mappings(report)?;
         }
         // After a rest what is seen may be all new.
-        let rested = self.next.relaxed && !watched.looks.is_empty();
-        let worse = window::worse_nodes(&tiers);
+        let rested = self.next.relaxed && !observed.samples.is_empty();
+        let worse = interval::worse_nodes(&tiers);
         let cooling = !self.next.ignore_cooling;
         self.ledger.advance(now);
         if rested
             && self
                 .wont
                 .rests
-                .surprised_by(&self.heat.foreseen(&watched.looks, &worse), cooling)
+                .surprised_by(&self.heat.foreseen(&observed.samples, &worse), cooling)
                 .is_some()
         {
             self.doubt();
         }
-        self.heat.absorb(&watched.seen, &watched.looks, &watched.writes, now);
-        let writes = WriteSchedule::cost(&watched.writes);
-        let looking = watched.memory;
-        let new = self.finds_new(&watched.looks);
+        self.heat.absorb(&observed.seen, &observed.samples, &observed.writes, now);
+        let writes = WriteSchedule::cost(&observed.writes);
+        let sampling_memory = observed.memory;
+        let new = self.finds_new(&observed.samples);
         if !new {
-            watched.forget_samples();
+            observed.forget_samples();
         }
         let filling = self.shrank(&tiers);
         match writes {
-            // What came since is no more than what comes in a window.
+            // What came since is no more than what comes in an interval.
             Some(cost) => self.writes.record_report(cost, now),
             None if new => self.writes.forget(),
             None => {}
         }
         let located = self.locate_if_needed(&tiers, now)?;
         if new {
-            self.unplaceable = self.heat.unplaced(&watched.looks);
-            watched.forget_samples();
+            self.unplaceable = self.heat.unplaced(&observed.samples);
+            observed.forget_samples();
         }
         self.steps += 1;
         if idling && !located {
-            self.next.window = Nanos(self.next.window.get() * 2).min(LONGEST_IDLE);
+            self.next.interval = Nanos(self.next.interval.get() * 2).min(LONGEST_IDLE);
             let deciding = self.used_cpu().saturating_sub(before);
-            self.account.window(Nanos::ZERO, deciding, self.heat.memory(), 0);
+            self.account.interval(Nanos::ZERO, deciding, self.heat.memory(), 0);
             self.ledger.book(deciding, true, now);
             return Ok(());
         }
         let tally = self.heat.by_node();
-        self.account_for(&tiers, &tally, &watched, report.window);
+        self.account_for(&tiers, &tally, &observed, report.interval);
         let present: u64 = tally.iter().map(|n| n.pages).sum();
         if idling && self.waited && present > self.present + self.present / NEW {
             // Who fills memory begins something new.
             self.doubt();
         }
         self.present = present;
-        let spent = watched.cpu + self.used_cpu().saturating_sub(before);
-        let (snapshot, mut plan) = self.decide(tiers, &tally, &watched, (filling, spent), now);
+        let spent = observed.cpu + self.used_cpu().saturating_sub(before);
+        let (snapshot, mut plan) = self.decide(tiers, &tally, &observed, (filling, spent), now);
         self.book_gain(&plan, now);
-        self.journal_step(&snapshot, &plan, &watched, now, report);
+        self.journal_step(&snapshot, &plan, &observed, now, report);
         let deciding = self.used_cpu().saturating_sub(before);
         let planned = !plan.moves.is_empty();
         let (longest, going_on) = self.carry_out(&mut plan, snapshot, present, now, report);
         // What was seen is gone before moves are planned; those are held twice: by the plan, and by
         // what became of it.
-        let planning = watched.memory + Bytes(2 * longest);
-        let memory = self.heat.memory() + looking.max(planning);
+        let planning = observed.memory + Bytes(2 * longest);
+        let memory = self.heat.memory() + sampling_memory.max(planning);
         let deciding = deciding + going_on;
-        self.account.window(watched.cpu, deciding, memory, watched.lost);
-        self.ledger.book(watched.cpu + deciding, watched.thrifty, self.clock.now());
+        self.account.interval(observed.cpu, deciding, memory, observed.lost);
+        self.ledger.book(observed.cpu + deciding, observed.thrifty, self.clock.now());
         self.hand_on(&plan, planned, &mut report.notes);
         report.decisions = plan.decisions;
         Ok(())
@@ -412,7 +415,8 @@ impl Engine {
             self.left_out_said = true;
             let pages = self.heat.left_out();
             report.notes.push(format!(
-                "{pages} pages of reserved address space are not watched: the heat map would not fit its bound"
+                "{pages} pages of reserved address space are not observed: the heat map would not \
+                    fit its bound"
             ));
         }
         Ok(mappings)
@@ -422,7 +426,7 @@ impl Engine {
     fn locate_if_needed(&mut self, tiers: &[TierState], now: Tick) -> Result<bool, StopReason> {
         let seldom = Nanos(self.config.locate_every.get().saturating_mul(4));
         let every =
-            if self.next.relaxed || self.next.doze { seldom } else { self.config.locate_every };
+            if self.next.relaxed || self.next.idle { seldom } else { self.config.locate_every };
         let [came, all] = self.located;
         let old = came.is_none_or(|then| now.since(then) >= every)
             || all.is_none_or(|then| now.since(then) >= seldom);
@@ -432,12 +436,12 @@ impl Engine {
                 .zip(&self.free_then)
                 .any(|(t, then)| t.free.get().abs_diff(then.get()) > t.capacity.get() / 64);
         // Who has no page on a worse tier has none where none of its memory was taken.
-        let dozing = self.next.doze && !self.waited && self.located[1].is_some();
-        let due = if dozing { self.worse_shrank(tiers) } else { shifted || self.must_locate };
+        let idling = self.next.idle && !self.waited && self.located[1].is_some();
+        let due = if idling { self.worse_shrank(tiers) } else { shifted || self.must_locate };
         if !(old || due) {
             return Ok(false);
         }
-        if self.next.doze && self.waited {
+        if self.next.idle && self.waited {
             // Pages came, and those that were there are where they were.
             self.target.locate_new(self.heat.areas_mut()).map_err(stop)?;
         } else {
@@ -454,7 +458,7 @@ impl Engine {
 
     /// Whether free memory of a worse tier shrank since pages were last located.
     fn worse_shrank(&self, tiers: &[TierState]) -> bool {
-        let few = self.smallest_tier.get() / window::STANDS_STILL;
+        let few = self.smallest_tier.get() / interval::STANDS_STILL;
         let mut worse = tiers.iter().zip(&self.free_then).skip(1);
         self.free_then.len() != tiers.len()
             || worse.any(|(t, then)| then.get().saturating_sub(t.free.get()) > few)
@@ -463,8 +467,8 @@ impl Engine {
     /// Whether so many pages are touched that were not there when pages were last located that they
     /// must be located again. A program fills what it has long since mapped without a sign but
     /// these.
-    fn finds_new(&mut self, looks: &[PageSamples]) -> bool {
-        let new = self.heat.unplaced(looks).saturating_sub(self.unplaceable);
+    fn finds_new(&mut self, samples: &[PageSamples]) -> bool {
+        let new = self.heat.unplaced(samples).saturating_sub(self.unplaceable);
         let many = new > (self.present / NEW).max(FEW);
         self.must_locate |= many;
         many
@@ -473,7 +477,7 @@ impl Engine {
     /// Whether free memory shrank since pages were last located or the target was last waited for.
     fn shrank(&self, tiers: &[TierState]) -> bool {
         let less =
-            |(t, then): (&TierState, &Bytes)| window::differs(t, then.get().max(t.free.get()));
+            |(t, then): (&TierState, &Bytes)| interval::differs(t, then.get().max(t.free.get()));
         tiers.iter().zip(&self.free_then).any(less)
     }
 
@@ -481,20 +485,20 @@ impl Engine {
         &mut self,
         tiers: Vec<TierState>,
         tally: &[NodeTally],
-        watched: &WindowSamples,
+        observed: &IntervalSamples,
         (filling, spent): (bool, Nanos),
         now: Tick,
     ) -> (Snapshot, Plan) {
-        let sees = self.watch.sees();
+        let sees = self.trackers.sees();
         // While writes are about to be told for the first time, which pages are not written is not
         // known.
         let knows_writes = self.heat.knows_writes();
-        let too_early = watched.writes_to_come && !knows_writes;
+        let too_early = observed.writes_to_come && !knows_writes;
         let mut snapshot = Snapshot {
-            window: if too_early { Nanos::ZERO } else { self.heat.evidence() },
+            interval: if too_early { Nanos::ZERO } else { self.heat.evidence() },
             page_size: self.machine.page_size,
             tiers,
-            by_cell: watched.by_cell.clone(),
+            by_cell: observed.by_cell.clone(),
             sees,
             shifted: std::mem::take(&mut self.shifted),
             filling,
@@ -507,7 +511,7 @@ impl Engine {
             ..Snapshot::default()
         };
         for tier in snapshot.tiers.iter_mut().filter(|t| t.write_throughput.is_none()) {
-            // No writes seen where none were looked for are not none.
+            // No writes seen where none were searched for are not none.
             if sees.writes && knows_writes {
                 let writes = on_nodes(tally, tier).map(|n| n.writes).sum();
                 tier.write_throughput = Some(self.heat.written(writes));
@@ -534,8 +538,8 @@ impl Engine {
         &mut self,
         tiers: &[TierState],
         tally: &[NodeTally],
-        watched: &WindowSamples,
-        window: Nanos,
+        observed: &IntervalSamples,
+        interval: Nanos,
     ) {
         let present: u64 = tally.iter().map(|n| n.pages).sum();
         self.account.managed(Bytes(present.saturating_mul(self.machine.page_size.get())));
@@ -543,36 +547,37 @@ impl Engine {
             tiers.iter().flat_map(|t| on_nodes(tally, t)).map(|n| n.accesses).sum()
         };
         let (fast, all) = (accesses(&tiers[..tiers.len().min(1)]), accesses(tiers));
-        let seen = !watched.saw_nothing && !self.heat.saturated();
-        self.account.share((seen && all > 0.0).then(|| fast / all), window);
+        let seen = !observed.saw_nothing && !self.heat.saturated();
+        self.account.share((seen && all > 0.0).then(|| fast / all), interval);
     }
 
-    /// Passes a plan's requests on, and sets the next window by them.
+    /// Passes a plan's requests on, and sets the next interval by them.
     fn hand_on(&mut self, plan: &Plan, moved: bool, notes: &mut Vec<String>) {
         for wont in [&mut self.wont.quick_scans, &mut self.wont.rests] {
             if moved {
                 wont.moved();
             } else if plan.requests.contains(&Request::Relax) {
-                wont.settled();
+                wont.mark_steady();
             }
         }
-        self.next = NextWindow { window: self.config.first_window, ..NextWindow::default() };
+        self.next =
+            NextInterval { interval: self.config.first_interval, ..NextInterval::default() };
         for request in &plan.requests {
             match request {
                 Request::Clear { nodes } => self.heat.clear_bits(Some(nodes)),
                 Request::ClearPages { pid, range } => self.heat.clear_pages(*pid, *range),
                 Request::Wait(span) => {
-                    self.next.window = (*span).max(Nanos::millis(1));
+                    self.next.interval = (*span).max(Nanos::millis(1));
                     continue;
                 }
-                Request::LookCloser { pid, range } => self.next.fine.push((*pid, *range)),
-                // `Ask` says it for each window; a tracker need not remember it.
-                Request::Settle => {
-                    self.next.settle = Some(self.clock.now());
+                Request::SampleByPage { pid, range } => self.next.fine.push((*pid, *range)),
+                // `Ask` says it for each interval; a tracker need not remember it.
+                Request::WarmUp => {
+                    self.next.warm_up = Some(self.clock.now());
                     continue;
                 }
-                Request::Doze => {
-                    self.next.doze = true;
+                Request::Idle => {
+                    self.next.idle = true;
                     continue;
                 }
                 Request::Relax => {
@@ -584,7 +589,7 @@ impl Engine {
                     continue;
                 }
             }
-            self.watch.request(request, notes);
+            self.trackers.request(request, notes);
         }
     }
 }

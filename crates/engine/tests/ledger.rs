@@ -49,18 +49,18 @@ fn spend(rate: Rate, seconds: u64, seed: u64) -> Spent {
         }),
     };
     let mut engine = Engine::new(parts, Config::default());
-    let (mut last, mut window, mut most) = (0.0, VecDeque::new(), 0.0f64);
+    let (mut last, mut interval, mut most) = (0.0, VecDeque::new(), 0.0f64);
     loop {
         let report = engine.run_step();
         show(&report);
         let s = engine.summary();
         let all = (s.tracking_cpu_ns + s.deciding_cpu_ns + s.moving_ns) as f64 / 1e9;
-        window.push_back((report.at, all - last));
+        interval.push_back((report.at, all - last));
         last = all;
-        while window.front().is_some_and(|(at, _)| *at + Nanos::secs(OVER) <= report.at) {
-            window.pop_front();
+        while interval.front().is_some_and(|(at, _)| *at + Nanos::secs(OVER) <= report.at) {
+            interval.pop_front();
         }
-        most = most.max(window.iter().map(|(_, cost)| cost).sum());
+        most = most.max(interval.iter().map(|(_, cost)| cost).sum());
         if report.stop.is_some() {
             let saved = world.borrow().extra_fast() * SAVED / 1e9;
             return Spent { all, saved, most };
@@ -68,10 +68,10 @@ fn spend(rate: Rate, seconds: u64, seed: u64) -> Spent {
     }
 }
 
-/// Costs less savings, beside the share for so long and an averaging time more, and a look.
+/// Costs less savings, beside the share for so long and an averaging time more, and a sample.
 fn within(spent: &Spent, seconds: u64) -> bool {
-    let look = (COLD + HOT) as f64 * (8.0 * 27.0 + RATED) / 1e9;
-    spent.all - spent.saved <= 0.03 * (seconds + OVER) as f64 + look
+    let sample = (COLD + HOT) as f64 * (8.0 * 27.0 + RATED) / 1e9;
+    spent.all - spent.saved <= 0.03 * (seconds + OVER) as f64 + sample
 }
 
 /// The hot pages of a phase, anew at random in each: who moves them is late.
@@ -87,7 +87,7 @@ fn fleeting(period: f64, share: f64, hot: f64, cold: f64, seed: u64) -> Rate {
 fn no_averaging_time_costs_more_than_the_share_where_nothing_can_be_gained() {
     for rate in [20.0, 300.0, 3_000.0] {
         let spent = spend(Box::new(move |_, _| read(rate)), 20, 1);
-        // A look that costs more than those before it may exceed the share once.
+        // A sample that costs more than those before it may exceed the share once.
         assert!(spent.most <= 0.03 * OVER as f64 + 0.003, "rate {rate}: {spent:?}");
         assert!(within(&spent, 20), "rate {rate}: {spent:?}");
     }
@@ -97,8 +97,8 @@ fn no_averaging_time_costs_more_than_the_share_where_nothing_can_be_gained() {
 fn no_more_is_lost_than_the_share_whatever_the_program_does() {
     let mut rng = Rng(39);
     for seed in 0..12 {
-        // From shorter than a look to longer than a second: gains vanish as pages move, in the next
-        // window, or stay for a while.
+        // From shorter than a sample to longer than a second: gains vanish as pages move, in the
+        // next interval, or stay for a while.
         let period = 0.02 * 2f64.powf(7.0 * rng.unit());
         let (share, hot) = (0.05 + 0.5 * rng.unit(), 200.0 * 2f64.powf(5.0 * rng.unit()));
         let cold = hot * rng.unit() / 2.0;
@@ -106,7 +106,8 @@ fn no_more_is_lost_than_the_share_whatever_the_program_does() {
         println!("{period:.3} s, {share:.2} at {hot:.0}, others {cold:.0}: {spent:?}");
         assert!(
             within(&spent, 12),
-            "seed {seed}: {period:.3} s, {share:.2} of pages at {hot:.0}, others {cold:.0}: {spent:?}"
+            "seed {seed}: {period:.3} s, {share:.2} of pages at {hot:.0}, others {cold:.0}: \
+                {spent:?}"
         );
     }
 }

@@ -427,7 +427,7 @@ pub(crate) fn assemble(
     let mut remarks: Vec<String> = store.remark().into_iter().collect();
     remarks.extend(slower(uffd.features()));
     let area = area(uffd, geometry)?;
-    let free = area.slots(settings.frames + settings.standby, geometry.chunk_bytes())?;
+    let free = area.frames(settings.frames + settings.standby, geometry.chunk_bytes())?;
     let frame_bytes = dram - settings.budget;
     let pager = Pager::new(geometry, settings);
     let counts = Mutex::new(ServiceReport { counts: pager.counts(), ..ServiceReport::default() });

@@ -35,7 +35,7 @@ prop_compose! {
         written in prop::option::of(0u64..100),
         (exact, cells) in (any::<bool>(), any::<bool>()),
         counts in prop::collection::vec((0u64..400, 0u16..4, 0u32..9, 0u32..9), 0..60),
-        window_ms in 0u64..2_000,
+        interval_ms in 0u64..2_000,
     ) -> Snapshot {
         let mut areas: Vec<Area> = areas.into_iter().map(|(pid, runs)| Area {
             pid: Pid(pid),
@@ -57,7 +57,7 @@ prop_compose! {
             pid: Pid(1), vpn: Vpn(vpn), cell: NodeId(cell), thread: None, reads, writes,
         }).collect();
         Snapshot {
-            window: Nanos::millis(window_ms),
+            interval: Nanos::millis(interval_ms),
             page_size: Bytes(4096),
             tiers,
             areas,
@@ -65,18 +65,18 @@ prop_compose! {
             shifted: exact,
             filling: exact,
             waited: false,
-            swept: (window_ms % 5) as f32 / 4.0,
-            at_least: exact && window_ms % 3 == 1,
-            move_cost: Nanos(window_ms % 7 * 1000),
-            saturated: exact && window_ms % 5 == 2,
-            spendable: (window_ms % 3 == 0).then_some(Nanos::micros(window_ms * 40)),
+            swept: (interval_ms % 5) as f32 / 4.0,
+            at_least: exact && interval_ms % 3 == 1,
+            move_cost: Nanos(interval_ms % 7 * 1000),
+            saturated: exact && interval_ms % 5 == 2,
+            spendable: (interval_ms % 3 == 0).then_some(Nanos::micros(interval_ms * 40)),
             sees: TrackerVisibility {
                 reads: true,
                 writes: true,
                 cells,
                 bits: if exact { BitSource::Exact } else { BitSource::Approximate },
                 pages: exact,
-                sampled: exact && window_ms % 2 == 1,
+                sampled: exact && interval_ms % 2 == 1,
             },
         }
     }
@@ -124,15 +124,15 @@ fn capacity_holds(snap: &Snapshot, plan: &Plan) -> Result<(), TestCaseError> {
         if from == to {
             continue;
         }
-        if let Some(room) = from.and_then(|r| free.get_mut(&r)) {
-            *room += i64::from(m.pages);
+        if let Some(space) = from.and_then(|r| free.get_mut(&r)) {
+            *space += i64::from(m.pages);
         }
-        if let Some(room) = to.and_then(|r| free.get_mut(&r)) {
-            *room -= i64::from(m.pages);
-            prop_assert!(*room >= -slack, "tier {to:?} overfull by {room}: {:?}", plan.moves);
+        if let Some(space) = to.and_then(|r| free.get_mut(&r)) {
+            *space -= i64::from(m.pages);
+            prop_assert!(*space >= -slack, "tier {to:?} overfull by {space}: {:?}", plan.moves);
         }
     }
-    prop_assert!(free.values().all(|room| *room >= 0 || plan.exchange), "{:?}", plan.moves);
+    prop_assert!(free.values().all(|space| *space >= 0 || plan.exchange), "{:?}", plan.moves);
     Ok(())
 }
 

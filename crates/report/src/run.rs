@@ -119,16 +119,23 @@ pub fn html(reading: &ParsedJournal) -> String {
     let mut body = String::new();
     put!(
         &mut body,
-        "<header><p class=\"over\">Policy {} · machine {} · {}</p><h1><code>{}</code></h1>\n<p class=\"lead\">{}</p></header>\n",
+        "<header><p class=\"over\">Policy {} · machine {} · {}</p><h1><code>{}</code></h1>\n<p \
+            class=\"lead\">{}</p></header>\n",
         brief(&header.policy, 60),
         brief(if header.machine.is_empty() { "not named" } else { &header.machine }, 60),
         escape(&time(figures.summary.at_ns)),
-        brief(if header.command.is_empty() { "(command not recorded)" } else { &header.command }, 300),
+        brief(
+            if header.command.is_empty() { "(command not recorded)" } else { &header.command },
+            300
+        ),
         escape(&verdict(&figures))
     );
     warnings(&mut body, reading, &figures);
     tiles(&mut body, &figures);
-    body.push_str("<section><h2>Accesses served by the fast tier</h2>\n<p class=\"small\">Estimated from what the trackers saw.</p>\n");
+    body.push_str(
+        "<section><h2>Accesses served by the fast tier</h2>\n<p \
+        class=\"small\">Estimated from what the trackers saw.</p>\n",
+    );
     body.push_str(&timeline.fast_share());
     body.push_str("</section>\n<section><h2>Where the memory is</h2>\n");
     body.push_str(&timeline.occupancy());
@@ -136,7 +143,8 @@ pub fn html(reading: &ParsedJournal) -> String {
     if let Some(from) = parts.snapshots.last().map(|s| s.hot_from_per_s) {
         put!(
             &mut body,
-            "<p class=\"small\">A page counts as hot from a threshold of its own at each step; at the last: {} accesses a second.</p>\n",
+            "<p class=\"small\">A page counts as hot from a threshold of its own at each step; at \
+                the last: {} accesses a second.</p>\n",
             count(from)
         );
     }
@@ -190,7 +198,10 @@ fn warnings(body: &mut String, reading: &ParsedJournal, figures: &JournalFigures
             brief(&problem.to_string(), 300)
         );
     } else if !figures.complete {
-        body.push_str("<p class=\"warning\">The journal has no closing account: the run was still going or was killed. Totals are added up from its steps.</p>\n");
+        body.push_str(
+            "<p class=\"warning\">The journal has no closing account: the run was still \
+            going or was killed. Totals are added up from its steps.</p>\n",
+        );
     }
     if figures.summary.lost_records > 0 {
         put!(
@@ -240,9 +251,12 @@ fn heat(body: &mut String, data: Option<Value>) {
     };
     put!(
         body,
-        "<p class=\"small\">Each row is a stretch of addresses, lowest at the bottom, unmapped gaps left out. \
-         Above: accesses a second to a page, averaged over the row. Below: where the row's pages lie.</p>\n\
-         <div id=\"heat\" class=\"heat\"><noscript><p class=\"warning\">The heat map is drawn by a script inside this \
+        "<p class=\"small\">Each row is a stretch of addresses, lowest at the bottom, unmapped \
+            gaps left out. \
+         Above: accesses a second to a page, averaged over the row. Below: where the row's pages \
+         lie.</p>\n\
+         <div id=\"heat\" class=\"heat\"><noscript><p class=\"warning\">The heat map is drawn by \
+         a script inside this \
          file, and scripts are off.</p></noscript></div>\n\
          <script type=\"application/json\" id=\"heat-data\">{}</script>\n</section>\n",
         embed(&data)
@@ -253,7 +267,8 @@ fn not_moved(body: &mut String, figures: &JournalFigures) {
     body.push_str("<section><h2>What did not move, and why</h2>\n");
     if figures.failed.is_empty() {
         body.push_str(
-            "<p class=\"small\">Every page that a plan named was moved, or no plan named any.</p></section>\n",
+            "<p class=\"small\">Every page that a plan named was moved, or no plan named \
+                any.</p></section>\n",
         );
         return;
     }
@@ -262,7 +277,8 @@ fn not_moved(body: &mut String, figures: &JournalFigures) {
     for (why, n) in &figures.failed {
         put!(
             body,
-            "<tr><th>{}</th><td>{}</td><td class=\"track\"><i style=\"width:{:.1}%\"></i></td></tr>\n",
+            "<tr><th>{}</th><td>{}</td><td class=\"track\"><i \
+                style=\"width:{:.1}%\"></i></td></tr>\n",
             reason(*why),
             pages(*n),
             100.0 * *n as f64 / most
@@ -287,7 +303,8 @@ fn cost(body: &mut String, figures: &JournalFigures) {
     }
     put!(
         body,
-        "<tr><th>Memory for tracking, at most</th><td>{}</td><td>{} of {} managed</td></tr>\n</table></section>\n",
+        "<tr><th>Memory for tracking, at most</th><td>{}</td><td>{} of {} \
+            managed</td></tr>\n</table></section>\n",
         bytes(s.peak_memory_bytes),
         or_unknown(figures.memory_share.map(percent)),
         bytes(s.managed_bytes)
@@ -296,7 +313,11 @@ fn cost(body: &mut String, figures: &JournalFigures) {
 
 fn machine(body: &mut String, reading: &ParsedJournal) {
     let header = &reading.header;
-    body.push_str("<section><h2>The machine, as its model states it</h2>\n<div class=\"wide\"><table class=\"figures\">\n<tr><th>tier</th><th>room</th><th>read latency</th><th>read bandwidth</th><th>write bandwidth</th></tr>\n");
+    body.push_str(
+        "<section><h2>The machine, as its model states it</h2>\n<div \
+        class=\"wide\"><table class=\"figures\">\n<tr><th>tier</th><th>capacity</th><th>read \
+        latency</th><th>read bandwidth</th><th>write bandwidth</th></tr>\n",
+    );
     for (rank, tier) in header.tiers.iter().enumerate().take(MAX_TIERS) {
         put!(
             body,
@@ -360,7 +381,7 @@ fn notes(body: &mut String, notes: &[(u64, &str)]) {
         return;
     }
     body.push_str("<section><h2>Notes</h2>\n<table class=\"plain\">\n");
-    for (at, text) in notes.iter().take(MOST_NOTES) {
+    for (at, text) in notes.iter().take(MAX_NOTES) {
         put!(body, "<tr><th>{}</th><td>{}</td></tr>\n", time(*at), brief(text, 500));
     }
     body.push_str("</table></section>\n");
@@ -369,7 +390,7 @@ fn notes(body: &mut String, notes: &[(u64, &str)]) {
 /// Notes that the text shows, so that it stays one screen; the page and JSON have more.
 const TEXT_NOTES: usize = 5;
 /// Notes that the page and JSON have: a hostile journal may hold millions.
-const MOST_NOTES: usize = 200;
+const MAX_NOTES: usize = 200;
 
 /// For a terminal: one screen.
 pub fn text(reading: &ParsedJournal) -> String {
@@ -425,7 +446,7 @@ pub fn json(reading: &ParsedJournal) -> Value {
         "machine": reading.header.machine,
         "seconds": s.at_ns as f64 / 1e9,
         "steps": s.steps,
-        "notes": parts.notes.iter().take(MOST_NOTES).map(|(_, text)| *text).collect::<Vec<_>>(),
+        "notes": parts.notes.iter().take(MAX_NOTES).map(|(_, text)| *text).collect::<Vec<_>>(),
         "complete": figures.complete,
         "problem": reading.problem.as_ref().map(ToString::to_string),
         "fast_access_share": s.fast_access_share,

@@ -74,7 +74,8 @@ impl RunSummary {
         let cost = self.overhead_seconds + self.moving_seconds;
         let percent = if seconds > 0.0 { cost / seconds * 100.0 } else { 0.0 };
         format!(
-            "{}: {} pages promoted, {} demoted, {share}; cost {cost:.2} s of CPU ({percent:.1}% of a core), \
+            "{}: {} pages promoted, {} demoted, {share}; cost {cost:.2} s of CPU ({percent:.1}% \
+                of a core), \
              {:.2} s of it moving, and {} in {seconds:.2} s",
             self.policy,
             a.promoted_pages,

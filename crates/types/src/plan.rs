@@ -115,7 +115,7 @@ pub struct Plan {
     pub decisions: Vec<Decision>,
     /// What the policy's moves so far save the program now, nanoseconds a second, by what was seen
     /// of their pages since; negative: cost it. Zero where the policy does not measure, or nothing
-    /// was looked at.
+    /// was sampled.
     #[serde(skip)]
     pub measured_gain: f64,
     /// What the policy did to decide so.

@@ -1,11 +1,11 @@
-//! Before the first full look: whether it promises anything.
+//! Before the first full sample: whether it promises anything.
 
-use super::{Engine, NextWindow, StepReport, StopReason};
+use super::{Engine, NextInterval, StepReport, StopReason};
 use crate::journal::{DecisionEntry, JournalEntry};
 use crate::{Mapping, Prescan, TouchEvenness};
 use terrace_types::{Bytes, Nanos, Tick};
 
-/// What a skim takes of CPU time for each page: clearing twice, 21 ns each, and reading a few
+/// What a prescan takes of CPU time for each page: clearing twice, 21 ns each, and reading a few
 /// times, 6 ns (measured in the lab).
 const PAGE: Nanos = Nanos(60);
 /// The first is made when it is this part of the time that passed: while most of a program's
@@ -14,39 +14,40 @@ const SHARE: u64 = 5;
 /// Where pages are touched evenly, the next one follows after this many times as long: a fortieth
 /// of the time.
 const LONGER: u64 = 8;
-/// The window of the full look that follows: eight first looks in three quarters of it (`aim`).
+/// The interval of the full sample that follows: eight first samples in three quarters of it
+/// (`aim`).
 const FULL: Nanos = Nanos::millis(22);
-/// A full look, some ten times as dear, is made after so long in any case.
+/// A full sample, some ten times as dear, is made after so long in any case.
 const LONGEST: Nanos = Nanos::secs(1);
 
-/// Where the first full look stands.
+/// Where the first full sample stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum PrescanState {
     /// Not thought of yet.
     #[default]
     Ahead,
-    /// Waiting, since then, and for so long before the next skim.
+    /// Waiting, since then, and for so long before the next prescan.
     Since(Tick, Nanos),
     /// It is due, or was made.
     Over,
 }
 
 impl Engine {
-    /// Whether to skim before the first full look: where pages can be looked at one by one, by a
-    /// policy that looks only at what may be worth it. Pages touched alike may still be written and
+    /// Whether to prescan before the first full sample: where pages can be sampled one by one, by a
+    /// policy that checks only what may be worth it. Pages touched alike may still be written and
     /// read apart, where that matters.
     pub(super) fn prescans(&self) -> bool {
         let needs = self.placement.needs();
-        let able = needs.dozes && !needs.writes && self.watch.sees().pages;
-        able && self.prescans != PrescanState::Over && !self.next.doze && !self.next.relaxed
+        let able = needs.idles && !needs.writes && self.trackers.sees().pages;
+        able && self.prescans != PrescanState::Over && !self.next.idle && !self.next.relaxed
     }
 
-    /// Waits and skims. A full look follows unless touches are spread evenly, so that none could
-    /// pay.
+    /// Waits and prescans. A full sample follows unless touches are spread evenly, so that none
+    /// could pay.
     pub(super) fn prescan(
         &mut self,
         mappings: &[Mapping],
-        looked: Nanos,
+        sampling_cpu: Nanos,
         report: &mut StepReport,
     ) -> Result<(), StopReason> {
         let begun = self.clock.now();
@@ -58,26 +59,26 @@ impl Engine {
         let left = LONGEST.saturating_sub(begun.since(since));
         self.clock.wait(pause.min(left));
         let prescan =
-            if pause < left { self.watch.prescan(mappings, &mut report.notes) } else { None };
-        let before = self.used_cpu().saturating_sub(looked);
+            if pause < left { self.trackers.prescan(mappings, &mut report.notes) } else { None };
+        let before = self.used_cpu().saturating_sub(sampling_cpu);
         let now = self.clock.now();
-        report.window = now.since(begun);
+        report.interval = now.since(begun);
         let verdict = prescan.as_ref().and_then(Prescan::verdict);
         if verdict == Some(TouchEvenness::Even) {
             self.prescans = PrescanState::Since(since, Nanos(pause.get().saturating_mul(LONGER)));
         } else {
             self.prescans = PrescanState::Over;
-            self.next = NextWindow { window: FULL, at_once: true, ..NextWindow::default() };
+            self.next = NextInterval { interval: FULL, at_once: true, ..NextInterval::default() };
         }
         // A byte a page while it lasted.
-        let (cpu, held) = prescan.as_ref().map_or((Nanos::ZERO, 0), |s| (s.cpu, s.present));
+        let (cpu, present) = prescan.as_ref().map_or((Nanos::ZERO, 0), |s| (s.cpu, s.present));
         // Pages may have come since they were last located.
-        self.account.managed(Bytes(held.saturating_mul(self.machine.page_size.get())));
+        self.account.managed(Bytes(present.saturating_mul(self.machine.page_size.get())));
         if let (Some(prescan), Some(verdict)) = (prescan, verdict) {
             self.tell(verdict, &prescan, now);
         }
         let deciding = self.used_cpu().saturating_sub(before);
-        self.account.window(cpu, deciding, self.heat.memory() + Bytes(held), 0);
+        self.account.interval(cpu, deciding, self.heat.memory() + Bytes(present), 0);
         self.ledger.book(cpu + deciding, true, now);
         Ok(())
     }
@@ -87,15 +88,16 @@ impl Engine {
         let later: Vec<String> =
             prescan.later.iter().map(|(at, touched)| format!(", {touched} within {at}")).collect();
         let (name, what) = match verdict {
-            TouchEvenness::Even => ("even", "no full look could pay now"),
-            TouchEvenness::Uneven => ("look", "more than by chance"),
-            TouchEvenness::Unclear => ("look", "that says too little"),
+            TouchEvenness::Even => ("even", "no full sample could pay now"),
+            TouchEvenness::Uneven => ("sample", "more than by chance"),
+            TouchEvenness::Unclear => ("sample", "that says too little"),
         };
         let entry = DecisionEntry {
             at_ns: now.since(self.started).get(),
             name: name.to_owned(),
             why: format!(
-                "of {} pages {first} and {second} were touched in two short looks, {} in both{}: {what}",
+                "of {} pages {first} and {second} were touched in two short samples, {} in \
+                    both{}: {what}",
                 prescan.present,
                 prescan.both,
                 later.concat()

@@ -94,7 +94,7 @@ pub fn run(
     (summary, journal.text())
 }
 
-/// Looks of 5 ms at every page, as dear as page tables are.
+/// Samples of 5 ms at every page, as dear as page tables are.
 pub fn pages(world: &Shared) -> Vec<Box<dyn Tracker>> {
     let mut tracker = PageTracker::new(world.clone());
     tracker.cost_ns = 27.0;

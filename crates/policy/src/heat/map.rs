@@ -18,15 +18,16 @@ use terrace_types::{
 pub struct HeatParams {
     /// Evidence this old counts for a third. Changes are noticed sooner: see [`super::estimate`].
     pub memory: Nanos,
-    /// A page looked at exactly this often may be acted on.
-    pub known_looks: f32,
+    /// A page sampled exactly this often may be acted on.
+    pub known_sample_count: f32,
     /// A region sampled this often may be acted on.
     pub known_samples: f32,
     /// Share of a region sample's evidence that counts for each of its pages.
     pub region_weight: f32,
-    /// For this long after exact looks at a page, samples of a region around it say nothing of it.
+    /// For this long after exact samples of a page, samples of a region around it say nothing of
+    /// it.
     pub exact_for: Nanos,
-    /// Base pages watched at most; larger mappings are left out, largest first. Bounds memory
+    /// Base pages observed at most; larger mappings are left out, largest first. Bounds memory
     /// when a target reserves address space it never fills.
     pub max_pages: u64,
     /// Bytes a write leaves on the bus.
@@ -37,7 +38,7 @@ impl Default for HeatParams {
     fn default() -> Self {
         Self {
             memory: Nanos::secs(1),
-            known_looks: 3.0,
+            known_sample_count: 3.0,
             known_samples: 10.0,
             region_weight: 1.0,
             exact_for: Nanos::secs(1),
@@ -59,21 +60,21 @@ pub struct MergeResult {
     pub stray: u64,
 }
 
-/// Whether looks are saturated: those of the length that told most, of several looks each. None
+/// Whether samples are saturated: those of the length that told most, of several samples each. None
 /// where there are none such.
-fn saturated(looks: &[PageSamples]) -> Option<bool> {
+fn saturated(samples: &[PageSamples]) -> Option<bool> {
     let mut groups: Vec<(Nanos, usize, usize)> = Vec::new();
-    for one in looks.iter().filter(|one| one.windows > 1) {
+    for one in samples.iter().filter(|one| one.sample_count > 1) {
         let found = |hits: u8| hits != 0 && hits != PageSamples::NOT_SAMPLED;
         let touched = one.hits.iter().filter(|hits| found(**hits)).count();
-        let always = one.hits.iter().filter(|hits| **hits == one.windows).count();
-        match groups.iter_mut().find(|group| group.0 == one.window) {
+        let always = one.hits.iter().filter(|hits| **hits == one.sample_count).count();
+        match groups.iter_mut().find(|group| group.0 == one.interval) {
             Some(group) => (group.1, group.2) = (group.1 + touched, group.2 + always),
-            None => groups.push((one.window, touched, always)),
+            None => groups.push((one.interval, touched, always)),
         }
     }
-    let told = groups.iter().filter(|(_, touched, _)| *touched > 0);
-    told.map(|(_, touched, always)| always * 2 > *touched).min()
+    let reported = groups.iter().filter(|(_, touched, _)| *touched > 0);
+    reported.map(|(_, touched, always)| always * 2 > *touched).min()
 }
 
 /// Rates and evidence of every base page. Eight bytes a page.
@@ -81,11 +82,11 @@ fn saturated(looks: &[PageSamples]) -> Option<bool> {
 pub struct HeatMap {
     params: HeatParams,
     areas: Vec<Area>,
-    behind: Vec<Vec<SampleEvidence>>,
+    evidence: Vec<Vec<SampleEvidence>>,
     last: Option<Tick>,
     fade_left: f32,
-    write_window: f32,
-    sample_window: f32,
+    write_interval: f32,
+    sample_interval: f32,
     at_least: bool,
     saturated: bool,
     needs_access: bool,
@@ -103,11 +104,11 @@ impl HeatMap {
         Self {
             params,
             areas: Vec::new(),
-            behind: Vec::new(),
+            evidence: Vec::new(),
             last: None,
             fade_left: 0.0,
-            write_window: 0.05,
-            sample_window: 0.005,
+            write_interval: 0.05,
+            sample_interval: 0.005,
             at_least: false,
             saturated: false,
             needs_access: false,
@@ -119,7 +120,7 @@ impl HeatMap {
         }
     }
 
-    /// Whether some tracker sees reads: then a page is known only once its accesses were looked
+    /// Whether some tracker sees reads: then a page is known only once its accesses were sampled
     /// at, not by its write bits alone.
     pub fn expect_access(&mut self, sees_reads: bool) {
         self.needs_access = sees_reads;
@@ -133,30 +134,46 @@ impl HeatMap {
         }
         let wanted = self.fitting(mappings);
         let mut old_areas = std::mem::take(&mut self.areas);
-        let mut old_behind = std::mem::take(&mut self.behind);
+        let mut old_evidence = std::mem::take(&mut self.evidence);
         for (pid, range) in wanted {
             let len = range.len() as usize;
             let reuse = old_areas.iter().position(|a| a.pid == pid && a.start == range.start);
-            let (pages, behind) = match reuse {
+            let (pages, evidence) = match reuse {
                 Some(i) if old_areas[i].pages.len() <= len => {
                     let mut pages = std::mem::take(&mut old_areas[i].pages);
-                    let mut behind = std::mem::take(&mut old_behind[i]);
+                    let mut evidence = std::mem::take(&mut old_evidence[i]);
                     let kept = VpnRange::new(range.start, Vpn(range.start.0 + pages.len() as u64));
                     pages.resize(len, PageStat::default());
-                    behind.resize(len, SampleEvidence::default());
+                    evidence.resize(len, SampleEvidence::default());
                     let rest = VpnRange::new(kept.end, range.end);
-                    keep(&old_areas, &old_behind, pid, range.start, rest, &mut pages, &mut behind);
-                    (pages, behind)
+                    keep(
+                        &old_areas,
+                        &old_evidence,
+                        pid,
+                        range.start,
+                        rest,
+                        &mut pages,
+                        &mut evidence,
+                    );
+                    (pages, evidence)
                 }
                 _ => {
                     let mut pages = vec![PageStat::default(); len];
-                    let mut behind = vec![SampleEvidence::default(); len];
-                    keep(&old_areas, &old_behind, pid, range.start, range, &mut pages, &mut behind);
-                    (pages, behind)
+                    let mut evidence = vec![SampleEvidence::default(); len];
+                    keep(
+                        &old_areas,
+                        &old_evidence,
+                        pid,
+                        range.start,
+                        range,
+                        &mut pages,
+                        &mut evidence,
+                    );
+                    (pages, evidence)
                 }
             };
             self.areas.push(Area { pid, start: range.start, pages });
-            self.behind.push(behind);
+            self.evidence.push(evidence);
         }
     }
 
@@ -193,13 +210,13 @@ impl HeatMap {
         all
     }
 
-    /// Base pages mapped but not watched, for want of memory.
+    /// Base pages mapped but not observed, for want of memory.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Whether this page is watched.
+    /// Whether this page is observed.
     #[must_use]
     pub fn watches(&self, pid: Pid, page: Vpn) -> bool {
         let at = self.areas.partition_point(|a| (a.pid, a.range().end) <= (pid, page));
@@ -210,7 +227,7 @@ impl HeatMap {
     pub fn absorb(
         &mut self,
         seen: &[RangeObservation],
-        looks: &[PageSamples],
+        samples: &[PageSamples],
         writes: &[PageWrites],
         now: Tick,
     ) -> MergeResult {
@@ -221,7 +238,7 @@ impl HeatMap {
         self.exact.forget(self.params.exact_for, now);
         let before = self.exact.joined();
         for one in seen.iter().filter(|one| !sampled(one)) {
-            if !one.writes_only && one.windows > 0 {
+            if !one.writes_only && one.sample_count > 0 {
                 self.exact.note(one.pid, one.range, now);
             }
             let first = !one.writes_only && !covers(&before, one.pid, one.range);
@@ -229,30 +246,30 @@ impl HeatMap {
             absorbed.pages += pages;
             absorbed.stray += u64::from(pages == 0);
         }
-        self.sweeps.learn(looks);
+        self.sweeps.learn(samples);
         if let Some(most) =
-            looks.iter().filter(|one| one.windows > 0).max_by_key(|one| one.hits.len())
+            samples.iter().filter(|one| one.sample_count > 0).max_by_key(|one| one.hits.len())
         {
-            self.sample_window = most.seconds();
+            self.sample_interval = most.seconds();
             let pages = |shared: bool| {
-                looks
+                samples
                     .iter()
                     .filter(|one| one.at_random == shared)
                     .map(PageSamples::report_count)
                     .sum::<usize>()
             };
-            self.at_least = looks.iter().any(|one| one.at_random) && pages(true) > pages(false);
+            self.at_least = samples.iter().any(|one| one.at_random) && pages(true) > pages(false);
         }
-        self.saturated = saturated(looks).unwrap_or(self.saturated);
-        for one in looks {
+        self.saturated = saturated(samples).unwrap_or(self.saturated);
+        for one in samples {
             let pages = self.merge_samples(one, &before, now);
             absorbed.pages += pages;
             absorbed.stray += u64::from(pages == 0);
         }
-        // Last, for looks say how much there is room for.
-        let looked = if writes.is_empty() { Vec::new() } else { self.exact.joined() };
+        // Last, for samples say how much there is space for.
+        let sampled_ranges = if writes.is_empty() { Vec::new() } else { self.exact.joined() };
         for one in writes {
-            let pages = self.absorb_writes(one, &looked);
+            let pages = self.absorb_writes(one, &sampled_ranges);
             absorbed.pages += pages;
             absorbed.stray += u64::from(pages == 0);
         }
@@ -272,20 +289,20 @@ impl HeatMap {
         let elapsed = self.last.map_or(0.0, |last| now.since(last).as_secs_f64() as f32);
         self.last = Some(now);
         let memory = (self.params.memory.as_secs_f64() as f32).max(1e-3);
-        // Rare looks are worth keeping longer: a round takes away no more than half a memory.
+        // Rare samples are worth keeping longer: a round takes away no more than half a memory.
         self.fade_left += LogDuration::fading(elapsed.min(memory / 2.0), memory);
         let codes = self.fade_left.floor().clamp(0.0, 255.0);
         self.fade_left = (self.fade_left - codes).clamp(0.0, 1.0);
         if codes < 1.0 {
             return;
         }
-        for (area, behind) in self.areas.iter_mut().zip(&mut self.behind) {
+        for (area, evidence) in self.areas.iter_mut().zip(&mut self.evidence) {
             // Apart, so that the first loop is of plain bytes.
-            for b in behind.iter_mut() {
+            for b in evidence.iter_mut() {
                 b.access = b.access.faded(codes as u8);
                 b.write = b.write.faded(codes as u8);
             }
-            for (page, b) in area.pages.iter_mut().zip(behind) {
+            for (page, b) in area.pages.iter_mut().zip(evidence) {
                 if b.access == LogDuration::NONE && b.write == LogDuration::NONE {
                     page.flags = page.flags.without(PageFlags::KNOWN);
                 }
@@ -293,10 +310,10 @@ impl HeatMap {
         }
     }
 
-    /// Heat has shifted: what was known of accesses counts for a sixteenth, so that the next looks
-    /// say what is hot, and not what was.
+    /// Heat has shifted: what was known of accesses counts for a sixteenth, so that the next
+    /// samples say what is hot, and not what was.
     pub fn doubt(&mut self) {
-        for b in self.behind.iter_mut().flatten() {
+        for b in self.evidence.iter_mut().flatten() {
             b.access = b.access.faded(SHIFTED).max(b.access.min(LogDuration::LEAST));
         }
     }
@@ -304,66 +321,67 @@ impl HeatMap {
     fn absorb_one(&mut self, seen: &RangeObservation, first_exact: bool) -> u64 {
         let exact = seen.exact() && !seen.range.is_empty();
         let weight = if exact { 1.0 } else { self.params.region_weight };
-        let window = seen.window.as_secs_f64() as f32;
-        let Some(looks) = SampleHits::new(seen.hits, seen.windows, window, weight) else {
+        let interval = seen.interval.as_secs_f64() as f32;
+        let Some(samples) = SampleHits::new(seen.hits, seen.sample_count, interval, weight) else {
             return 0;
         };
         if seen.writes_only {
-            self.write_window = window;
+            self.write_interval = interval;
         } else {
-            self.sample_window = window;
+            self.sample_interval = interval;
         }
-        let known = if exact { self.params.known_looks } else { self.params.known_samples };
+        let known = if exact { self.params.known_sample_count } else { self.params.known_samples };
         let prior = if first_exact { FIRST_EXACT } else { 1.0 };
         self.each_part(
             seen.pid,
             seen.range,
-            weight * window * known,
+            weight * interval * known,
             prior,
             seen.writes_only,
             |round, part, at| {
-                let dirty = exact && looks.hits > 0.0;
+                let dirty = exact && samples.hits > 0.0;
                 match (seen.writes_only, exact) {
-                    (true, _) => round.writes(&looks, part, at, dirty),
-                    (false, true) => round.accesses(&looks, part.0, part.1, at),
-                    (false, false) => round.sampled(&looks, part.0, part.1, at),
+                    (true, _) => round.writes(&samples, part, at, dirty),
+                    (false, true) => round.accesses(&samples, part.0, part.1, at),
+                    (false, false) => round.sampled(&samples, part.0, part.1, at),
                 }
             },
         )
     }
 
-    fn absorb_writes(&mut self, of: &PageWrites, looked: &[(Pid, VpnRange)]) -> u64 {
-        let window = of.window.as_secs_f64() as f32;
-        let looks = |reported: &PageEvidence| {
-            SampleHits::estimated(reported.per_second, reported.over.as_secs_f64() as f32, window)
+    fn absorb_writes(&mut self, of: &PageWrites, sampled_ranges: &[(Pid, VpnRange)]) -> u64 {
+        let interval = of.interval.as_secs_f64() as f32;
+        let samples = |reported: &PageEvidence| {
+            SampleHits::estimated(reported.per_second, reported.over.as_secs_f64() as f32, interval)
         };
         let table: Vec<(Option<SampleHits>, bool)> =
-            of.reported.iter().map(|reported| (looks(reported), reported.dirty)).collect();
-        if !table.iter().any(|(looks, _)| looks.is_some()) {
+            of.reported.iter().map(|reported| (samples(reported), reported.dirty)).collect();
+        if !table.iter().any(|(samples, _)| samples.is_some()) {
             return 0;
         }
-        self.write_window = window;
-        let enough = window * self.params.known_looks;
+        self.write_interval = interval;
+        let enough = interval * self.params.known_sample_count;
         let mut updated = 0;
-        for (range, looked) in parts(looked, of.pid, of.range()) {
+        for (range, sampled_ranges) in parts(sampled_ranges, of.pid, of.range()) {
             self.each_part(of.pid, range, enough, 1.0, true, |round, pages, start| {
                 let from = (start.0 - of.start.0) as usize;
                 let found = &of.found[from..from + pages.0.len()];
-                updated += round.page_writes(&table, found, pages, start, looked);
+                updated += round.page_writes(&table, found, pages, start, sampled_ranges);
             });
         }
         updated
     }
 
     fn merge_samples(&mut self, seen: &PageSamples, before: &[(Pid, VpnRange)], now: Tick) -> u64 {
-        let window = seen.seconds();
-        let by_hits =
-            |hits: u8| SampleHits::new(u16::from(hits), u16::from(seen.windows), window, 1.0);
-        let table: Vec<SampleHits> = (0..=seen.windows).filter_map(by_hits).collect();
+        let interval = seen.seconds();
+        let by_hits = |hits: u8| {
+            SampleHits::new(u16::from(hits), u16::from(seen.sample_count), interval, 1.0)
+        };
+        let table: Vec<SampleHits> = (0..=seen.sample_count).filter_map(by_hits).collect();
         if table.is_empty() {
             return 0;
         }
-        let enough = window * self.params.known_looks;
+        let enough = interval * self.params.known_sample_count;
         self.exact.note(seen.pid, seen.range(), now);
         let mut updated = 0;
         // Parts seen by samples only so far start over; the rest goes on.
@@ -375,9 +393,15 @@ impl HeatMap {
                 enough,
                 prior,
                 false,
-                |round, (pages, behind), start| {
+                |round, (pages, evidence), start| {
                     let from = (start.0 - seen.start.0) as usize;
-                    round.looks(&table, &seen.hits[from..from + pages.len()], pages, behind, start);
+                    round.samples(
+                        &table,
+                        &seen.hits[from..from + pages.len()],
+                        pages,
+                        evidence,
+                        start,
+                    );
                 },
             );
         }
@@ -396,7 +420,7 @@ impl HeatMap {
     ) -> u64 {
         let round = SampleRound {
             curve: &self.curve,
-            write_window: self.write_window,
+            write_interval: self.write_interval,
             enough,
             needs_access: self.needs_access,
             prior,
@@ -404,14 +428,14 @@ impl HeatMap {
         };
         let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (pid, range.start));
         let mut updated = 0;
-        for (area, behind) in self.areas.iter_mut().zip(&mut self.behind).skip(first) {
+        for (area, evidence) in self.areas.iter_mut().zip(&mut self.evidence).skip(first) {
             let Some(part) = (area.pid == pid).then(|| area.range().intersect(range)).flatten()
             else {
                 break;
             };
             let from = (part.start.0 - area.start.0) as usize;
             let to = (part.end.0 - area.start.0) as usize;
-            apply(&round, (&mut area.pages[from..to], &mut behind[from..to]), part.start);
+            apply(&round, (&mut area.pages[from..to], &mut evidence[from..to]), part.start);
             updated += part.len();
         }
         updated
@@ -433,7 +457,7 @@ impl HeatMap {
         self.each_in(pid, range, |page| page.flags = page.flags.without(bits));
     }
 
-    /// Follows moves that were made, without a new look at the target.
+    /// Follows moves that were made, without a new sample of the target.
     pub fn moved(&mut self, done: &[Move]) {
         for m in done {
             self.each_in(m.pid, m.range(), |page| page.node = m.to.0 as u8);
@@ -471,11 +495,11 @@ impl HeatMap {
 
     /// Takes lent areas back.
     pub fn give_back(&mut self, areas: Vec<Area>) {
-        let sound = areas.len() == self.behind.len()
-            && areas.iter().zip(&self.behind).all(|(a, b)| a.pages.len() == b.len());
+        let sound = areas.len() == self.evidence.len()
+            && areas.iter().zip(&self.evidence).all(|(a, b)| a.pages.len() == b.len());
         self.areas = areas;
         if !sound {
-            self.behind =
+            self.evidence =
                 self.areas.iter().map(|a| vec![SampleEvidence::default(); a.pages.len()]).collect();
         }
     }
@@ -486,15 +510,15 @@ impl HeatMap {
         self.sweeps.share()
     }
 
-    /// Whether most of what the last looks told is a lower bound: see
+    /// Whether most of what the last samples told is a lower bound: see
     /// [`terrace_types::Snapshot::at_least`].
     #[must_use]
     pub fn at_least(&self) -> bool {
         self.at_least
     }
 
-    /// Whether the last looks found most of the pages that they found touched at all touched every
-    /// time: rates of these are lower bounds, and so nothing is known of how they compare.
+    /// Whether the last samples found most of the pages that they found touched at all touched
+    /// every time: rates of these are lower bounds, and so nothing is known of how they compare.
     #[must_use]
     pub fn saturated(&self) -> bool {
         self.saturated
@@ -503,7 +527,7 @@ impl HeatMap {
     /// Memory the map holds.
     #[must_use]
     pub fn memory(&self) -> Bytes {
-        let pages: usize = self.behind.iter().map(Vec::capacity).sum();
+        let pages: usize = self.evidence.iter().map(Vec::capacity).sum();
         let page = size_of::<PageStat>() + size_of::<SampleEvidence>();
         Bytes((pages * page + self.areas.len() * size_of::<Area>()) as u64)
     }
@@ -512,14 +536,14 @@ impl HeatMap {
 /// Copies what survives of `part` from old areas of the same process.
 fn keep(
     areas: &[Area],
-    behind: &[Vec<SampleEvidence>],
+    evidence: &[Vec<SampleEvidence>],
     pid: Pid,
     start: Vpn,
     part: VpnRange,
     pages: &mut [PageStat],
     spans: &mut [SampleEvidence],
 ) {
-    for (old, spans_old) in areas.iter().zip(behind).filter(|(a, _)| a.pid == pid) {
+    for (old, spans_old) in areas.iter().zip(evidence).filter(|(a, _)| a.pid == pid) {
         let Some(both) = old.range().intersect(part) else {
             continue;
         };

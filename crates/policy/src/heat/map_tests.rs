@@ -360,26 +360,26 @@ fn pages_that_share_a_bit_share_its_accesses() {
 #[test]
 fn looks_that_find_everything_touched_every_time_are_saturated_unless_sharper_ones_tell() {
     let mut map = map(&[(Pid(1), range(0, 100))]);
-    let looked = |window: u64, always: u8| {
+    let looked = |interval: u64, always: u8| {
         let hits = (0..100).map(|page| if page < always { 4 } else { page % 2 }).collect();
         PageSamples {
             pid: Pid(1),
             start: Vpn(0),
-            windows: 4,
-            window: Nanos::micros(window),
+            sample_count: 4,
+            interval: Nanos::micros(interval),
             each: 1,
             at_random: false,
             hits,
         }
     };
-    for (looks, saturated) in [
+    for (samples, saturated) in [
         (vec![looked(400, 10)], false),
         (vec![looked(400, 90)], true),
         (vec![], true),
         (vec![looked(400, 90), looked(50, 10)], false),
         (vec![looked(400, 90), looked(50, 90)], true),
     ] {
-        map.absorb(&[], &looks, &[], Tick(0));
-        assert_eq!(map.saturated(), saturated, "{} looks", looks.len());
+        map.absorb(&[], &samples, &[], Tick(0));
+        assert_eq!(map.saturated(), saturated, "{} samples", samples.len());
     }
 }

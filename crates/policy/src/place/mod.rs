@@ -40,8 +40,8 @@ pub struct PolicyNeeds {
     /// Referenced and dirty bits: it falls back on a named approximation without.
     pub bits: bool,
     /// Where pages are may already tell it that there is nothing to do: ask it before anything is
-    /// looked at.
-    pub dozes: bool,
+    /// sampled.
+    pub idles: bool,
     /// It measures what its moves gain ([`Plan::measured_gain`]): its costs, moves among them, are
     /// held to their share, and to what was gained.
     pub measures: bool,
@@ -271,7 +271,7 @@ impl Placement {
             Self::Terrace { params, .. } => PolicyNeeds {
                 heat: true,
                 writes: params.writes_matter(),
-                dozes: true,
+                idles: true,
                 measures: true,
                 ..PolicyNeeds::default()
             },

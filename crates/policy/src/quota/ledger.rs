@@ -2,10 +2,10 @@ use super::TokenBucket;
 use std::collections::VecDeque;
 use terrace_types::{Nanos, Tick};
 
-/// How the next window should run.
+/// How the next interval should run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SamplingPace {
-    /// Time to let pass, untracked, before the next window.
+    /// Time to let pass, untracked, before the next interval.
     pub rest: Nanos,
     /// Trackers should spend as little as they can.
     pub thrifty: bool,
@@ -20,9 +20,9 @@ pub struct SamplingPace {
 ///
 /// `costs + losses <= share (t + over) + REINVESTED * gains + excess`,
 ///
-/// where the excess is by how much windows cost more than those before them. Against a program left
-/// alone, which has none of these, the first term and the last are lost at most, if the gains were
-/// at least half of what they were taken for.
+/// where the excess is by how much intervals cost more than those before them. Against a program
+/// left alone, which has none of these, the first term and the last are lost at most, if the gains
+/// were at least half of what they were taken for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CpuLedger {
     share: f64,
@@ -35,9 +35,9 @@ pub struct CpuLedger {
     /// In place of these where gains are not measured.
     bursts: Option<TokenBucket>,
     gained: f64,
-    /// Seconds of CPU a window costs: in full, and thrifty; zero while not known.
+    /// Seconds of CPU an interval costs: in full, and thrifty; zero while not known.
     window_cost: [f64; 2],
-    /// The same of a glance; none were made while it is zero.
+    /// The same of a quick scan; none were made while it is zero.
     quick_scan_cost: f64,
 }
 
@@ -51,7 +51,7 @@ const REINVESTED: f64 = 0.5;
 const MOST_GAINED: f64 = 1.0;
 /// What is spent within this part of the averaging time is one entry.
 const ENTRIES: u64 = 128;
-/// A look at more pages than a second's share pays for is made at last, after so long.
+/// A sample of more pages than a second's share pays for is made at last, after so long.
 const LONGEST_REST: Nanos = Nanos::secs(60);
 /// The same where bursts are allowed.
 const LONGEST_PAUSE: Nanos = Nanos::secs(5);
@@ -74,28 +74,28 @@ impl CpuLedger {
         }
     }
 
-    /// Where nothing measures gains: bursts are allowed while there may be something to gain. A third
-    /// of what the share brings in `over` is kept for them, and steady tracking may use the other
-    /// two thirds, so that no such time costs more than the share.
+    /// Where nothing measures gains: bursts are allowed while there may be something to gain. A
+    /// third of what the share brings in `over` is kept for them, and steady tracking may use the
+    /// other two thirds, so that no such time costs more than the share.
     #[must_use]
     pub fn with_bursts(share: f64, over: Nanos) -> Self {
         let bursts = TokenBucket::new(share * STEADY, Nanos(over.get() / 2));
         Self { bursts: Some(bursts), ..Self::new(share, over) }
     }
 
-    /// Books what a window and its decision cost. `thrifty` as [`SamplingPace`] had it.
+    /// Books what an interval and its decision cost. `thrifty` as [`SamplingPace`] had it.
     pub fn book(&mut self, cpu: Nanos, thrifty: bool, now: Tick) {
         self.spend(cpu, now);
         learn(&mut self.window_cost[usize::from(thrifty)], cpu);
     }
 
-    /// Books what a glance cost.
+    /// Books what a quick scan cost.
     pub fn charge_quick_scan(&mut self, cpu: Nanos, now: Tick) {
         self.spend(cpu, now);
         learn(&mut self.quick_scan_cost, cpu);
     }
 
-    /// Books what something else cost, which says nothing of what windows or glances will.
+    /// Books what something else cost, which says nothing of what intervals or quick scans will.
     pub fn spend(&mut self, cpu: Nanos, now: Tick) {
         self.advance(now);
         self.take(cpu.as_secs_f64());
@@ -166,7 +166,7 @@ impl CpuLedger {
         wait
     }
 
-    /// Time from glance to glance that half of the steady share pays for.
+    /// Time from quick scan to quick scan that half of the steady share pays for.
     #[must_use]
     pub fn quick_scan_interval(&self) -> Nanos {
         self.sustainable(self.quick_scan_cost, STEADY / 2.0)
@@ -178,10 +178,10 @@ impl CpuLedger {
         Nanos((every * 1e9) as u64).min(LONGEST_REST)
     }
 
-    /// How the next window of length `window` should run. `urgent`: heat has not settled, or a
+    /// How the next interval of length `interval` should run. `urgent`: heat has not settled, or a
     /// gain is predicted.
     #[must_use]
-    pub fn pace(&self, window: Nanos, urgent: bool) -> SamplingPace {
+    pub fn pace(&self, interval: Nanos, urgent: bool) -> SamplingPace {
         if self.share <= 0.0 {
             return SamplingPace { rest: LONGEST_REST, thrifty: true };
         }
@@ -196,11 +196,11 @@ impl CpuLedger {
             Some(_) => Nanos::ZERO,
             None => self.time_until((cost - self.gained).max(0.0)),
         };
-        // Glances have the other half.
+        // Quick scans have the other half.
         let part = if self.quick_scan_cost > 0.0 { STEADY / 2.0 } else { STEADY };
         let waits = !urgent || self.bursts.is_some();
         let steady = if waits { self.sustainable(cost, part) } else { Nanos::ZERO };
-        let rest = affordable.max(steady.saturating_sub(window));
+        let rest = affordable.max(steady.saturating_sub(interval));
         let longest = if self.bursts.is_some() { LONGEST_PAUSE } else { LONGEST_REST };
         SamplingPace { rest: rest.min(longest), thrifty: true }
     }
@@ -211,13 +211,13 @@ impl CpuLedger {
         self.of_share() + self.gained
     }
 
-    /// What may be spent on moves after a window that cost `window`, not booked yet: all but what
-    /// the look takes that tells what they gained.
+    /// What may be spent on moves after an interval that cost `interval`, not booked yet: all but
+    /// what the sample takes that tells what they gained.
     #[must_use]
-    pub fn for_moves(&self, window: Nanos) -> Nanos {
+    pub fn for_moves(&self, interval: Nanos) -> Nanos {
         let [full, thrifty] = self.window_cost;
-        let look = if thrifty > 0.0 { thrifty } else { full };
-        let left = self.left_seconds() - window.as_secs_f64() - look;
+        let sample = if thrifty > 0.0 { thrifty } else { full };
+        let left = self.left_seconds() - interval.as_secs_f64() - sample;
         Nanos((left.max(0.0) * 1e9) as u64)
     }
 }
@@ -233,16 +233,16 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Urgent windows of 100 ms at `cost`, with `gain` seconds a second measured meanwhile; CPU
+    /// Urgent intervals of 100 ms at `cost`, with `gain` seconds a second measured meanwhile; CPU
     /// seconds used in each second.
     fn spent(seconds: usize, cost: Nanos, gain: impl Fn(f64) -> f64) -> Vec<f64> {
         let mut ledger = CpuLedger::new(0.03, Nanos::secs(1));
-        let (mut now, window) = (Tick(0), Nanos::millis(100));
+        let (mut now, interval) = (Tick(0), Nanos::millis(100));
         let mut each = vec![0.0; seconds];
         loop {
-            let pace = ledger.pace(window, true);
+            let pace = ledger.pace(interval, true);
             let then = now;
-            now = now.after(pace.rest).after(window);
+            now = now.after(pace.rest).after(interval);
             let Some(of) = each.get_mut((now.0 / SECOND) as usize) else { return each };
             let cpu = if pace.thrifty { Nanos(cost.get() / 2) } else { cost };
             *of += cpu.as_secs_f64();
@@ -288,9 +288,9 @@ mod tests {
         let mut ledger = CpuLedger::new(0.03, Nanos::secs(1));
         let (mut now, mut cpu) = (Tick(0), Nanos::ZERO);
         while now < Tick(300 * SECOND) {
-            let window = Nanos::millis(100);
-            let pace = ledger.pace(window, false);
-            now = now.after(window).after(pace.rest);
+            let interval = Nanos::millis(100);
+            let pace = ledger.pace(interval, false);
+            now = now.after(interval).after(pace.rest);
             ledger.book(Nanos::millis(9), true, now);
             cpu += Nanos::millis(9);
         }
@@ -301,11 +301,11 @@ mod tests {
     #[test]
     fn bursts_while_urgent_then_the_share() {
         let mut ledger = CpuLedger::with_bursts(0.03, Nanos::secs(60));
-        let window = Nanos::millis(100);
+        let interval = Nanos::millis(100);
         let (mut now, mut bursts) = (Tick(0), 0);
-        while !ledger.pace(window, true).thrifty {
+        while !ledger.pace(interval, true).thrifty {
             bursts += 1;
-            now = now.after(window);
+            now = now.after(interval);
             ledger.book(Nanos::millis(50), false, now);
         }
         assert!((11..20).contains(&bursts), "{bursts}");

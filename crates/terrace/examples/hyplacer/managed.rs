@@ -137,7 +137,7 @@ fn config(scale: Scale) -> Config {
         heat,
         tracking_share: scale.budget as f64 / 100.0,
         unmeasured_over: scale.span(plain.unmeasured_over),
-        first_window: scale.span(plain.first_window),
+        first_interval: scale.span(plain.first_interval),
         locate_every: scale.span(plain.locate_every),
         ..plain
     }
@@ -154,8 +154,8 @@ fn scaled(placement: Placement, s: Scale) -> Placement {
         }
         Placement::Terrace { mut params, state } => {
             for span in [
-                &mut params.window,
-                &mut params.longest_window,
+                &mut params.interval,
+                &mut params.longest_interval,
                 &mut params.least_evidence,
                 &mut params.damp,
                 &mut params.first_lifetime,

@@ -1,6 +1,6 @@
 //! `hyplacer`: the control rule and page selection of HyPlacer (section 4 of its paper).
 //!
-//! Each step, [`control`] looks at two figures. Is the slow tier written to faster than a
+//! Each step, [`control`] samples two figures. Is the slow tier written to faster than a
 //! threshold? Is the fast tier over its limit?
 //!
 //! | slow tier's writes | fast tier below its limit | at or over it |
@@ -24,15 +24,15 @@
 //! * `rate-bits`: a page counts as referenced (dirty) when its estimated rate makes an access (a
 //!   write) within one delay more likely than not, `rate x delay >= ln 2`; unknown pages are
 //!   neither intensive nor victims.
-//! * `sample-bits`: where accesses are sampled, the time looked at is a small part of the delay. A
+//! * `sample-bits`: where accesses are sampled, the time sampled is a small part of the delay. A
 //!   page counts as referenced (dirty) when its rate makes an access (a write) within that time
 //!   more likely than not, so that pages without a sample are cold.
 //! * `no-clear`: nothing can be cleared, so CLOCK forgets by the heat map's decay instead; `CLEAR`
 //!   is still passed on to trackers that can restart (soft-dirty).
 //! * `estimated-writes`: the slow tier's write throughput is page heat times 64 bytes.
 //! * `no-throughput`: nothing tells it; it is taken as below the threshold.
-//! * `wait-writes`: while the first window over writes is under way nothing is decided: the slow
-//!   tier's writes would be taken for none. Samples tell of writes from the first window on.
+//! * `wait-writes`: while the first interval over writes is under way nothing is decided: the slow
+//!   tier's writes would be taken for none. Samples tell of writes from the first interval on.
 
 mod params;
 mod select;
@@ -120,7 +120,7 @@ pub(crate) struct SocketView {
 }
 
 impl SocketView {
-    fn room(&self) -> u64 {
+    fn free_space(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
 }
@@ -129,7 +129,7 @@ impl SocketView {
 pub fn step(p: &Params, s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed) -> Plan {
     // Bits that the hardware keeps, and counters, tell from the first moment on.
     let counted = snap.tiers.iter().any(|t| t.throughput_source == ThroughputSource::Hardware);
-    let reported = snap.window > Nanos::ZERO
+    let reported = snap.interval > Nanos::ZERO
         && (p.write_blind || snap.tiers.iter().skip(1).all(|t| t.write_throughput.is_some()));
     if snap.sees.pages
         && snap.sees.writes
@@ -138,7 +138,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed)
         && !counted
         && !reported
     {
-        let mut plan = hold("writes are not told of yet [wait-writes]".to_owned());
+        let mut plan = hold("writes are not reported yet [wait-writes]".to_owned());
         plan.requests.push(Request::Wait(p.delay));
         return plan;
     }
@@ -188,8 +188,8 @@ fn one(p: &Params, s: &mut SocketState, view: &SocketView, snap: &Snapshot) -> P
     if select::none_on(snap, &view.slow) {
         return hold(format!("{why}; nothing of ours is on the slow tier"));
     }
-    if mode == SelectMode::Promote && view.room() == 0 {
-        return hold(format!("{why}; no room up to the limit"));
+    if mode == SelectMode::Promote && view.free_space() == 0 {
+        return hold(format!("{why}; no free space up to the limit"));
     }
     if pending.is_none() {
         s.pending = Some(mode);
@@ -240,22 +240,22 @@ fn act_promote(
     mode: SelectMode,
     why: &str,
 ) -> Plan {
-    let number = view.room().min(p.round_pages);
+    let number = view.free_space().min(p.round_pages);
     let found = promote(p, view, snap, &mut s.slow_hand, number, mode == SelectMode::Promote);
     let (w, r, c) = (found.writes.pages, found.reads.pages, found.cold.pages);
-    let looked_at = found.scanned;
+    let scanned_pages = found.scanned;
     let mut moves = MoveRuns::default();
     for part in [found.writes, found.reads, found.cold] {
         moves.append(part);
     }
     moves.truncate(number);
     let why = format!(
-        "{why}; room for {number} pages, found {w} write-intensive, {r} read-intensive, {c} cold"
+        "{why}; space for {number} pages, found {w} write-intensive, {r} read-intensive, {c} cold"
     );
     Plan {
         moves: moves.moves,
         decisions: vec![decision(mode.name(), why)],
-        work: scanned(looked_at),
+        work: scanned(scanned_pages),
         ..Plan::default()
     }
 }
@@ -274,7 +274,7 @@ fn act_switch(
     let wanted = (found.writes.pages + found.reads.pages).min(number);
     let victims = demote(p, view, snap, &mut s.fast_hand, wanted);
     let (w, r) = (found.writes.pages, found.reads.pages);
-    let looked_at = found.scanned + victims.scanned;
+    let scanned_pages = found.scanned + victims.scanned;
     let (c, read_victims) = (victims.cold.pages, victims.reads.pages);
     let for_writes = w.min(c + read_victims).min(number);
     let cold_for_writes = c.min(for_writes);
@@ -290,17 +290,18 @@ fn act_switch(
     passed.extend(read_victims.split_off(for_writes - cold_for_writes));
     out.append(read_victims);
     let why = format!(
-        "{why}; found {w} write-intensive and {r} read-intensive pages against {c} cold ones, {} each way",
+        "{why}; found {w} write-intensive and {r} read-intensive pages against {c} cold ones, {} \
+            each way",
         into.pages
     );
     let chunk = 512;
-    let room = free_pages(snap, 0).min(chunk);
+    let free_space = free_pages(snap, 0).min(chunk);
     Plan {
         exchange: true,
-        moves: interleave(out.moves, into.moves, room, chunk),
+        moves: interleave(out.moves, into.moves, free_space, chunk),
         requests: clears(snap, passed),
         decisions: vec![decision(SelectMode::Switch.name(), why)],
-        work: scanned(looked_at),
+        work: scanned(scanned_pages),
         ..Plan::default()
     }
 }

@@ -3,14 +3,14 @@
 //!
 //! A page that was moved up saves what is accessed of it, one that was moved down costs it; one
 //! that came back does neither. Which pages lie elsewhere is known exactly, from moves that were
-//! made; what they are worth is looked up for some of them, others at each time.
+//! made; what they are worth is found for some of them, others at each time.
 
 use super::hotness::value_of;
 use crate::place::worth::AccessWorth;
 use std::collections::BTreeMap;
 use terrace_types::{Move, PageFlags, Pid, Snapshot, Vpn};
 
-/// Pages looked up at most: a mean of so many is off by a thirty-second where pages scatter as
+/// Pages found at most: a mean of so many is off by a thirty-second where pages scatter as
 /// widely as their mean.
 const SAMPLES: u64 = 1024;
 /// Pages of a block, a bit each.
@@ -21,7 +21,7 @@ const BLOCK: u64 = u64::BITS as u64;
 pub struct MeasuredGain {
     /// By process and address over [`BLOCK`]; none is empty.
     displaced: BTreeMap<(Pid, u64), u64>,
-    /// Times looked up.
+    /// Times found.
     turn: u64,
 }
 

@@ -422,7 +422,7 @@ pub(super) struct SwapTerms {
     pub page_cost: f64,
     /// What all moves may cost, nanoseconds.
     pub spendable: f64,
-    /// Pages may change places; else they only fill room.
+    /// Pages may change places; else they only fill space.
     pub pairs: bool,
     /// Base pages to promote at most.
     pub most: u64,
@@ -464,7 +464,7 @@ impl HotnessHistogram {
             let gain = hot_value - cold;
             let beats = hot_value > cold * rater.params.margin && hot_value > 0.0;
             // What takes no place can only be lost once.
-            let (needed, counted) = match room > 0 && terms.by_page {
+            let (needed, counted) = match space > 0 && terms.by_page {
                 true => (rater.params.margin * cost, terms.lifetime),
                 false => (repay * cost, terms.horizon),
             };

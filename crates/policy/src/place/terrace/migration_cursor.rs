@@ -1,9 +1,9 @@
 //! Carries a cut out: the moves of an exchange, in parts that each fit little memory.
 //!
-//! Pages that lie scattered need a run each, and a plan of all of them would take more room than
-//! their heat. So an exchange is made part by part from one look ([`super::go_on`]): two walks over
-//! all pages, one for those that go up, from the lowest address on, and one for those that make
-//! room, from the highest down
+//! Pages that lie scattered need a run each, and a plan of all of them would take more space than
+//! their heat. So an exchange is made part by part from one sample ([`super::go_on`]): two walks
+//! over all pages, one for those that go up, from the lowest address on, and one for those that
+//! make space, from the highest down
 //! (docs/adr/0183-choose-adjacent-victims-from-the-highest-address-down.md), each of which goes on
 //! where the last part ended. All parts together are the moves that one plan would hold.
 
@@ -14,8 +14,8 @@ use crate::place::runs::{add, units_from};
 use crate::place::PartialPlan;
 use terrace_types::{Area, Move, MoveReason, PageStat, PolicyWork, Snapshot, Vpn};
 
-/// Base pages watched for each run of a part: 24 bytes a run, held twice (by the plan, and by what
-/// became of it), are two bytes a page, of which a look took one and has given it back by then.
+/// Base pages observed for each run of a part: 24 bytes a run, held twice (by the plan, and by what
+/// became of it), are two bytes a page, of which a sample took one and has given it back by then.
 const PAGES_A_RUN: u64 = 24;
 
 /// Runs that a part may have in any case.
@@ -26,11 +26,11 @@ const LEAST_RUNS: u64 = 256;
 /// in the lab an exchange of 20,800 pages took 92 ms in 56 calls, 64 ms in 42 and 66 ms in 17. The
 /// mover cuts large ones by time.
 const CHUNK: u64 = 4096;
-/// No more than a quarter of an exchange that may be ended by what it costs, as long as that fills a
-/// call.
+/// No more than a quarter of an exchange that may be ended by what it costs, as long as that fills
+/// a call.
 const SMALL_CHUNK: u64 = 512;
 
-/// Base pages of the blocks in which victims are looked for.
+/// Base pages of the blocks in which victims are searched for.
 const BLOCK: u64 = 512;
 
 /// An exchange that is under way.
@@ -40,11 +40,11 @@ pub(super) struct MigrationCursor {
     rank: usize,
     up: SideCursor,
     down: SideCursor,
-    /// Base pages that may still go up before others must make room.
-    room: u64,
+    /// Base pages that may still go up before others must free space.
+    space: u64,
     /// Base pages demoted in a row.
     chunk: u64,
-    /// What was moved by earlier parts: a page just demoted may look hot among those of the worse
+    /// What was moved by earlier parts: a page just demoted may seem hot among those of the worse
     /// side.
     moved: PageBitmap,
 }
@@ -85,7 +85,7 @@ impl PageBitmap {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct SideCursor {
     slow: bool,
-    /// Where the next unit is looked for: index of an area, index in it. Areas stay as they are
+    /// Where the next unit is searched for: index of an area, index in it. Areas stay as they are
     /// between parts.
     at: (usize, usize),
     /// The stretch of that area that is walked through now.
@@ -96,7 +96,7 @@ struct SideCursor {
     edge: usize,
     rest: u64,
     /// Of what goes down, for now: only from stretches whose pages are worth no more than this in
-    /// the mean. Among hot pages those look cold that chance made look so, and a few hundred say
+    /// the mean. Among hot pages those seem cold that chance made seem so, and a few hundred say
     /// more of each other than of each can be seen.
     usual: Option<f64>,
     /// Whether that was asked of this stretch.
@@ -104,7 +104,7 @@ struct SideCursor {
 }
 
 impl MigrationCursor {
-    /// Begins to carry out `cut` between tier `rank` and the next, which has room for `below` base
+    /// Begins to carry out `cut` between tier `rank` and the next, which has space for `below` base
     /// pages.
     pub fn new(
         rater: UnitRater<'_>,
@@ -135,7 +135,7 @@ impl MigrationCursor {
             rank,
             up: walk(true, promote, cut.promote_from, cut.promote_rest),
             down: walk(false, demote, cut.demote_to, cut.demote_rest),
-            room: promote - demote,
+            space: promote - demote,
             chunk: match snap.spendable {
                 Some(_) => (demote / 4).clamp(SMALL_CHUNK, CHUNK),
                 None => CHUNK,
@@ -154,7 +154,7 @@ impl MigrationCursor {
         self.down.left
     }
 
-    /// The next part: room is made just before it is used. Empty when nothing is left to do.
+    /// The next part: space is made just before it is used. Empty when nothing is left to do.
     pub fn part(&mut self, params: &Params, recent: &RecentMoves, snap: &Snapshot) -> PartialPlan {
         let targets = |rank: usize| {
             NearestNodes::new(params, snap.tiers.get(rank).map_or(&[][..], |t| &t.nodes))
@@ -165,16 +165,16 @@ impl MigrationCursor {
         let mut part =
             PlanPart { rater, snap, moved: &mut self.moved, moves: Vec::new(), walked: 0 };
         while self.up.left > 0 {
-            let used = self.up.take(&mut part, &better, (self.room, most));
-            self.room -= used;
-            // Half of the runs left are for what goes up in the room; few make small calls.
+            let used = self.up.take(&mut part, &better, (self.space, most));
+            self.space -= used;
+            // Half of the runs left are for what goes up in the space; few make small calls.
             let left = most - part.moves.len();
             if self.up.left == 0 || left < most / 4 {
                 break;
             }
             let runs = part.moves.len() + left / 2;
             let made = self.down.take(&mut part, &worse, (self.chunk, runs));
-            self.room += made;
+            self.space += made;
             if used + made == 0 {
                 break;
             }
@@ -227,8 +227,8 @@ impl SideCursor {
                     self.at.1 = after;
                     continue;
                 };
-                // A little more room than asked for does no harm; more pages than there is room for
-                // do.
+                // A little more space than asked for does no harm; more pages than there is space
+                // for do.
                 let enough = if self.slow { taken + size > pages } else { taken >= pages };
                 if enough || part.moves.len() >= runs {
                     self.at.1 = unit.index;
@@ -354,7 +354,7 @@ mod tests {
             ..PageStat::default()
         };
         Snapshot {
-            window: Nanos::millis(100),
+            interval: Nanos::millis(100),
             page_size: Bytes(4096),
             tiers: vec![tier(0, FAST, 0), tier(1, 100_000, 50_000)],
             areas: vec![
@@ -447,7 +447,7 @@ mod tests {
         let machine = terrace_machine::preset("lab-cxl").unwrap();
         let (params, mut state, mut snap) =
             (Params::for_machine(&machine), State::default(), scattered());
-        // The upper half of the fast tier is hot, but for what chance made look cold; 3,000 pages
+        // The upper half of the fast tier is hot, but for what chance made seem cold; 3,000 pages
         // of the slow one are hot.
         for (at, page) in snap.areas.iter_mut().flat_map(|a| &mut a.pages).enumerate() {
             let hot =

@@ -6,19 +6,19 @@
 //!    ([`super::worth`]).
 //! 2. **Cut.** A histogram of values on either side of a boundary between tiers gives the hot
 //!    threshold such that the hot set fits ([`hotness`]): the most valuable pages of the worse side
-//!    take first what room there is, then the places of the least valuable pages of the better
+//!    take first what space there is, then the places of the least valuable pages of the better
 //!    side: of many worth much the same, such that lie together. Nothing is demoted but to make
-//!    that room.
-//! 3. **Only what pays.** Chance is taken out first: of many alike pages some look hotter
+//!    that space.
+//! 3. **Only what pays.** Chance is taken out first: of many alike pages some seem hotter
 //!    ([`shrink`]). A pair changes places only if its gain, counted on for as long as heat has been
 //!    seen to stay and only as far as earlier predictions came true ([`trust`]), exceeds the cost
 //!    of both moves, and by a margin. Even heat (`stream`) beside a full better tier and all-fast
 //!    (`fits`) therefore move nothing.
 //! 4. **No ping-pong.** A page that moved lately must beat the margin once more ([`recent`]).
 //! 5. **Newcomers**, memory that a settled program fills on the worse tier, are taken in before
-//!    they are looked at, where that costs no more than looking ([`new_pages`]).
-//! 6. **Look closer** where heat cannot be told apart but would be worth having ([`probe`]); slow
-//!    down where all has settled; look often again when heat shifts.
+//!    they are sampled, where that costs no more than looking ([`new_pages`]).
+//! 6. **Sample page by page** where heat cannot be distinguished but would be worth having
+//!    ([`probe`]); slow down where all has settled; sample often again when heat shifts.
 //!
 //! With more than two tiers, the best boundary with something to gain is served first, one a step.
 
@@ -51,7 +51,7 @@ use terrace_types::{Decision, Nanos, NodeId, Plan, Request, Seed, Snapshot, Tick
 const LEAST_PROFIT_NS: f64 = 2e6;
 
 /// Nor is one that saves less than this share of what the worse side costs, where every page is
-/// looked at and where they are known by samples of regions: what chance gives one region it gives
+/// sampled and where they are known by samples of regions: what chance gives one region it gives
 /// all its pages. (Even heat of 150 writes a second a page, stock trackers: with 0.03 for both 540
 /// pages moved in 15 s, mean of six seeds.)
 const LEAST_SHARE: (f64, f64) = (0.03, 0.04);
@@ -61,13 +61,13 @@ const LEAST_SHARE: (f64, f64) = (0.03, 0.04);
 const FEWEST: u64 = 256;
 
 /// Where accesses are counted by sampling: samples that nothing is moved on less of. How long was
-/// looked at says nothing there, since one in so many accesses for a second is a few milliseconds
+/// sampled says nothing there, since one in so many accesses for a second is a few milliseconds
 /// of all.
 const LEAST_SAMPLES: f64 = 1024.0;
 
-/// Where every page is looked at: accesses a page that are enough as well, however short the time,
+/// Where every page is sampled: accesses a page that are enough as well, however short the time,
 /// to move what is worth it by then. A core with ten misses in flight makes as many in a
-/// millisecond as one with two in five, and each look costs it as much.
+/// millisecond as one with two in five, and each sample costs it as much.
 const MOVES_A_PAGE: f64 = 2.0;
 /// And to believe that nothing is worth moving: what is hot shows sooner than that nothing is.
 const RESTS_A_PAGE: f64 = 4.0;
@@ -76,25 +76,25 @@ const RESTS_A_PAGE: f64 = 4.0;
 /// and again, and who attached for some seconds wants them kept.
 const ALIKE: Nanos = Nanos::secs(1);
 
-/// What the worse side may cost without being worth a closer look, nanoseconds a second: looks cost
-/// as much.
+/// What the worse side may cost without being worth a closer sample, nanoseconds a second: samples
+/// cost as much.
 const LITTLE_NS_PER_S: f64 = 1e7;
 
 /// Part of what moves must repay that is asked for where heat is a lower bound: the hot pages of
-/// `skew` in huge pages looked an eighth as hot as they were.
+/// `skew` in huge pages sampled an eighth as hot as they were.
 const AT_LEAST: f64 = 0.2;
 
-/// Steps without a move after which heat counts as settled. Each costs a look at every page while
+/// Steps without a move after which heat counts as settled. Each costs a sample of every page while
 /// the program runs: on `skew,accesses=64M` in the lab eight instead of three took 1.808 s, not
 /// 1.752 s, and moved no more.
-const SETTLED: u32 = 3;
+const STEADY_AFTER: u32 = 3;
 
-/// The same where every page is looked at: one such step says as much as several of samples.
-const SETTLED_BY_PAGE: u32 = 1;
+/// The same where every page is sampled: one such step says as much as several of samples.
+const STEADY_AFTER_BY_PAGE: u32 = 1;
 
 /// Steps in a row that wait for a target to fill its memory: one that grows for minutes is managed
 /// all the same.
-const MOST_WAITS: u32 = 3;
+const MAX_WAITS: u32 = 3;
 
 /// What it remembers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -103,13 +103,13 @@ pub struct State {
     pub recent: RecentMoves,
     /// Whether predictions came true.
     pub trust: PredictionTrust,
-    /// Where to look closer.
+    /// Where to sample page by page.
     pub probe: RegionProbe,
     /// What moves gained.
     #[serde(skip)]
     pub gain: MeasuredGain,
     /// Steps in a row without a move.
-    pub settled: u32,
+    pub steady: u32,
     /// Accesses a second that the worse tier served lately; drifts down with them. Not what they
     /// cost: that depends on the whole program's traffic too.
     pub usual_traffic: f64,
@@ -118,11 +118,11 @@ pub struct State {
     /// Steps in a row that waited for the target to fill its memory.
     pub waits: u32,
     /// Whether memory filled lately was hot.
-    #[serde(alias = "newcomers")]
+    #[serde(alias = "new_pages")]
     pub new_pages: NewPageHeat,
     /// The exchange that is under way; only from a step to the last [`go_on`] after it.
     #[serde(skip)]
-    carry: Option<MigrationCursor>,
+    cursor: Option<MigrationCursor>,
 }
 
 impl State {
@@ -149,7 +149,7 @@ impl State {
         vec![
             ("trust", format!("{:.2}", self.trust.share)),
             ("lifetime", lifetime),
-            ("settled_steps", self.settled.to_string()),
+            ("settled_steps", self.steady.to_string()),
         ]
     }
 }
@@ -157,11 +157,11 @@ impl State {
 /// Decides.
 pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -> Plan {
     let mut plan = Plan::default();
-    s.carry = None;
+    s.cursor = None;
     if snap.tiers.len() < 2 {
         plan.decisions
-            .push(plain("doze", "there is one tier only: nothing could be gained".to_owned()));
-        plan.requests = vec![Request::Doze, Request::Wait(ALIKE)];
+            .push(plain("idle", "there is one tier only: nothing could be gained".to_owned()));
+        plan.requests = vec![Request::Idle, Request::Wait(ALIKE)];
         return plan;
     }
     let pages = PagePass::from_snapshot(snap);
@@ -172,15 +172,15 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     } else if !pages.matter_below(p, snap) {
         Some((
             "all pages are on the best tier that they can be on: nothing could be gained",
-            quarter(p.window),
+            quarter(p.interval),
         ))
     } else {
         None
     };
     if let Some((what, wait)) = nothing {
-        plan.decisions.push(plain("doze", what.to_owned()));
-        plan.requests = vec![Request::Doze, Request::Wait(wait)];
-        (s.settled, s.present) = (0, pages.present);
+        plan.decisions.push(plain("idle", what.to_owned()));
+        plan.requests = vec![Request::Idle, Request::Wait(wait)];
+        (s.steady, s.present) = (0, pages.present);
         return plan;
     }
     // What it grew by until it was waited for is no reason to wait again.
@@ -188,19 +188,19 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     if grew && s.waits == 0 {
         // More memory is another phase of the program: how long heat stayed in the last one says
         // nothing.
-        (s.settled, s.trust) = (0, PredictionTrust::default());
+        (s.steady, s.trust) = (0, PredictionTrust::default());
     }
     let came = grew && snap.waited && !snap.filling;
     let grew = grew && (snap.filling || s.waits == 0 && !snap.waited);
     s.waits = if grew { s.waits + 1 } else { 0 };
-    if grew && s.waits <= MOST_WAITS {
+    if grew && s.waits <= MAX_WAITS {
         plan.decisions.push(plain("wait", "the target is still filling its memory".to_owned()));
-        plan.requests = vec![Request::Settle, Request::Wait(quarter(p.window))];
+        plan.requests = vec![Request::WarmUp, Request::Wait(quarter(p.interval))];
         return plan;
     }
-    if snap.sees.pages && snap.window == Nanos::ZERO {
-        plan.decisions.push(plain("hold", "nothing was looked at yet".to_owned()));
-        plan.requests = vec![Request::Wait(quarter(p.window))];
+    if snap.sees.pages && snap.interval == Nanos::ZERO {
+        plan.decisions.push(plain("hold", "nothing was sampled yet".to_owned()));
+        plan.requests = vec![Request::Wait(quarter(p.interval))];
         return plan;
     }
     s.recent.fit(snap.page_count());
@@ -214,8 +214,15 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         let (moves, count) = s.new_pages.take_in(p, snap, &worths[0], now);
         if !moves.is_empty() {
             plan.moves = moves;
-            plan.decisions.push(plain("take in", format!("{count} pages were filled on the worse tier: memory that was just filled is mostly hot, and they take the place of the coldest at the cost of a look")));
-            plan.requests = vec![Request::Wait(p.window)];
+            plan.decisions.push(plain(
+                "place unseen",
+                format!(
+                    "{count} pages were filled on the \
+                worse tier: memory that was just filled is mostly hot, and they take the place of \
+                the coldest at the cost of a sample"
+                ),
+            ));
+            plan.requests = vec![Request::Wait(p.interval)];
             return plan;
         }
     }
@@ -237,40 +244,40 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     let enough = moved || pages.enough(p, snap, RESTS_A_PAGE);
     let shifted = s.shifted(slow.value / worths[slow.rank].unit().max(1e-6));
     if moved || limited || shifted || snap.shifted {
-        s.settled = 0;
+        s.steady = 0;
         s.probe.shifted();
     } else {
-        s.settled = s.settled.saturating_add(1);
+        s.steady = s.steady.saturating_add(1);
     }
     if !moved {
         let why = if limited {
             "what pays costs more than may be spent now".to_owned()
         } else {
-            slow.why(snap.window, enough)
+            slow.why(snap.interval, enough)
         };
         plan.decisions.push(plain("hold", why));
     }
     let matters = slow.value >= LITTLE_NS_PER_S;
     let flags = (moved || limited, enough && matters);
-    // Where pages are looked at one by one anyway, there is nothing to look at closer.
+    // Where pages are sampled one by one anyway, there is nothing to sample closer.
     if !snap.sees.pages {
-        let look =
+        let sample =
             s.probe.advance(snap, &worths[slow.rank], p.doubt, flags, slow.rank, (now, seed));
-        if let Some(what) = look {
+        if let Some(what) = sample {
             plan.decisions.push(plain(what, probe_why(what, slow.value)));
         }
         plan.requests.extend(s.probe.requests(snap));
     }
     if limited {
-        // The next look tells what may be spent on.
-        plan.requests.push(Request::Wait(quarter(p.window)));
+        // The next sample tells what may be spent on.
+        plan.requests.push(Request::Wait(quarter(p.interval)));
         return plan;
     }
     pace(p, s, snap, enough.then_some(matters), &mut plan);
-    // Looks must repay what moves must, and can gain what the worse side costs at most.
+    // Samples must repay what moves must, and can gain what the worse side costs at most.
     let lifetime = s.trust.lifetime_at(p.first_lifetime, now).as_secs_f64();
     if plan.requests.contains(&Request::Relax)
-        && slow.value * lifetime < p.repay * new_pages::look_cost_ns(p, snap)
+        && slow.value * lifetime < p.repay * new_pages::sample_cost_ns(p, snap)
     {
         plan.requests.push(Request::IgnoreCooling);
     }
@@ -329,14 +336,14 @@ impl PagePass {
         }
     }
 
-    /// Whether enough was seen to move anything, or to let it be; chance is reckoned with apart.
+    /// Whether enough was seen to move anything, or to let it be; chance is computed with apart.
     fn enough(&self, p: &Params, snap: &Snapshot, a_page: f64) -> bool {
-        let seen = self.seen * snap.window.as_secs_f64();
+        let seen = self.seen * snap.interval.as_secs_f64();
         let least = if snap.sees.sampled { LEAST_SAMPLES } else { a_page * self.present as f64 };
-        snap.window >= p.least_evidence || (snap.sees.sampled || snap.sees.pages) && seen >= least
+        snap.interval >= p.least_evidence || (snap.sees.sampled || snap.sees.pages) && seen >= least
     }
 
-    /// Whether the tiers below the best hold enough to be worth a look: more than the largest
+    /// Whether the tiers below the best hold enough to be worth a sample: more than the largest
     /// cache, where what is accessed often enough to matter would stay, or more than a 512th part.
     fn matter_below(&self, p: &Params, snap: &Snapshot) -> bool {
         let cache = p.machine.caches.iter().map(|c| c.size.get()).max().unwrap_or(0);
@@ -373,13 +380,15 @@ impl SlowSide {
 
     fn why(&self, evidence: Nanos, enough: bool) -> String {
         if self.known == 0 || !enough {
-            return format!("{} pages known after {evidence} looked at; too early", self.known);
+            return format!("{} pages known after {evidence} sampled; too early", self.known);
         }
         format!(
-            "no pair of pages pays: the worse tier's traffic costs {:.1} ms a second, spread evenly or too dear to move{}",
+            "no pair of pages pays: the worse tier's traffic costs {:.1} ms a second, spread \
+                evenly or too dear to move{}",
             self.value / 1e6,
             self.apart.map_or(String::new(), |(hot, cold)| format!(
-                " (its hottest page is worth {hot:.0} ns a second, the better tier's coldest {cold:.0}; {evidence} looked at)"
+                " (its hottest page is worth {hot:.0} ns a second, the better tier's coldest \
+                    {cold:.0}; {evidence} sampled)"
             ))
         )
     }
@@ -413,7 +422,7 @@ fn boundary(
         apart: hotness.extremes(),
     };
     // Pages of a probe are known less well than the rest until it is over.
-    let probing = matches!(s.probe.look, ProbeTarget::Probe { .. });
+    let probing = matches!(s.probe.sample, ProbeTarget::Probe { .. });
     if !enough || probing {
         return seen;
     }
@@ -421,7 +430,7 @@ fn boundary(
     let reserve = (size(rank) as f64 * p.reserve) as u64;
     let free = free_pages(snap, rank);
     let mut terms = SwapTerms {
-        room: free.saturating_sub(reserve),
+        space: free.saturating_sub(reserve),
         horizon,
         page_cost: p.page_cost_ns(snap.move_cost),
         lifetime: lifetime.as_secs_f64(),
@@ -439,7 +448,7 @@ fn boundary(
     };
     let share = if snap.sees.pages { LEAST_SHARE.0 } else { LEAST_SHARE.1 };
     let least = (LEAST_PROFIT_NS / horizon).max(share * hotness.slow_value);
-    // What fills room pays for no pair, nor the other way round. Regions do not tell which pages
+    // What fills space pays for no pair, nor the other way round. Regions do not tell which pages
     // would.
     let filling = match snap.sees.pages {
         true => hotness.cut(&rater, &SwapTerms { pairs: false, ..terms }),
@@ -462,14 +471,14 @@ fn boundary(
             return seen;
         }
     }
-    let carry = MigrationCursor::new(rater, snap, &cut, rank, free_pages(snap, rank + 1));
-    let (promoted, demoted) = (carry.promotes(), carry.demotes());
+    let cursor = MigrationCursor::new(rater, snap, &cut, rank, free_pages(snap, rank + 1));
+    let (promoted, demoted) = (cursor.promotes(), cursor.demotes());
     // In accesses: what one is worth changes with the program's traffic, and says nothing of how
     // long heat stays.
     let value = cut.gain / cut.promote as f64 / worth.unit().max(f64::MIN_POSITIVE);
-    // Who fills room chose none as hotter than another.
+    // Who fills space chose none as hotter than another.
     s.trust.begin(if terms.pairs { promoted } else { 0 }, value, now);
-    s.carry = Some(carry);
+    s.cursor = Some(cursor);
     let part = go_on(p, s, snap, now);
     plan.moves = part.moves;
     plan.work += part.work;
@@ -479,12 +488,13 @@ fn boundary(
     plan.decisions.push(Decision {
         name: if demoted > 0 { "exchange" } else { "promote" }.to_owned(),
         why: format!(
-            "{promoted} pages up, {demoted} down: saves {:.1} ms a second for {:.1} ms once, counted on for {:.1} s; hot from {:.0} ns a second a page, {} looked at",
+            "{promoted} pages up, {demoted} down: saves {:.1} ms a second for {:.1} ms once, \
+                counted on for {:.1} s; hot from {:.0} ns a second a page, {} sampled",
             cut.gain / 1e6,
             cut.cost / 1e6,
             horizon,
             cut.hot_from(),
-            snap.window,
+            snap.interval,
         ),
         gain_ns_per_s: cut.gain as u64,
         cost_ns: cut.cost as u64,
@@ -492,13 +502,13 @@ fn boundary(
     seen
 }
 
-/// The next moves of the exchange that the last step decided on, from the same look: the engine
+/// The next moves of the exchange that the last step decided on, from the same sample: the engine
 /// asks for them once those before are made and the snapshot shows it. Empty when there are none.
 pub fn go_on(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> PartialPlan {
-    let Some(mut carry) = s.carry.take() else {
+    let Some(mut cursor) = s.cursor.take() else {
         return PartialPlan::default();
     };
-    let part = carry.part(p, &s.recent, snap);
+    let part = cursor.part(p, &s.recent, snap);
     for m in &part.moves {
         for vpn in m.start.0..m.range().end.0 {
             s.recent.note(m.pid, terrace_types::Vpn(vpn), now);
@@ -507,7 +517,7 @@ pub fn go_on(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> PartialPl
             s.trust.promoted(m);
         }
     }
-    s.carry = (!part.moves.is_empty()).then_some(carry);
+    s.cursor = (!part.moves.is_empty()).then_some(cursor);
     part
 }
 
@@ -542,42 +552,43 @@ fn worths(p: &Params, snap: &Snapshot, touches: &AccessKnowledge) -> Vec<AccessW
     snap.tiers.windows(2).map(pair).collect()
 }
 
-/// How soon to come back: at once while things move or are looked at closely, then less and less
+/// How soon to come back: at once while things move or are sampled closely, then less and less
 /// often, never less than sixteen times in the time that heat was seen to stay (four where the
-/// engine glances, two where nothing was ever moved). Groups that lie close need evidence to part,
-/// so the first windows without a move are still short ones where pages are known by samples.
-/// `matters`: whether what the worse side serves is worth looking at; none while too little is
-/// known.
+/// engine quick scans, two where nothing was ever moved). Groups that lie close need evidence to
+/// part, so the first intervals without a move are still short ones where pages are known by
+/// samples. `matters`: whether what the worse side serves is worth sampling; none while too little
+/// is known.
 fn pace(p: &Params, s: &State, snap: &Snapshot, matters: Option<bool>, plan: &mut Plan) {
     let enough = matters.is_some();
-    let patience = if snap.sees.pages { SETTLED_BY_PAGE } else { SETTLED };
+    let patience = if snap.sees.pages { STEADY_AFTER_BY_PAGE } else { STEADY_AFTER };
     let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
-    // Where every page is seen, the engine's glances notice shifts in between; where nothing was
-    // ever worth moving either, full looks have little to refine.
+    // Where every page is seen, the engine's quick scans notice shifts in between; where nothing
+    // was ever worth moving either, full samples have little to refine.
     let part = match (snap.sees.pages, s.recent.ever()) {
         (true, false) => 2,
         (true, true) => 4,
         (false, _) => 16,
     };
-    let longest = Nanos(lifetime.get() / part).max(p.window).min(p.longest_window);
+    let longest = Nanos(lifetime.get() / part).max(p.interval).min(p.longest_interval);
     if !enough && snap.sees.pages {
-        plan.requests.push(Request::Wait(quarter(p.window)));
+        plan.requests.push(Request::Wait(quarter(p.interval)));
         return;
     }
-    if !enough || s.probe.busy() || s.settled < patience {
+    if !enough || s.probe.busy() || s.steady < patience {
         let moved = !plan.moves.is_empty();
-        let window = if snap.sees.pages && !moved { Nanos(p.window.get() / 2) } else { p.window };
-        plan.requests.push(Request::Wait(window));
+        let interval =
+            if snap.sees.pages && !moved { Nanos(p.interval.get() / 2) } else { p.interval };
+        plan.requests.push(Request::Wait(interval));
         return;
     }
-    let doubled = Nanos(p.window.get() << (s.settled - patience + 1).min(10));
+    let doubled = Nanos(p.interval.get() << (s.steady - patience + 1).min(10));
     let wait = if matters == Some(true) { doubled.min(longest) } else { longest };
     plan.requests.push(Request::Relax);
     plan.requests.push(Request::Wait(wait));
 }
 
-const fn quarter(window: Nanos) -> Nanos {
-    Nanos(window.get() / 4)
+const fn quarter(interval: Nanos) -> Nanos {
+    Nanos(interval.get() / 4)
 }
 
 fn plain(name: &str, why: String) -> Decision {
@@ -587,8 +598,13 @@ fn plain(name: &str, why: String) -> Decision {
 fn probe_why(what: &str, slow_value: f64) -> String {
     let ms = slow_value / 1e6;
     match what {
-        "probe" => format!("the worse tier's traffic costs {ms:.1} ms a second and looks even: a few ranges are looked at page by page"),
-        "look closer" => "pages that lie together differ: all are looked at page by page".to_owned(),
+        "probe" => format!(
+            "the worse tier's traffic costs {ms:.1} ms a second and seems even: a \
+            few ranges are sampled page by page"
+        ),
+        "sample by page" => "pages that lie together differ: all are sampled page by \
+            page"
+            .to_owned(),
         _ => "pages that lie together are alike: heat is even".to_owned(),
     }
 }
@@ -622,7 +638,7 @@ mod tests {
             ..PageStat::default()
         };
         Snapshot {
-            window: Nanos::millis(100),
+            interval: Nanos::millis(100),
             filling,
             page_size: Bytes(4096),
             tiers: vec![tier(0, 1_000, 0), tier(1, 100_000, 50_000)],
@@ -640,13 +656,13 @@ mod tests {
         for (at, pages) in (0u64..).zip([2_400, 2_600, 2_800, 3_000, 3_200, 3_400]) {
             let plan =
                 step(&params, &mut state, &growing(pages, true), Tick(at * 1_000_000_000), Seed(1));
-            let waits = plan.requests.contains(&Request::Settle);
+            let waits = plan.requests.contains(&Request::WarmUp);
             assert_eq!(waits, plan.decisions[0].name == "wait");
             assert!(!waits || plan.moves.is_empty());
             waited += u32::from(waits);
         }
-        assert_eq!(waited, MOST_WAITS);
-        assert_eq!(state.waits, MOST_WAITS + 2, "the first step has nothing to compare with");
+        assert_eq!(waited, MAX_WAITS);
+        assert_eq!(state.waits, MAX_WAITS + 2, "the first step has nothing to compare with");
     }
 
     #[test]
@@ -654,18 +670,18 @@ mod tests {
         let machine = terrace_machine::preset("lab-cxl").unwrap();
         // 1,000 pages at 10 a second and 2,000 at 2,000, of which a millisecond shows 4,010
         // accesses.
-        for (window_us, sampled, moves) in
+        for (interval_us, sampled, moves) in
             [(1_000, true, true), (100, true, false), (1_000, false, false)]
         {
             let (params, mut state) = (Params::for_machine(&machine), State::default());
             let mut snap = growing(4_000, false);
-            snap.window = Nanos::micros(window_us);
+            snap.interval = Nanos::micros(interval_us);
             snap.sees.sampled = sampled;
             let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
             assert_eq!(
                 !plan.moves.is_empty(),
                 moves,
-                "{window_us} us, sampled {sampled}: {:?}",
+                "{interval_us} us, sampled {sampled}: {:?}",
                 plan.decisions
             );
         }
@@ -676,12 +692,12 @@ mod tests {
         let machine = terrace_machine::preset("lab-dcpmm").unwrap();
         // As above by page, but rates thirty-two times as high: 128,320 a millisecond, 32 a page;
         // 8,000 of them are two.
-        for (window_us, fast, moves) in
+        for (interval_us, fast, moves) in
             [(65, 32, true), (60, 32, false), (1_000, 1, false), (8_000, 1, true)]
         {
             let (params, mut state) = (Params::for_machine(&machine), State::default());
             let mut snap = growing(4_000, false);
-            snap.window = Nanos::micros(window_us);
+            snap.interval = Nanos::micros(interval_us);
             for page in &mut snap.areas[0].pages {
                 page.reads = Heat::from_rate(page.reads.per_second() as u64 * fast);
             }
@@ -689,7 +705,7 @@ mod tests {
             assert_eq!(
                 !plan.moves.is_empty(),
                 moves,
-                "{window_us} us, {fast}: {:?}",
+                "{interval_us} us, {fast}: {:?}",
                 plan.decisions
             );
         }
@@ -758,8 +774,8 @@ mod tests {
     }
 
     #[test]
-    fn sockets_alike_are_not_looked_at() {
-        for (machine, best, dozes) in
+    fn equal_sockets_are_not_sampled() {
+        for (machine, best, idles) in
             [("lab-numa", 0, true), ("lab-hbm", 1, false), ("lab-cxl", 0, false)]
         {
             let machine = terrace_machine::preset(machine).unwrap();
@@ -770,19 +786,19 @@ mod tests {
             }
             let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
             assert_eq!(
-                plan.requests.contains(&Request::Doze),
-                dozes,
+                plan.requests.contains(&Request::Idle),
+                idles,
                 "{}: {:?}",
                 machine.name,
                 plan.decisions
             );
             // Where pages are is not asked again and again.
-            assert_eq!(plan.requests.contains(&Request::Wait(ALIKE)), dozes, "{:?}", plan.requests);
+            assert_eq!(plan.requests.contains(&Request::Wait(ALIKE)), idles, "{:?}", plan.requests);
         }
     }
 
     #[test]
-    fn one_that_stands_still_after_it_was_waited_for_is_looked_at() {
+    fn a_program_that_stops_growing_is_sampled() {
         let machine = terrace_machine::preset("lab-cxl").unwrap();
         let (params, mut state) = (Params::for_machine(&machine), State::default());
         let mut names = Vec::new();

@@ -1,11 +1,11 @@
 //! Memory that a settled program fills on a worse tier: taken in before anything is known of its
 //! heat.
 //!
-//! A program that fills memory begins something new, and uses what it has filled: TPP keeps room
+//! A program that fills memory begins something new, and uses what it has filled: TPP keeps space
 //! for new pages on the better tier because they tend to be hot (Al Maruf et al., ASPLOS 2023,
-//! abstract). Room that is kept is paid for all the time, so none is kept here; but newcomers
+//! abstract). Space that is kept is paid for all the time, so none is kept here; but newcomers
 //! change places at once with the coldest pages of the better tier, where that costs no more than
-//! the look that would tell whether they are hot. Whether they were is looked up afterwards, and as
+//! the sample that would tell whether they are hot. Whether they were is found afterwards, and as
 //! often as they were not, fewer are taken in unseen
 //! (docs/adr/0225-exchange-newly-faulted-pages-before-they-are-sampled.md).
 
@@ -16,14 +16,14 @@ use crate::place::worth::AccessWorth;
 use serde::{Deserialize, Serialize};
 use terrace_types::{buckets, Move, MoveReason, PageFlags, PageStat, Pid, Snapshot, Tick, Vpn};
 
-/// A look at all pages, with the decision after it, costs what moving this part of them does both
-/// ways: 0.4 us a page looked at, 4.6 us a pair moved (`lab-cxl`).
-const AS_A_LOOK: u64 = 16;
+/// A sample of all pages, with the decision after it, costs what moving this part of them does both
+/// ways: 0.4 us a page sampled, 4.6 us a pair moved (`lab-cxl`).
+const SAMPLE_COST_DIVISOR: u64 = 16;
 /// Fewer are no reason to do anything.
 const FEW: u64 = 64;
 /// Base pages put out before as many are taken in.
 const CHUNK: u64 = 4096;
-/// Pages of each kind that are looked up afterwards.
+/// Pages of each kind that are found afterwards.
 const SAMPLES: usize = 64;
 /// By then the heat map shows what became of them.
 const KNOWN_AFTER: f64 = 0.05;
@@ -33,23 +33,23 @@ const RECOVERS: f64 = 10.0;
 /// Whether newcomers were hot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewPageHeat {
-    /// Part of what a look costs that is spent on them unseen, 0 to 1.
+    /// Part of what a sample costs that is spent on them unseen, 0 to 1.
     credit: f64,
     /// Since when.
     since: Tick,
-    taken_in: Vec<(Pid, Vpn)>,
+    placed_unseen: Vec<(Pid, Vpn)>,
     put_out: Vec<(Pid, Vpn)>,
 }
 
 impl Default for NewPageHeat {
     fn default() -> Self {
-        Self { credit: 1.0, since: Tick(0), taken_in: Vec::new(), put_out: Vec::new() }
+        Self { credit: 1.0, since: Tick(0), placed_unseen: Vec::new(), put_out: Vec::new() }
     }
 }
 
-/// What a look at all pages costs, with the decision after it.
-pub(super) fn look_cost_ns(p: &Params, snap: &Snapshot) -> f64 {
-    2.0 * p.page_cost_ns(snap.move_cost) * snap.page_count() as f64 / AS_A_LOOK as f64
+/// What a sample of all pages costs, with the decision after it.
+pub(super) fn sample_cost_ns(p: &Params, snap: &Snapshot) -> f64 {
+    2.0 * p.page_cost_ns(snap.move_cost) * snap.page_count() as f64 / SAMPLE_COST_DIVISOR as f64
 }
 
 impl NewPageHeat {
@@ -57,19 +57,19 @@ impl NewPageHeat {
         (self.credit * (now.since(self.since).as_secs_f64() / RECOVERS).min(8.0).exp2()).min(1.0)
     }
 
-    /// Looks up what became of those taken in last.
+    /// Finds what became of those taken in last.
     pub fn review(&mut self, snap: &Snapshot, worth: &AccessWorth, now: Tick) {
-        if self.taken_in.is_empty() || now.since(self.since).as_secs_f64() < KNOWN_AFTER {
+        if self.placed_unseen.is_empty() || now.since(self.since).as_secs_f64() < KNOWN_AFTER {
             return;
         }
         let [inside, outside] =
-            [&self.taken_in, &self.put_out].map(|samples| mean_value(snap, samples, worth));
+            [&self.placed_unseen, &self.put_out].map(|samples| mean_value(snap, samples, worth));
         let Some((inside, outside)) = inside.zip(outside) else { return };
         let credit = self.credit_at(now);
         self.credit =
             if inside > outside { (2.0 * credit).min(1.0) } else { (0.5 * credit).max(1.0 / 64.0) };
         self.since = now;
-        self.taken_in.clear();
+        self.placed_unseen.clear();
         self.put_out.clear();
     }
 
@@ -83,24 +83,25 @@ impl NewPageHeat {
         now: Tick,
     ) -> (Vec<Move>, u64) {
         const NOTHING: (Vec<Move>, u64) = (Vec::new(), 0);
-        let most = (snap.page_count() as f64 / AS_A_LOOK as f64 * self.credit_at(now)) as u64;
+        let most =
+            (snap.page_count() as f64 / SAMPLE_COST_DIVISOR as f64 * self.credit_at(now)) as u64;
         let sides = BoundarySides::new(snap);
         let count = sides.new_pages(snap);
         let reserve = snap.tiers[0].capacity.pages(page_size(snap)) as f64 * p.reserve;
-        let room = free_pages(snap, 0).saturating_sub(reserve as u64);
+        let space = free_pages(snap, 0).saturating_sub(reserve as u64);
         let cost = 2.0 * p.page_cost_ns(snap.move_cost) * count as f64;
         let dear = snap.spendable.is_some_and(|left| cost > left.get() as f64);
         if count < FEW || count > most || dear || worth.unit() <= 0.0 {
             return NOTHING;
         }
-        let Some((up, down)) = sides.moves(p, snap, worth, count.saturating_sub(room)) else {
+        let Some((up, down)) = sides.moves(p, snap, worth, count.saturating_sub(space)) else {
             return NOTHING;
         };
-        (self.taken_in, self.put_out) = (samples(&up), samples(&down));
+        (self.placed_unseen, self.put_out) = (samples(&up), samples(&down));
         self.credit = self.credit_at(now);
         self.since = now;
         let count = pages(&up);
-        (interleave(down, up, room, CHUNK), count)
+        (interleave(down, up, space, CHUNK), count)
     }
 }
 
@@ -141,15 +142,15 @@ impl BoundarySides {
         pages.filter(|page| self.of(page) == Side::New).count() as u64
     }
 
-    /// All newcomers up, and the coldest pages of the better tier down, `room` base pages; of those
-    /// worth the same the ones at the highest addresses, which lie together. None where there are
-    /// not as many.
+    /// All newcomers up, and the coldest pages of the better tier down, `space` base pages; of
+    /// those worth the same the ones at the highest addresses, which lie together. None where there
+    /// are not as many.
     fn moves(
         &self,
         p: &Params,
         snap: &Snapshot,
         worth: &AccessWorth,
-        room: u64,
+        space: u64,
     ) -> Option<(Vec<Move>, Vec<Move>)> {
         let bucket = |unit: &MoveUnit| buckets::bucket_of(value_of(&unit.stat, worth) as f32);
         let all = || snap.areas.iter().flat_map(|area| units(area).map(move |unit| (area, unit)));
@@ -160,18 +161,18 @@ impl BoundarySides {
         let mut below = 0;
         let edge = counts.iter().position(|n| {
             below += n;
-            below >= room
+            below >= space
         })?;
-        let mut spared = below - room;
+        let mut spared = below - space;
         let [best, worse] = [0, 1].map(|rank| NearestNodes::new(p, &snap.tiers[rank].nodes));
         let (mut up, mut down) = (Vec::new(), Vec::new());
         for (area, unit) in all() {
             let (moves, to, reason) = match self.of(&unit.stat) {
                 Side::New => (&mut up, best.of(unit.stat.node()), MoveReason::Hot),
-                Side::Known if room > 0 && bucket(&unit) < edge => {
+                Side::Known if space > 0 && bucket(&unit) < edge => {
                     (&mut down, worse.of(unit.stat.node()), MoveReason::Cold)
                 }
-                Side::Known if room > 0 && bucket(&unit) == edge => {
+                Side::Known if space > 0 && bucket(&unit) == edge => {
                     let size = u64::from(unit.pages);
                     if spared >= size {
                         spared -= size;
@@ -262,12 +263,12 @@ mod tests {
         (Params::for_machine(&machine), worth)
     }
 
-    fn taken_in(new_pages: &mut NewPageHeat, new: u64, now: Tick) -> u64 {
+    fn placed_unseen(new_pages: &mut NewPageHeat, new: u64, now: Tick) -> u64 {
         let (p, worth) = parts("lab-cxl");
         new_pages.take_in(&p, &grown(new, 0), &worth, now).1
     }
 
-    /// What looks then find of the newcomers.
+    /// What samples then find of the newcomers.
     fn found(new_pages: &mut NewPageHeat, rate: u64, now: Tick) {
         let (_, worth) = parts("lab-cxl");
         let mut snap = grown(600, 0);
@@ -297,35 +298,42 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_a_look_costs_and_no_few() {
+    fn unseen_placement_costs_at_most_a_sample_and_needs_many_pages() {
         let mut new_pages = NewPageHeat::default();
         assert_eq!(
-            [63, 64, 640, 700].map(|new| taken_in(&mut new_pages, new, Tick(0))),
+            [63, 64, 640, 700].map(|new| placed_unseen(&mut new_pages, new, Tick(0))),
             [0, 64, 640, 0]
         );
     }
 
     #[test]
-    fn where_they_were_cold_fewer_are_taken_in_unseen_for_a_while() {
+    fn cold_new_pages_lower_the_credit_for_a_while() {
         let mut new_pages = NewPageHeat::default();
         let at = |ms: u64| Tick(ms * SECOND / 1000);
-        assert_eq!(taken_in(&mut new_pages, 600, at(0)), 600);
+        assert_eq!(placed_unseen(&mut new_pages, 600, at(0)), 600);
         found(&mut new_pages, 1, at(20));
-        assert_eq!(taken_in(&mut new_pages.clone(), 600, at(30)), 600, "nothing was known yet");
-        found(&mut new_pages, 0, at(100));
-        assert_eq!([300, 330].map(|new| taken_in(&mut new_pages.clone(), new, at(110))), [300, 0]);
         assert_eq!(
-            taken_in(&mut new_pages.clone(), 600, at(10_200)),
+            placed_unseen(&mut new_pages.clone(), 600, at(30)),
+            600,
+            "nothing was known yet"
+        );
+        found(&mut new_pages, 0, at(100));
+        assert_eq!(
+            [300, 330].map(|new| placed_unseen(&mut new_pages.clone(), new, at(110))),
+            [300, 0]
+        );
+        assert_eq!(
+            placed_unseen(&mut new_pages.clone(), 600, at(10_200)),
             600,
             "twice as many after ten seconds"
         );
-        assert_eq!(taken_in(&mut new_pages, 300, at(200)), 300);
+        assert_eq!(placed_unseen(&mut new_pages, 300, at(200)), 300);
         found(&mut new_pages, 5_000, at(300));
-        assert_eq!(taken_in(&mut new_pages, 600, at(310)), 600, "these were hot");
+        assert_eq!(placed_unseen(&mut new_pages, 600, at(310)), 600, "these were hot");
     }
 
     #[test]
-    fn where_no_tier_is_better_none_is_taken_in() {
+    fn no_new_pages_are_placed_where_no_tier_is_better() {
         let (p, _) = parts("lab-cxl");
         let nothing = AccessWorth { read_ns: 0.0, write_ns: 0.0 };
         assert!(NewPageHeat::default().take_in(&p, &grown(500, 0), &nothing, Tick(0)).0.is_empty());

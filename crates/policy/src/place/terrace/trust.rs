@@ -65,8 +65,8 @@ impl Default for PredictionTrust {
 }
 
 impl PredictionTrust {
-    /// A batch of so many promotions (none: none that says anything) worth `value` a page begins, in accesses a second
-    /// ([`AccessWorth::relative`]).
+    /// A batch of so many promotions (none: none that says anything) worth `value` a page begins,
+    /// in accesses a second ([`AccessWorth::relative`]).
     pub fn begin(&mut self, pages: u64, value: f64, now: Tick) {
         if self.batches.len() == BATCHES {
             self.batches.remove(0);
