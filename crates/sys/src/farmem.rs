@@ -309,7 +309,7 @@ impl FarArea {
     ///
     /// # Errors
     /// No memory.
-    pub fn slots(&self, count: usize, unit: usize) -> Result<Vec<ChunkFrame>, SysError> {
+    pub fn frames(&self, count: usize, unit: usize) -> Result<Vec<ChunkFrame>, SysError> {
         let pool = Arc::new(Mapping::new(count.max(1) * unit)?);
         if self.uffd.features().move_pages {
             // Only an area known to the userfaultfd can be moved to; its missing pages remain the
