@@ -1,6 +1,6 @@
 //! `terrace device`: memory devices from their descriptions.
 
-use crate::output::{print, print_json, CommandFailure, Ending, StatusLine};
+use crate::output::{print, print_json, width, CommandFailure, Ending, StatusLine};
 use crate::replace::write;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ pub fn hbm(args: &HbmArgs) -> Ending {
     if args.json {
         print_json(&study)?;
     } else {
-        print(&study.text())?;
+        print(&study.text(width()))?;
     }
     // One design that cannot work is a failure; a sweep tells it by design.
     let failed = |e: &terrace_terrace::device::hbm::StackEvaluation| {

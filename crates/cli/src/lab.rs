@@ -1,7 +1,9 @@
 //! `terrace lab`.
 
 use crate::args::{LabCompareArgs, LabNeedsArgs, LabRunArgs, LabSetupArgs};
-use crate::output::{print, print_json, say, CommandFailure, Ending, ExpectedWork, ProgressLines};
+use crate::output::{
+    print, print_json, say, width, CommandFailure, Ending, ExpectedWork, ProgressLines,
+};
 use crate::replace::write;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -240,7 +242,7 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
     if args.json {
         print(&format!("{}\n", String::from_utf8_lossy(&json)))?;
     } else {
-        print(&lab::table(&result))?;
+        print(&lab::table(&result, width()))?;
     }
     if interrupt.seen() {
         return Err(interrupted());

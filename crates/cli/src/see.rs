@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use terrace_terrace::machine::{self, TiersReport};
 use terrace_terrace::topology::{self, DiskTree, MachineSource};
-use terrace_terrace::types::NodeId;
+use terrace_terrace::types::{text, NodeId};
 use terrace_terrace::{doctor as examination, latest, report as documents};
 
 /// `terrace tiers`.
@@ -36,7 +36,7 @@ pub fn tiers(args: &TiersArgs) -> Ending {
     }
     let mut text = machine::render_text_within(&found, &ranking, &source.label(), width());
     if let Some(note) = gpus {
-        machine::wrap(&mut text, &note, "- ", "  ", width());
+        text::wrap(&mut text, &note, "- ", "  ", width());
     }
     print(&text)
 }
@@ -103,7 +103,7 @@ pub fn report(args: &ReportArgs) -> Ending {
         let other = if args.output.is_none() { "; name another with -o FILE" } else { "" };
         CommandFailure::failed(format!("report {}: {e}{other}", out.display()))
     })?;
-    print(&document.to_text())?;
+    print(&document.to_text(width()))?;
     print(&format!("{}\n", out.display()))
 }
 

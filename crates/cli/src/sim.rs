@@ -1,7 +1,7 @@
 //! `terrace sim`.
 
 use crate::args::SimArgs;
-use crate::output::{print, print_json, CommandFailure, Ending};
+use crate::output::{print, print_json, width, CommandFailure, Ending};
 use std::path::{Path, PathBuf};
 use terrace_terrace::device::hbm::sweep;
 use terrace_terrace::predict::{
@@ -75,7 +75,7 @@ pub fn sim(args: &SimArgs) -> Ending {
     if args.json {
         print_json(&answer)
     } else {
-        print(&answer.text())
+        print(&answer.text(width()))
     }
 }
 
@@ -117,7 +117,7 @@ fn stacks(args: &SimArgs, stack: &str) -> Ending {
     if args.json {
         print_json(&answer)
     } else {
-        print(&answer.text())
+        print(&answer.text(width()))
     }
 }
 

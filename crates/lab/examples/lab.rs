@@ -186,7 +186,7 @@ fn run_compare(bench: &LabMachine, args: &Arguments) -> Result<i32, Failure> {
     if args.has("--json") {
         println!("{}", serde_json::to_string_pretty(&result)?);
     } else {
-        print!("{}", terrace_lab::table(&result));
+        print!("{}", terrace_lab::table(&result, 80));
     }
     Ok(0)
 }

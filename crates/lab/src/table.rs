@@ -1,49 +1,44 @@
-//! The comparison as a table for people, at most 80 columns wide.
+//! The comparison as a table for people, as wide as their terminal.
 
-use crate::compare::{CompareResult, LabRun};
+use crate::compare::CompareResult;
 use std::fmt::Write;
+use terrace_types::text::{clip, fold, TextTable};
 
-/// Widest line.
-pub const WIDTH: usize = 80;
-
-/// The table; the ratio is to first touch where that was run, else to the first row with a time.
+/// The table for a terminal of so many columns; the ratio is to first touch where that was run,
+/// else to the first row with a time.
 #[must_use]
-pub fn table(result: &CompareResult) -> String {
+pub fn table(result: &CompareResult, columns: usize) -> String {
     let timed = || result.runs.iter().filter_map(|r| Some((r, r.seconds?)));
     let base = timed().find(|(r, _)| r.policy == "first-touch").or(timed().next());
-    let mut out = String::new();
     if result.runs.is_empty() {
-        return out;
+        return String::new();
     }
-    let _ = writeln!(
-        out,
-        "{} on {}, {} vCPUs; guest time",
-        clip(&result.input, 44),
-        result.machine,
-        result.vcpus
-    );
-    let _ = writeln!(
-        out,
-        "{:<27}{:>9}{:>7}{:>7}{:>8}{:>8}{:>7}{:>7}",
-        "policy", "seconds", "ratio", "fast", "up", "down", "track", "start"
-    );
+    let where_run = format!(" on {}, {} vCPUs; guest time", result.machine, result.vcpus);
+    let mut out = clip(&result.input, columns.saturating_sub(where_run.chars().count()).max(12));
+    out.push_str(&where_run);
+    out.push('\n');
     let decimals = decimals(timed().map(|(_, seconds)| seconds));
+    let heads = ["policy", "seconds", "ratio", "fast", "up", "down", "track", "start"];
+    let mut table = TextTable::new(1, &heads);
     for run in &result.runs {
-        match (run.seconds, base) {
-            (Some(seconds), Some((_, base))) => {
-                out.push_str(&timed_row(
-                    run,
-                    format!("{seconds:.decimals$}"),
-                    seconds / base.max(1e-9),
-                ));
-            }
-            _ => {
-                let why = run.error.as_deref().unwrap_or("no time");
-                let name = format!("{:<27}  ", clip(&run.policy, 27));
-                out.push_str(&wrap(&name, &format!("no time: {why}")));
-            }
-        }
+        let (Some(seconds), Some((_, base))) = (run.seconds, base) else {
+            table.row([run.policy.clone()]);
+            table.remark(&format!("no time: {}", run.error.as_deref().unwrap_or("no time")));
+            continue;
+        };
+        let count = |n: Option<u64>| n.map_or("-".into(), |n| n.to_string());
+        table.row([
+            run.policy.clone(),
+            format!("{seconds:.decimals$}"),
+            format!("{:.3}", seconds / base.max(1e-9)),
+            run.fast_access_share.map_or("-".into(), |s| format!("{:.1}%", s * 100.0)),
+            count(run.promoted_pages),
+            count(run.demoted_pages),
+            run.overhead_seconds.map_or("-".into(), short_time),
+            run.startup_seconds.map_or("-".into(), short_time),
+        ]);
     }
+    out.push_str(&table.text(columns));
     let Some((base, _)) = base else { return out };
     let legend = format!(
         "seconds: the program alone; ratio to {}; fast: share of cache misses that the fast node \
@@ -51,14 +46,15 @@ pub fn table(result: &CompareResult) -> String {
          deciding; start: what the tool takes before the program begins.",
         base.policy
     );
-    out.push_str(&wrap("", &legend));
+    let mut paragraph = |text: &str| {
+        let _ = writeln!(out, "{}", fold(text, columns));
+    };
+    paragraph(&legend);
     if timed().any(|(r, _)| r.output_sum != base.output_sum) {
-        let _ = writeln!(out, "WARNING: the program's output differs between policies.");
+        paragraph("WARNING: the program's output differs between policies.");
     }
     for run in &result.runs {
-        for warning in &run.warnings {
-            out.push_str(&wrap("", &format!("{}: {warning}", run.policy)));
-        }
+        run.warnings.iter().for_each(|w| paragraph(&format!("{}: {w}", run.policy)));
     }
     out
 }
@@ -68,19 +64,6 @@ pub fn table(result: &CompareResult) -> String {
 fn decimals(seconds: impl Iterator<Item = f64>) -> usize {
     let shortest = seconds.filter(|s| *s > 0.0).fold(f64::INFINITY, f64::min);
     (3..6).find(|digits| shortest * 10_f64.powi(*digits) >= 100.0).unwrap_or(6) as usize
-}
-
-fn timed_row(run: &LabRun, seconds: String, ratio: f64) -> String {
-    let count = |n: Option<u64>| n.map_or("-".into(), |n| n.to_string());
-    format!(
-        "{:<27}{seconds:>9}{ratio:>7.3}{:>7}{:>8}{:>8}{:>7}{:>7}\n",
-        clip(&run.policy, 27),
-        run.fast_access_share.map_or("-".into(), |s| format!("{:.1}%", s * 100.0)),
-        count(run.promoted_pages),
-        count(run.demoted_pages),
-        run.overhead_seconds.map_or("-".into(), short_time),
-        run.startup_seconds.map_or("-".into(), short_time),
-    )
 }
 
 /// A time in at most six characters.
@@ -96,39 +79,10 @@ fn short_time(seconds: f64) -> String {
     }
 }
 
-/// `head` as it is, then the text, broken between words; what follows the first line is indented.
-fn wrap(head: &str, text: &str) -> String {
-    let mut out = head.to_string();
-    let mut length = head.chars().count();
-    for word in text.split_whitespace() {
-        let more = word.chars().count();
-        let gap = usize::from(length > 0 && !out.ends_with(' '));
-        if length > 2 && length + gap + more > WIDTH {
-            out.push_str("\n  ");
-            length = 2;
-        } else if gap > 0 {
-            out.push(' ');
-            length += 1;
-        }
-        out.push_str(word);
-        length += more;
-    }
-    out.push('\n');
-    out
-}
-
-/// At most `width` characters, the cut marked.
-fn clip(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_string();
-    }
-    let head: String = text.chars().take(width - 2).collect();
-    format!("{head}..")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::LabRun;
 
     fn run(policy: &str, seconds: f64, sum: &str) -> LabRun {
         LabRun {
@@ -170,17 +124,17 @@ mod tests {
             run("kernel:numa-balancing-tuned", 5.0, "a"),
             run("first-touch", 10.0, "a"),
         ]);
-        let text = table(&r);
-        assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
+        let text = table(&r, 80);
+        assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
         assert!(text.contains("0.500") && text.contains("50.0%"), "{text}");
         assert!(!text.contains("WARNING"));
         assert!(text.contains("2.1ms"), "{text}");
-        assert_eq!(table(&result(vec![])), "");
+        assert_eq!(table(&result(vec![]), 80), "");
     }
 
     #[test]
     fn different_output_is_shouted() {
-        let text = table(&result(vec![run("first-touch", 1.0, "a"), run("terrace", 1.0, "b")]));
+        let text = table(&result(vec![run("first-touch", 1.0, "a"), run("terrace", 1.0, "b")]), 80);
         assert!(text.contains("WARNING"));
     }
 
@@ -188,14 +142,11 @@ mod tests {
     fn a_policy_without_a_time_says_why_and_the_others_have_theirs() {
         let why = "the workload exited with status 3: ".to_string() + &"words ".repeat(30);
         let failed = LabRun::without_time("first-touch", why);
-        let text = table(&result(vec![failed, run("terrace", 1.0, "a")]));
-        assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
-        assert!(
-            text.contains("first-touch                  no time: the workload exited"),
-            "{text}"
-        );
+        let text = table(&result(vec![failed, run("terrace", 1.0, "a")]), 80);
+        assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+        assert!(text.contains("first-touch\n    no time: the workload exited"), "{text}");
         assert!(text.contains("ratio to terrace") && text.contains("1.000"), "{text}");
-        let none = table(&result(vec![LabRun::without_time("terrace", "interrupted".into())]));
+        let none = table(&result(vec![LabRun::without_time("terrace", "interrupted".into())]), 80);
         assert!(none.contains("no time: interrupted"), "{none}");
     }
 

@@ -39,5 +39,5 @@ pub use rank::{
 };
 pub use store::FarStore;
 pub use survey::{CxlDevice, DaxDevice, KernelTier, Surroundings, Survey};
-pub use tiers::{render_text, render_text_within, wrap, NodeReport, TierReport, TiersReport};
+pub use tiers::{render_text, render_text_within, NodeReport, TierReport, TiersReport};
 pub use validate::{MAX_BANDWIDTH, MAX_CAPACITY, MAX_CPU, MAX_LATENCY, MAX_NODE};

@@ -5,6 +5,7 @@ use crate::rank::{list, Basis, Tier, TierRanking};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use terrace_types::text::{clip, wrap};
 use terrace_types::{BytesPerSec, Nanos};
 
 /// The answer of `tiers --json`. Keys are a contract (`design.md`, "The command line"); unknown
@@ -184,14 +185,6 @@ fn pair(read: Option<u64>, write: Option<u64>, units: &[(f64, &str)]) -> String 
     }
 }
 
-fn clip(text: &str, limit: usize) -> String {
-    if text.len() <= limit {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().take(limit - 2).collect();
-    format!("{kept}..")
-}
-
 fn table(out: &mut String, rows: &[[String; 7]], columns: usize) {
     let mut widths = [0; 7];
     for row in rows {
@@ -212,26 +205,4 @@ fn table(out: &mut String, rows: &[[String; 7]], columns: usize) {
         out.push_str(&clip(line.trim_end(), columns));
         out.push('\n');
     }
-}
-
-/// Appends `text`, broken at spaces to `columns`: its first line begins with `first`, others with
-/// `rest`.
-pub fn wrap(out: &mut String, text: &str, first: &str, rest: &str, columns: usize) {
-    let mut line = first.to_owned();
-    let mut empty = true;
-    for word in text.split_whitespace() {
-        if !empty && line.chars().count() + 1 + word.chars().count() > columns {
-            out.push_str(&line);
-            out.push('\n');
-            line = rest.to_owned();
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        empty = false;
-    }
-    out.push_str(&line);
-    out.push('\n');
 }

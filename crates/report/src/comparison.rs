@@ -5,6 +5,7 @@ use crate::markup::{brief, bytes, count, escape, or_unknown, page, percent, put,
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use terrace_types::text::{fold, TextTable};
 use terrace_types::{BaselineId, BaselineKind, Contender, PolicyId};
 
 /// More runs than this are not drawn.
@@ -178,24 +179,21 @@ impl Comparison {
         self.runs.iter().any(|r| r.fast_bytes().is_some())
     }
 
-    /// A table for a terminal.
+    /// A table for a terminal of so many columns.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn text(&self, columns: usize) -> String {
         let mut out = format!("{} on {}\n", clean(&self.input), clean(&self.machine));
-        put!(&mut out, "{}\n\n", clean(&self.verdict()));
-        let longest = self.runs.iter().map(|r| r.label().chars().count()).max();
-        let width = longest.unwrap_or(6).clamp(6, 40);
-        put!(
-            &mut out,
-            "{:<width$}  {:>9}  {:>11}  {:>8}  {:>11}  {:>17}  {:>9}\n",
+        put!(&mut out, "{}\n\n", fold(&clean(&self.verdict()), columns));
+        let heads = [
             "policy",
             "seconds",
             "first-touch",
             "of ideal",
             "fast access",
             "moved up / down",
-            "overhead"
-        );
+            "overhead",
+        ];
+        let mut table = TextTable::new(1, &heads);
         for run in &self.runs {
             let (base, ideal) = self.compared(run);
             let ratio = |to: Option<f64>| match (run.time(), to) {
@@ -209,21 +207,20 @@ impl Comparison {
                     format!("{} / {}", side(up), side(down))
                 }
             };
-            put!(
-                &mut out,
-                "{:<width$}  {:>9}  {:>11}  {:>8}  {:>11}  {:>17}  {:>9}\n",
-                clean(&run.label()),
+            table.row([
+                run.label(),
                 run.time().map_or_else(|| "failed".to_owned(), digits),
                 ratio(base),
                 ratio(ideal),
                 run.fast_access_share.map_or_else(|| "-".to_owned(), percent),
                 moved,
                 run.overhead_seconds.map_or_else(|| "-".to_owned(), seconds),
-            );
+            ]);
             for more in run.warnings.iter().take(8).chain(&run.error) {
-                put!(&mut out, "    {}\n", clean(more));
+                table.remark(&clean(more));
             }
         }
+        out.push_str(&table.text(columns));
         out
     }
 

@@ -129,17 +129,17 @@ impl Document {
         }
     }
 
-    /// For a terminal.
+    /// For a terminal of so many columns.
     #[must_use]
-    pub fn to_text(&self) -> String {
+    pub fn to_text(&self, columns: usize) -> String {
         match self {
-            Self::Run(reading) => run::text(reading),
-            Self::Comparison(comparison) => comparison.text(),
-            Self::Far(run) => run.text(),
+            Self::Run(reading) => run::text(reading, columns),
+            Self::Comparison(comparison) => comparison.text(columns),
+            Self::Far(run) => run.text(columns),
             Self::Probe(probe) => probe.text(),
             Self::StackedMemory(stacks) => stacks.text(),
             Self::SharedPools(pools) => pools.text(),
-            Self::Recording(recording) => recording.text(),
+            Self::Recording(recording) => recording.text(columns),
         }
     }
 

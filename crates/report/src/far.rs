@@ -4,6 +4,7 @@ use crate::chart::{byte_marks, legend, marks, Chart, Series};
 use crate::markup::{brief, bytes, count, escape, page, percent, put, rate, seconds, tile};
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
+use terrace_types::text::{clip, fold, TextTable};
 
 /// Version of the journal.
 const VERSION: u32 = 1;
@@ -305,25 +306,13 @@ impl FarRun {
 
     /// For a terminal, at most 80 columns.
     #[must_use]
-    pub fn text(&self) -> String {
-        let mut out = String::new();
-        let command: String = self.header.command.chars().take(60).collect();
-        put!(
-            &mut out,
-            "far memory: {}\n{}\n",
-            command.replace(|c: char| c.is_control(), " "),
-            fold(&self.verdict(), 80)
-        );
-        put!(
-            &mut out,
-            "{:>10}{:>12}{:>12}{:>12}{:>15}{:>15}\n",
-            "at",
-            "resident",
-            "faults/s",
-            "misses/s",
-            "read",
-            "written"
-        );
+    pub fn text(&self, columns: usize) -> String {
+        let command: String = self.header.command.chars().take(200).collect();
+        let command = command.replace(|c: char| c.is_control(), " ");
+        let mut out = clip(&format!("far memory: {command}"), columns);
+        put!(&mut out, "\n{}\n", fold(&self.verdict(), columns));
+        let heads = ["at", "resident", "faults/s", "misses/s", "read", "written"];
+        let mut table = TextTable::new(0, &heads);
         let points = self.points();
         let rates = Self::rates(&points);
         let step = rates.len().div_ceil(16).max(1);
@@ -332,17 +321,16 @@ impl FarRun {
                 .iter()
                 .find(|p| p.at_ns as f64 / 1e9 >= r.at)
                 .map_or(0, |p| p.resident_bytes);
-            put!(
-                &mut out,
-                "{:>10}{:>12}{:>12.0}{:>12.0}{:>15}{:>15}\n",
+            table.row([
                 seconds(r.at),
                 bytes(now),
-                r.misses + r.hits + r.others,
-                r.misses,
+                format!("{:.0}", r.misses + r.hits + r.others),
+                format!("{:.0}", r.misses),
                 rate(r.read as u64),
-                rate(r.written as u64)
-            );
+                rate(r.written as u64),
+            ]);
         }
+        out.push_str(&table.text(columns));
         out
     }
 
@@ -356,26 +344,6 @@ impl FarRun {
             "end": self.last(), "samples": self.samples,
         })
     }
-}
-
-/// Broken at spaces.
-pub(crate) fn fold(text: &str, width: usize) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let full = lines
-            .last()
-            .is_some_and(|l| !l.is_empty() && l.chars().count() + 1 + word.chars().count() > width);
-        if full {
-            lines.push(String::new());
-        }
-        if let Some(line) = lines.last_mut() {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines.join("\n")
 }
 
 #[cfg(test)]
@@ -433,7 +401,7 @@ mod tests {
                 (4.0, 300.0, 500.0, 200.0, 0.9)
             ]
         );
-        let text = run.text();
+        let text = run.text(80);
         assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
         assert!(text.contains("4,000 faults"), "{text}");
         assert_eq!(run.json()["end"]["misses"], 1200);
@@ -454,6 +422,6 @@ mod tests {
         .is_err());
         assert!(FarRun::read(b"").is_err());
         let alone = FarRun::read(journal(&[]).as_bytes()).unwrap();
-        assert!(alone.html().contains("No process") && alone.text().contains("No process"));
+        assert!(alone.html().contains("No process") && alone.text(80).contains("No process"));
     }
 }

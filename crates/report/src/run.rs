@@ -11,6 +11,7 @@ use terrace_engine::journal::{
     JournalEntry, JournalSummary, OutcomeEntry, ParsedJournal, SnapshotEntry, TierHeader,
 };
 use terrace_engine::MoveFailure;
+use terrace_types::text::fold;
 
 /// What a journal comes to, in figures.
 #[derive(Debug, Clone, PartialEq)]
@@ -392,8 +393,8 @@ const TEXT_NOTES: usize = 5;
 /// Notes that the page and JSON have: a hostile journal may hold millions.
 const MAX_NOTES: usize = 200;
 
-/// For a terminal: one screen.
-pub fn text(reading: &ParsedJournal) -> String {
+/// For a terminal of so many columns: one screen.
+pub fn text(reading: &ParsedJournal, columns: usize) -> String {
     let parts = Parts::from_journal(reading);
     let figures = JournalFigures::from_parts(reading, &parts);
     let clean = |text: &str| -> String {
@@ -405,7 +406,7 @@ pub fn text(reading: &ParsedJournal) -> String {
         clean(&reading.header.policy),
         clean(&reading.header.machine),
         time(figures.summary.at_ns),
-        crate::far::fold(&verdict(&figures), 80)
+        fold(&verdict(&figures), columns)
     );
     let s = &figures.summary;
     put!(&mut out, "copied {} in {} of calls\n", bytes(s.migrated_bytes), time(s.moving_ns));
@@ -420,7 +421,7 @@ pub fn text(reading: &ParsedJournal) -> String {
         put!(&mut out, "not moved: {}, {}\n", pages(*n), reason(*why));
     }
     for (_, note) in parts.notes.iter().take(TEXT_NOTES) {
-        put!(&mut out, "{}\n", crate::far::fold(&format!("note: {}", clean(note)), 80));
+        put!(&mut out, "{}\n", fold(&format!("note: {}", clean(note)), columns));
     }
     if let Some(problem) = &reading.problem {
         put!(&mut out, "the journal is not whole: {}\n", clean(&problem.to_string()));

@@ -34,7 +34,7 @@ fn plots_say_what_was_measured_and_nothing_gets_out() {
     assert!(html.contains("2300 ns") && html.contains("m&lt;b&gt;"));
     assert!(!html.contains("<i>One") && !html.contains("NaN") && !html.contains("\"inf"));
     assert!(html.matches("<script>").count() == 1, "ours alone");
-    let terminal = document.to_text();
+    let terminal = document.to_text(80);
     assert!(terminal.contains("tier 0 ([0]): read 20.0 GB/s, write unknown, 95 ns"), "{terminal}");
     assert_eq!(document.to_json()["initiator"], 0);
 }

@@ -95,7 +95,11 @@ fn a_page_of_it_is_whole_and_cannot_be_broken_by_names() {
         (json["accesses"].as_u64(), json["bytes_for_share"][1][1].as_u64()),
         (Some(1000), Some(4096))
     );
-    assert!(document.to_text().contains("80% of accesses go to 4 KiB"), "{}", document.to_text());
+    assert!(
+        document.to_text(80).contains("80% of accesses go to 4 KiB"),
+        "{}",
+        document.to_text(80)
+    );
 }
 
 #[test]
@@ -117,7 +121,7 @@ fn what_is_cut_off_or_empty_is_shown_as_far_as_it_goes() {
             .unwrap();
     }
     let odd = Document::Recording(Box::new(recording(writer.finish().unwrap())));
-    assert!(!odd.to_html().is_empty() && !odd.to_text().is_empty());
+    assert!(!odd.to_html().is_empty() && !odd.to_text(80).is_empty());
 }
 
 /// Two threads, of which the second makes one sample in four: 10 pages once, one page 30 times.

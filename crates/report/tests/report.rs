@@ -70,7 +70,7 @@ fn a_comparison_is_told_in_full() {
     ] {
         assert!(html.contains(expected), "missing: {expected}");
     }
-    let text = document.to_text();
+    let text = document.to_text(80);
     assert!(
         text.contains("terrace") && text.contains("0.45 x") && text.contains("1.05 x"),
         "{text}"
@@ -142,7 +142,7 @@ fn hostile_text_stays_text() {
         let html = document.to_html();
         assert!(!html.contains("<img") && !html.contains("<script>alert"), "it got out");
         assert!(html.contains("&lt;/script&gt;"), "it is shown, as text");
-        assert!(!document.to_text().contains('\u{1b}'), "nothing steers the terminal");
+        assert!(!document.to_text(80).contains('\u{1b}'), "nothing steers the terminal");
     }
 }
 
@@ -177,7 +177,7 @@ proptest! {
         let at = at % bytes.len();
         bytes[at] = byte;
         if let Ok(document) = read(&bytes) {
-            let _shown = (document.to_html(), document.to_text(), document.to_json());
+            let _shown = (document.to_html(), document.to_text(80), document.to_json());
         }
     }
 }

@@ -3,10 +3,11 @@
 use crate::manage::{online_tiers, would_manage};
 use serde::Serialize;
 use terrace_alloc::gpu::{CudaError, GpuClass};
-use terrace_machine::{explain_with, wrap, Severity};
+use terrace_machine::{explain_with, Severity};
 use terrace_sys::{perf_paranoia, Capabilities, Root};
 use terrace_topology::{load, MachineSource};
 use terrace_track::PerfSamples;
+use terrace_types::text::wrap;
 
 /// One line of the examination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -11,6 +11,7 @@ use terrace_sim::{
 };
 pub use terrace_sim::{PebsSettings, TrackerKind};
 use terrace_sys::{Allowance, Root};
+use terrace_types::text::{clip, clip_left, fold, TextTable};
 use terrace_types::{Bytes, Contender, PolicyId, Seed, UnknownPolicyError};
 
 /// What to predict.
@@ -376,32 +377,31 @@ impl Prediction {
         })
     }
 
-    /// The answer as a table for people, at most 80 columns.
+    /// The answer as a table for people, on a terminal of so many columns.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn text(&self, columns: usize) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
         for note in &self.notes {
             let printable: String =
                 note.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-            out.push_str(&fold(&format!("note: {printable}"), 80));
+            let _ = writeln!(out, "{}", fold(&format!("note: {printable}"), columns));
         }
-        let _ = writeln!(
-            out,
-            "{} on {}, simulated",
-            clip_left(&self.input, 44),
-            clip(&self.machine, 20)
-        );
+        let machine = clip(&self.machine, columns / 4);
+        let width = columns.saturating_sub(machine.chars().count() + " on , simulated".len());
+        // A path tells more at its end, a workload at its beginning.
+        let cut = if self.input.starts_with("workload:") { clip } else { clip_left };
+        let _ = writeln!(out, "{} on {machine}, simulated", cut(&self.input, width));
         let swept = self.runs.iter().any(|e| e.fast_bytes.is_some());
         let size = |e: &PredictedRun| {
             e.fast_bytes.map(|b| format!("{:>6}M ", b >> 20)).unwrap_or_default()
         };
-        let head = if swept { "   fast " } else { "" };
-        let _ = writeln!(
-            out,
-            "{head}{:<21}{:>10}{:>7}{:>7}{:>9}{:>9}{:>9}",
-            "policy", "seconds", "ratio", "fast", "promoted", "demoted", "overhead"
-        );
+        let heads = ["policy", "seconds", "ratio", "fast", "promoted", "demoted", "overhead"];
+        let mut table = if swept {
+            TextTable::new(2, &[&["   fast"], &heads[..]].concat())
+        } else {
+            TextTable::new(1, &heads)
+        };
         let base = |e: &PredictedRun| {
             let alike =
                 |b: &&PredictedRun| b.run.policy.is_first_touch() && b.fast_bytes == e.fast_bytes;
@@ -414,19 +414,19 @@ impl Prediction {
         for e in &self.runs {
             let r = &e.run;
             let number = |n: Option<u64>| n.map_or("-".to_owned(), |n| n.to_string());
-            let _ = writeln!(
-                out,
-                "{}{:<21}{:>10.4}{:>7.3}{:>7}{:>9}{:>9}{:>9}",
-                size(e),
-                r.policy,
-                r.seconds,
-                r.seconds / base(e),
+            let figures = [
+                r.policy.to_string(),
+                format!("{:.4}", r.seconds),
+                format!("{:.3}", r.seconds / base(e)),
                 r.fast_access_share.map_or("-".to_owned(), |s| format!("{:.1}%", s * 100.0)),
                 number(r.promoted_pages),
                 number(r.demoted_pages),
                 r.overhead_seconds.map_or("-".to_owned(), |s| format!("{s:.3} s")),
-            );
+            ];
+            let size = swept.then(|| size(e).trim_end().to_owned());
+            table.row(size.into_iter().chain(figures));
         }
+        out.push_str(&table.text(columns));
         let ratios: Vec<f64> = self
             .runs
             .iter()
@@ -441,25 +441,26 @@ impl Prediction {
         if compared && !ratios.is_empty() && ratios.iter().all(|r| *r > NOT_FASTER) {
             let _ = writeln!(out, "No policy is faster than first touch here.");
         }
+        let mut paragraph = |text: &str| {
+            let _ = writeln!(out, "{}", fold(text, columns));
+        };
         for e in self.runs.iter().filter(|e| !e.run.energy.is_empty()) {
-            let _ = writeln!(out, "energy, {}{}: {}", size(e), e.run.policy, energy(&e.run));
+            paragraph(&format!("energy, {}{}: {}", size(e), e.run.policy, energy(&e.run)));
         }
         for e in self.runs.iter() {
             if let Some(far) = &e.run.far {
-                let line =
-                    format!("{}{}: {}", size(e), clip(&e.run.policy.to_string(), 20), paging(far));
-                let _ = writeln!(out, "{}", clip(&line, 80));
+                paragraph(&format!("{}{}: {}", size(e), e.run.policy, paging(far)));
             }
         }
-        let _ =
-            writeln!(out, "seconds: modelled time of the measured phase; ratio to first touch;");
-        let _ = writeln!(out, "fast: share of last-level misses served by the fast tier.");
+        paragraph(
+            "seconds: modelled time of the measured phase; ratio to first touch; fast: share of \
+             last-level misses served by the fast tier.",
+        );
         if self.runs.iter().any(|e| e.run.far.is_some()) {
-            let _ = writeln!(
-                out,
-                "far: promoted and demoted are pages read from the store and written to it,"
+            paragraph(
+                "far: promoted and demoted are pages read from the store and written to it, \
+                 overhead the pager's CPU; from the program's start on.",
             );
-            let _ = writeln!(out, "overhead the pager's CPU; from the program's start on.");
         }
         out
     }
@@ -485,43 +486,7 @@ fn energy(run: &SimRun) -> String {
     };
     let nodes: Vec<String> = run.energy.iter().map(node).collect();
     let total = run.energy_joules.map_or("not all known".to_owned(), |j| format!("{j:.3} J"));
-    clip(&format!("{total}; J read+written+rest: {}", nodes.join(", ")), 56)
-}
-
-/// Lines of at most `width` characters, broken at spaces; later ones begin with two.
-fn fold(text: &str, width: usize) -> String {
-    let (mut out, mut used) = (String::new(), 0);
-    for word in text.split(' ') {
-        let length = word.chars().count();
-        if used > 0 && used + 1 + length > width {
-            out.push_str("\n ");
-            used = 1;
-        }
-        if used > 0 {
-            out.push(' ');
-            used += 1;
-        }
-        out.push_str(word);
-        used += length;
-    }
-    out + "\n"
-}
-
-/// The last `width` characters at most of a path, the first of anything else; the cut marked.
-fn clip_left(text: &str, width: usize) -> String {
-    let count = text.chars().count();
-    if count <= width || text.starts_with("workload:") {
-        return clip(text, width);
-    }
-    "..".chars().chain(text.chars().skip(count - width.saturating_sub(2))).collect()
-}
-
-/// At most `width` characters, the cut marked.
-fn clip(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    text.chars().take(width.saturating_sub(2)).chain("..".chars()).collect()
+    format!("{total}; J read+written+rest: {}", nodes.join(", "))
 }
 
 #[cfg(test)]
@@ -590,7 +555,7 @@ mod tests {
         }
         assert_eq!(json["accesses"], 20_000);
         assert_eq!(json["runs"][0]["policy"], "first-touch");
-        assert!(answer.text().lines().all(|l| l.chars().count() <= 80), "{}", answer.text());
+        assert!(answer.text(80).lines().all(|l| l.chars().count() <= 80), "{}", answer.text(80));
     }
 
     #[test]
@@ -684,8 +649,8 @@ mod tests {
             "{run:?}"
         );
         assert!(
-            answer.text().contains("energy, first-touch")
-                && answer.text().lines().all(|l| l.chars().count() <= 80)
+            answer.text(80).contains("energy, first-touch")
+                && answer.text(80).lines().all(|l| l.chars().count() <= 80)
         );
     }
 
@@ -700,7 +665,7 @@ mod tests {
         assert!(misses[0] > 0 && misses[1] > 0 && misses[2..] == [0, 0], "{misses:?}");
         let json = serde_json::to_value(&answer).unwrap();
         assert_eq!(json["runs"][0]["far"]["dram_bytes"], 3 << 20);
-        let text = answer.text();
+        let text = answer.text(80);
         assert!(
             text.contains("far:compressed: ")
                 && text.contains("pages read from the store")
@@ -718,7 +683,7 @@ mod tests {
         let said = "everything fits: 5 MiB touched, and even the least size swept has 16 MiB";
         let [note] = &answer.notes[..] else { panic!("{:?}", answer.notes) };
         assert!(note.starts_with(said) && note.ends_with("--sweep fast=1MiB..8MiB"), "{note}");
-        let text = answer.text();
+        let text = answer.text(80);
         assert!(text.starts_with("note: everything fits"), "{text}");
         assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
         // In the range that it proposes not all fits.
@@ -770,7 +735,7 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         let about = |note: &&String| note.contains("the file ends within it");
         assert_eq!(answer.notes.iter().filter(about).count(), 1, "{:?}", answer.notes);
-        assert!(answer.text().starts_with(&format!("note: {}", q.input)), "{}", answer.text());
+        assert!(answer.text(80).starts_with(&format!("note: {}", q.input)), "{}", answer.text(80));
         assert!(serde_json::to_value(&answer).unwrap()["notes"][0].is_string());
     }
 

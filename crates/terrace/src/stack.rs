@@ -3,7 +3,6 @@
 
 use crate::predict::{predict, PredictError, Prediction, Question};
 use serde::Serialize;
-use std::fmt::Write;
 use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +15,7 @@ use terrace_device::hbm::evaluate::{
 use terrace_device::hbm::sweep::{designs, pareto, SweptDesign, SweptKey};
 use terrace_device::hbm::{file, node, presets, StackError};
 use terrace_machine::Machine;
+use terrace_types::text::{clip, TextTable};
 use terrace_types::{BaselineId, Contender};
 
 /// Before the stack that `terrace sim --machine` names.
@@ -400,39 +400,31 @@ fn traffic_of(
 }
 
 impl StackAnswer {
-    /// The answer as a table for people, at most 80 columns.
+    /// The answer as a table for people, on a terminal of so many columns.
     #[must_use]
-    pub fn text(&self) -> String {
-        let mut out = String::new();
-        let input: String = self.input.chars().take(50).collect();
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{input} on {} beside DDR, simulated", self.stack);
-        let _ = writeln!(
-            out,
-            "{:<24}{:<14}{:>10}{:>9}{:>8}{:>8}{:>7}",
-            "design", "policy", "seconds", "GB/s", "W", "hot C", "rate"
-        );
+    pub fn text(&self, columns: usize) -> String {
+        let mut out =
+            clip(&format!("{} on {} beside DDR, simulated", self.input, self.stack), columns);
+        out.push('\n');
+        let heads = ["design", "policy", "seconds", "GB/s", "W", "hot C", "rate"];
+        let mut table = TextTable::new(2, &heads);
         for run in &self.runs {
             let figure = |value: Option<f64>, digits: usize| {
                 value.map_or("-".to_owned(), |v| format!("{v:.digits$}"))
             };
-            let _ = writeln!(
-                out,
-                "{:<24}{:<14}{:>10}{:>9}{:>8}{:>8}{:>7}",
-                clip(&named(&run.settings, &self.stack), 23),
-                clip(&run.policy.to_string(), 13),
+            table.row([
+                named(&run.settings, &self.stack),
+                run.policy.to_string(),
                 figure(run.seconds, 4),
                 figure(run.stack_bytes_per_s.map(|b| b / 1e9), 2),
                 figure(run.stack_w, 2),
                 figure(run.hottest_c, 1),
                 figure(run.refresh_rate, 0),
-            );
-            let notes = run.impossible.iter().chain(&run.violations);
-            notes.for_each(|n| {
-                let _ = writeln!(out, "  {}", clip(n, 78));
-            });
+            ]);
+            run.impossible.iter().chain(&run.violations).for_each(|note| table.remark(note));
         }
-        let _ = writeln!(out, "GB/s and W: of one stack; rate: refresh, in units of that at rest.");
+        out.push_str(&table.text(columns));
+        out.push_str("GB/s and W: of one stack; rate: refresh, in units of that at rest.\n");
         out
     }
 }
@@ -447,13 +439,6 @@ pub(crate) fn named(settings: &[(String, String)], base: &str) -> String {
 
 pub(crate) fn gib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 30)
-}
-
-pub(crate) fn clip(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    text.chars().take(width.saturating_sub(2)).chain("..".chars()).collect()
 }
 
 #[cfg(test)]
@@ -487,7 +472,7 @@ mod tests {
         assert_eq!(names[0], "dies=4 bonding=microbump");
         assert_eq!(names[5], "dies=12 bonding=hybrid");
         assert_eq!(reported.lock().unwrap().len(), 6);
-        assert!(study.text().lines().all(|l| l.chars().count() <= 80), "{}", study.text());
+        assert!(study.text(80).lines().all(|l| l.chars().count() <= 80), "{}", study.text(80));
         assert!(study.html().unwrap().contains("Cross-sections to scale"));
     }
 

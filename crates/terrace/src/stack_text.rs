@@ -1,20 +1,22 @@
-//! A study of stacked memory as tables for people, at most 80 columns.
+//! A study of stacked memory as tables for people.
 
-use crate::stack::{clip, gib, named, PublishedComparison, StackStudy, StudiedDesign};
+use crate::stack::{gib, named, PublishedComparison, StackStudy, StudiedDesign};
 use std::fmt::Write;
 use terrace_device::hbm::evaluate::StackEvaluation;
+use terrace_types::text::{clip, fold, TextTable};
 
 impl StackStudy {
-    /// One design: all its figures; several: a table with those on the Pareto front marked.
+    /// One design: all its figures; several: a table with those on the Pareto front marked. For a
+    /// terminal of so many columns.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn text(&self, columns: usize) -> String {
         match &self.designs[..] {
-            [one] if one.settings.is_empty() => self.one(one),
-            _ => self.table(),
+            [one] if one.settings.is_empty() => self.one(one, columns),
+            _ => self.table(columns),
         }
     }
 
-    fn one(&self, design: &StudiedDesign) -> String {
+    fn one(&self, design: &StudiedDesign, columns: usize) -> String {
         let mut out = String::new();
         let Some(e) = &design.evaluation else {
             return format!("{}: {}\n", self.stack, design.impossible.as_deref().unwrap_or("?"));
@@ -22,37 +24,37 @@ impl StackStudy {
         let _ = writeln!(
             out,
             "{}: {} dies, {}, {:.0} GiB a stack",
-            clip(&self.stack, 40),
+            clip(&self.stack, columns / 2),
             e.dies,
             e.bonding,
             gib(e.capacity_bytes)
         );
         for (name, value) in figures(e) {
-            let _ = writeln!(out, "  {name:<24}{}", clip(&value, 54));
+            // A value that needs more than a line goes on below itself.
+            let folded = fold(&value, columns.saturating_sub(26).max(24));
+            for (at, line) in folded.lines().enumerate() {
+                let _ = writeln!(out, "  {:<24}{line}", if at == 0 { name } else { "" });
+            }
         }
         if let Some(published) = &design.published {
             compare(&mut out, published);
         }
         for violation in &e.violations {
-            let _ = writeln!(out, "- {}", clip(violation, 78));
+            let _ = writeln!(out, "{}", fold(&format!("- {violation}"), columns));
         }
         out
     }
 
-    fn table(&self) -> String {
-        let mut out = String::new();
-        let _ = writeln!(
-            out,
-            "{:<24}{:>7}{:>7}{:>7}{:>7}{:>7}{:>7}{:>7}{:>6}",
-            "design", "GB/s", "GiB", "ns", "pJ/b", "hot C", "um", "mV", "cost"
-        );
+    fn table(&self, columns: usize) -> String {
+        let heads = ["design", "GB/s", "GiB", "ns", "pJ/b", "hot C", "um", "mV", "cost"];
+        let mut table = TextTable::new(1, &heads);
         for design in &self.designs {
             let name = named(&design.settings, &self.stack);
             let name = name.replace("bonding=", "").replace("dies=", "");
             let Some(e) = &design.evaluation else {
                 let why = design.impossible.as_deref().unwrap_or("?");
-                let why = why.split(": ").nth(1).unwrap_or(why);
-                let _ = writeln!(out, "{:<24}  {}", clip(&name, 22), clip(why, 53));
+                table.row([format!(" {name}")]);
+                table.remark(why.split(": ").nth(1).unwrap_or(why));
                 continue;
             };
             let mark = match (design.pareto, e.violations.is_empty()) {
@@ -60,30 +62,23 @@ impl StackStudy {
                 (false, true) => " ",
                 (false, false) => "!",
             };
-            let _ = writeln!(
-                out,
-                "{mark}{:<23}{:>7.0}{:>7.0}{:>7.1}{:>7.2}{:>7.1}{:>7.0}{:>7.1}{:>6.1}",
-                clip(&name, 22),
-                e.sustained_bytes_per_s.mixed / 1e9,
-                gib(e.capacity_bytes),
-                e.idle_latency_ns,
-                e.stream_pj_per_bit.total(),
-                e.temperatures.hottest_c(),
-                e.height_um,
-                (e.supply.static_v() + e.supply.switching_v) * 1e3,
-                e.cost.relative_cost,
-            );
+            table.row([
+                format!("{mark}{name}"),
+                format!("{:.0}", e.sustained_bytes_per_s.mixed / 1e9),
+                format!("{:.0}", gib(e.capacity_bytes)),
+                format!("{:.1}", e.idle_latency_ns),
+                format!("{:.2}", e.stream_pj_per_bit.total()),
+                format!("{:.1}", e.temperatures.hottest_c()),
+                format!("{:.0}", e.height_um),
+                format!("{:.1}", (e.supply.static_v() + e.supply.switching_v) * 1e3),
+                format!("{:.1}", e.cost.relative_cost),
+            ]);
         }
-        out.push_str(
-            "* no other design that holds all limits is better in all of bandwidth, GiB,\n",
-        );
-        out.push_str(
-            "  temperature, pJ and cost; ! a limit is not held (see --json). GB/s is what a\n",
-        );
-        out.push_str(
-            "  mix sustains; mV are IR drop and switching noise; cost is in planar dies.\n",
-        );
-        out
+        let explained = "* no other design that holds all limits is better in all of bandwidth, \
+                         GiB, temperature, pJ and cost; ! a limit is not held (see --json). GB/s \
+                         is what a mix sustains; mV are IR drop and switching noise; cost is in \
+                         planar dies.";
+        format!("{}{}\n", table.text(columns), fold(explained, columns))
     }
 }
 

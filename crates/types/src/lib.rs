@@ -1,5 +1,6 @@
 //! The vocabulary of Terrace: ids, units, half-open page ranges, the snapshot a policy
-//! sees and the plan it returns. No I/O, no dependency on any other crate.
+//! sees and the plan it returns; and how text is laid out for a terminal. No I/O, no dependency
+//! on any other crate.
 //!
 //! Units live in types: [`Bytes`], [`Nanos`], [`BytesPerSec`], [`Heat`] (accesses per second).
 //! Page numbers ([`Vpn`]) count *base pages* of the size the snapshot states.
@@ -12,6 +13,7 @@ mod page_move;
 mod plan;
 mod policy_id;
 mod snapshot;
+pub mod text;
 mod units;
 
 pub use heat::Heat;

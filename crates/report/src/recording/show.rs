@@ -7,6 +7,7 @@ use crate::markup::{
 };
 use serde_json::{json, Value};
 use terrace_trace::TraceClock;
+use terrace_types::text::{clip, fold};
 
 /// Objects shown at most.
 const MAX_OBJECTS: usize = 40;
@@ -316,17 +317,17 @@ impl RecordingSummary {
         body.push_str("</table></section>\n");
     }
 
-    /// For a terminal: one screen.
+    /// For a terminal of so many columns: one screen.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn text(&self, columns: usize) -> String {
         let clean = |text: &str| {
             text.chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect::<String>()
         };
         let mut out = format!(
             "{}\n{}\n\n{}\n",
-            clean(&self.header.command.join(" ")),
+            clip(&clean(&self.header.command.join(" ")), columns),
             self.time(),
-            self.verdict()
+            fold(&self.verdict(), columns)
         );
         for share in SHARES {
             put!(
@@ -343,14 +344,14 @@ impl RecordingSummary {
                 &mut out,
                 "{:>5} {touched:>10}  {}\n",
                 percent(object.uses.all() as f64 / all),
-                clean(&name_end(&object.name, 60))
+                clean(&name_end(&object.name, columns.saturating_sub(20)))
             );
         }
         if let Some(samples) = &self.samples {
             samples.text(&self.by_page, &mut out);
         }
         for note in self.damage.iter().chain(&self.header.notes) {
-            put!(&mut out, "note: {}\n", clean(note));
+            put!(&mut out, "{}\n", fold(&format!("note: {}", clean(note)), columns));
         }
         out
     }
