@@ -13,9 +13,10 @@ target=${TERRACE_GUEST_TARGET_DIR:-${CARGO_TARGET_DIR:-$root/target}/guest}
 packages=
 for p in "$@"; do packages="$packages -p $p"; done
 # A target triple of its own keeps build scripts and macros dynamic; the flags are for the guest's
-# programs only. shellcheck disable=SC2086
+# programs only. They are stripped, so that debug information would be made in vain.
+# shellcheck disable=SC2086
 (cd "$root" && RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" \
-    CARGO_TARGET_DIR="$target" \
+    CARGO_TARGET_DIR="$target" CARGO_PROFILE_RELEASE_DEBUG=0 \
     cargo build --quiet --release --target $triple $packages)
 mkdir -p "$dir"
 for bin in terrace-guest terrace-cases terrace-workload terrace; do
