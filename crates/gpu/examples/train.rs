@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use terrace_gpu::dataset::{read_dataset, recorded_devices, PlacementSample};
+use terrace_gpu::dataset::{read_dataset, recorded_devices, PlacementDataset, PlacementSample};
 use terrace_gpu::evaluate::{
     always_global, analytic, cross_validate, launch_speed, score, FeatureSet, PlacementScore,
     SampleChoice, SampleDivision, THRESHOLD,
 };
-use terrace_gpu::features::{FEATURE_NAMES, LEARNED};
+use terrace_gpu::features::FEATURE_NAMES;
 use terrace_gpu::learn::LearnerKind;
 use terrace_gpu::managed::{leave_one_input_out, recorded_managed_arrays};
 use terrace_gpu::model::PlacementModel;
@@ -32,14 +32,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     show("analytic (PORPLE)", &score(samples, &analytic(samples, &dataset.devices)));
     println!("launches, always global: {:.3}", launch_speed(&dataset, &|_, _| 0.0));
     if std::env::args().nth(1).as_deref() == Some("quick") {
-        for kind in [LearnerKind::Forest, LearnerKind::Boosted] {
+        for kind in [LearnerKind::Labels, LearnerKind::Boosted] {
             let (choices, models) =
                 cross_validate(samples, SampleDivision::Benchmark, kind, FeatureSet::Source, SEED);
             show(kind.name(), &score(samples, &choices));
             by_family(samples, &choices);
-            let speed =
-                launch_speed(&dataset, &|s, p| models[s.family].predict_gain(&s.features, p));
-            println!("    launches: {speed:.3} of the fastest variant's speed");
+            show_launches(&dataset, &models);
             let mut wrong = std::collections::BTreeMap::new();
             for c in &choices {
                 let s = &samples[c.sample];
@@ -66,10 +64,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 by_label(samples, &choices);
             }
             if division == SampleDivision::Benchmark {
-                let speed =
-                    launch_speed(&dataset, &|s, p| models[s.family].predict_gain(&s.features, p));
-                println!("    launches: {speed:.3} of the fastest variant's speed");
-                if kind == LearnerKind::Forest {
+                show_launches(&dataset, &models);
+                if kind == LearnerKind::Labels {
                     by_family(samples, &choices);
                 }
             }
@@ -121,26 +117,11 @@ fn write_rows(samples: &[PlacementSample], path: &str) -> Result<(), Box<dyn Err
 fn write_model(samples: &[PlacementSample], path: &str) -> Result<(), Box<dyn Error>> {
     let all: Vec<&PlacementSample> = samples.iter().collect();
     let row = |s: &PlacementSample| s.features.clone();
-    let mut model = PlacementModel::train_on(LearnerKind::Boosted, &all, &row, THRESHOLD, SEED);
+    let [labels, mut model] = [LearnerKind::Labels, LearnerKind::Boosted]
+        .map(|kind| PlacementModel::train_on(kind, &all, &row, THRESHOLD, SEED));
+    model.labels = labels.labels;
     model.learn_rules(&all, &row);
-    model.errors = errors(samples);
     Ok(std::fs::write(path, model.write())?)
-}
-
-/// Errors of the gains on benchmarks that were left out, by placement.
-fn errors(samples: &[PlacementSample]) -> BTreeMap<ArrayPlacement, f64> {
-    let (division, set) = (SampleDivision::Benchmark, FeatureSet::Source);
-    let (_, models) = cross_validate(samples, division, LearnerKind::Boosted, set, SEED);
-    let mut sums: BTreeMap<ArrayPlacement, (f64, f64)> = BTreeMap::new();
-    for sample in samples {
-        for placement in LEARNED.into_iter().filter(|p| sample.gains.contains_key(p)) {
-            let predicted = models[sample.family].predict_gain(&sample.features, placement);
-            let error = predicted - sample.gain(placement).clamp(-2.0, 2.0);
-            let sum = sums.entry(placement).or_default();
-            *sum = (sum.0 + error * error, sum.1 + 1.0);
-        }
-    }
-    sums.into_iter().map(|(p, (sum, n))| (p, (sum / n).sqrt())).collect()
 }
 
 fn by_family(samples: &[PlacementSample], choices: &[SampleChoice]) {
@@ -152,6 +133,25 @@ fn by_family(samples: &[PlacementSample], choices: &[SampleChoice]) {
             choices.iter().filter(|c| samples[c.sample].family == family).copied().collect();
         show(&format!("    {family}"), &score(samples, &own));
     }
+}
+
+/// What whole launches gain; `models` are by the family that was left out.
+fn show_launches(dataset: &PlacementDataset, models: &BTreeMap<String, PlacementModel>) {
+    let gain = |s: &PlacementSample, placement| {
+        let model = &models[s.family];
+        if model.labels.is_empty() {
+            return model.predict_gain(&s.features, placement);
+        }
+        let legal: Vec<ArrayPlacement> = s.gains.keys().copied().collect();
+        let chosen = model.choose(&s.features, &legal).placement;
+        if chosen == placement {
+            1.0
+        } else {
+            -1.0
+        }
+    };
+    let speed = launch_speed(dataset, &gain);
+    println!("    launches: {speed:.3} of the fastest variant's speed");
 }
 
 /// The paper's figure 4: of the samples with a best placement, how many are given it.

@@ -1,15 +1,15 @@
-//! A model that chooses placements: one learner's prediction of the gain for each placement, and
-//! its file.
+//! A model that chooses placements: how likely each placement is the best one, the gain that it is
+//! expected to have, and its file.
 
 use crate::dataset::PlacementSample;
 use crate::features::{FEATURE_NAMES, FEATURE_VERSION, LEARNED};
 use crate::learn::{train, LearnedModel, LearnerKind, RuleList, TrainingSet};
 use crate::placement::ArrayPlacement;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Version of the file.
-const FILE_VERSION: u32 = 1;
+const FILE_VERSION: u32 = 2;
 /// The longest file and most nodes that are read.
 const MOST_BYTES: usize = 32 << 20;
 
@@ -29,12 +29,11 @@ pub struct PlacementModel {
     pub devices: Vec<String>,
     /// The gain above which a placement is chosen, log2.
     pub threshold: f64,
-    /// One learned model for each placement.
+    /// How likely a placement is the best one: one learned model for each, global memory too. Where
+    /// there are none, gains alone choose.
+    pub labels: BTreeMap<ArrayPlacement, LearnedModel>,
+    /// The gain of a placement: one learned model for each.
     pub gains: BTreeMap<ArrayPlacement, LearnedModel>,
-    /// Root mean square of the errors of the predicted gains, log2, on benchmarks that were left
-    /// out; what confidence comes from.
-    #[serde(default)]
-    pub errors: BTreeMap<ArrayPlacement, f64>,
     /// Rules by placement: less accurate, and readable.
     #[serde(default)]
     pub rules: BTreeMap<ArrayPlacement, RuleList>,
@@ -75,7 +74,7 @@ pub struct PlacementChoice {
     pub placement: ArrayPlacement,
     /// The predicted gain over global memory, a factor of the kernel's speed.
     pub speedup: f64,
-    /// How many of the trees agree, from 0 to 1.
+    /// Its share of the trees' votes, from 0 to 1; 0 where gains alone chose.
     pub confidence: f64,
 }
 
@@ -95,8 +94,29 @@ fn training_set<'a>(
     set
 }
 
+/// One forest for each placement that is best anywhere: whether it is. Managed and pinned memory
+/// count as global memory, which they are no faster than beyond noise.
+pub(crate) fn train_labels(
+    samples: &[&PlacementSample],
+    row: &dyn Fn(&PlacementSample) -> Vec<f64>,
+    seed: u64,
+) -> BTreeMap<ArrayPlacement, LearnedModel> {
+    let label = |sample: &PlacementSample| {
+        Some(sample.label()).filter(|p| LEARNED.contains(p)).unwrap_or(ArrayPlacement::Global)
+    };
+    let rows: Vec<Vec<f64>> = samples.iter().map(|s| row(s)).collect();
+    let found: BTreeSet<ArrayPlacement> = samples.iter().map(|s| label(s)).collect();
+    let learn = |placement: ArrayPlacement| {
+        let targets = samples.iter().map(|s| f64::from(u8::from(label(s) == placement))).collect();
+        let set = TrainingSet { rows: rows.clone(), targets };
+        (placement, train(LearnerKind::Forest, &set, seed))
+    };
+    found.into_iter().map(learn).collect()
+}
+
 impl PlacementModel {
-    /// Trains on these samples; `row` says which features count.
+    /// Trains on these samples; `row` says which features count. [`LearnerKind::Labels`] learns
+    /// which placement is best, the others learn gains.
     #[must_use]
     pub fn train_on(
         kind: LearnerKind,
@@ -109,6 +129,10 @@ impl PlacementModel {
             let set = training_set(samples.iter().copied(), placement, row);
             (placement, train(kind, &set, seed ^ placement as u64))
         };
+        let (labels, gains) = match kind {
+            LearnerKind::Labels => (train_labels(samples, row, seed), BTreeMap::new()),
+            _ => (BTreeMap::new(), LEARNED.into_iter().map(learn).collect()),
+        };
         let mut devices: Vec<String> = samples.iter().map(|s| s.key.device.clone()).collect();
         devices.sort();
         devices.dedup();
@@ -118,8 +142,8 @@ impl PlacementModel {
             features: FEATURE_NAMES.iter().map(|n| (*n).to_owned()).collect(),
             devices,
             threshold,
-            gains: LEARNED.into_iter().map(learn).collect(),
-            errors: BTreeMap::new(),
+            labels,
+            gains,
             rules: BTreeMap::new(),
         }
     }
@@ -172,33 +196,43 @@ impl PlacementModel {
     /// The placement to choose among those that are legal.
     #[must_use]
     pub fn choose(&self, row: &[f64], legal: &[ArrayPlacement]) -> PlacementChoice {
-        let gains = legal.iter().filter(|p| self.gains.contains_key(p));
-        let best = gains
-            .map(|p| (*p, self.predict_gain(row, *p)))
-            .filter(|(_, gain)| gain.is_finite())
-            .max_by(|a, b| a.1.total_cmp(&b.1));
-        match best {
-            Some((placement, gain)) if gain > self.threshold => PlacementChoice {
-                placement,
-                // No more was learned than the limit, and a file may hold any number.
-                speedup: gain.min(GAIN_LIMIT).exp2(),
-                confidence: self.confidence(placement, gain),
-            },
-            other => PlacementChoice {
-                placement: ArrayPlacement::Global,
-                speedup: 1.0,
-                confidence: other
-                    .map_or(1.0, |(placement, gain)| 1.0 - self.confidence(placement, gain)),
-            },
+        match self.labels.is_empty() {
+            true => self.choose_by_gain(row, legal),
+            false => self.choose_by_label(row, legal),
         }
     }
 
-    /// The chance that the true gain is above the threshold, if errors are normal.
-    fn confidence(&self, placement: ArrayPlacement, gain: f64) -> f64 {
-        let error = self.errors.get(&placement).copied().unwrap_or(GAIN_LIMIT).max(1e-3);
-        let z = (gain - self.threshold) / error;
-        // The logistic function with the normal distribution's slope (Bowling et al. 2009).
-        1.0 / (1.0 + (-1.702 * z).exp())
+    /// The placement that is most likely the best.
+    fn choose_by_label(&self, row: &[f64], legal: &[ArrayPlacement]) -> PlacementChoice {
+        let allowed = |p: &ArrayPlacement| *p == ArrayPlacement::Global || legal.contains(p);
+        let votes: Vec<(ArrayPlacement, f64)> = self
+            .labels
+            .iter()
+            .filter(|(placement, _)| allowed(placement))
+            .map(|(placement, model)| (*placement, model.predict(row)))
+            .map(|(placement, vote)| (placement, if vote > 0.0 { vote.min(1.0) } else { 0.0 }))
+            .collect();
+        let sum: f64 = votes.iter().map(|(_, vote)| vote).sum();
+        // Of equals the first: global memory, which needs least.
+        let best = votes.into_iter().rev().max_by(|a, b| a.1.total_cmp(&b.1));
+        let (placement, vote) = best.unwrap_or((ArrayPlacement::Global, 0.0));
+        let gain = self.predict_gain(row, placement).clamp(0.0, GAIN_LIMIT);
+        PlacementChoice {
+            placement,
+            speedup: if gain.is_nan() { 1.0 } else { gain.exp2() },
+            confidence: if sum > 0.0 { vote / sum } else { 0.0 },
+        }
+    }
+
+    /// The placement of the greatest gain, if that is above the threshold.
+    fn choose_by_gain(&self, row: &[f64], legal: &[ArrayPlacement]) -> PlacementChoice {
+        let gains = legal.iter().map(|p| (*p, self.predict_gain(row, *p)));
+        let (placement, gain) = gains
+            .filter(|(_, gain)| gain.is_finite() && *gain > self.threshold)
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .unwrap_or((ArrayPlacement::Global, 0.0));
+        // No more was learned than the limit, and a file may hold any number.
+        PlacementChoice { placement, speedup: gain.min(GAIN_LIMIT).exp2(), confidence: 0.0 }
     }
 
     /// Learns readable rules from the same samples.

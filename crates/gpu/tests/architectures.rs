@@ -1,4 +1,5 @@
-//! Every variant of every benchmark kernel compiles for GPUs of three generations.
+//! Benchmark kernels compile for GPUs of three generations: each source for all three, each of its
+//! variants for one of them in turn.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use terrace_sys::compute::{CompileError, KernelCompiler};
 const ARCHITECTURES: [&str; 3] = ["sm_70", "sm_80", "sm_90"];
 
 #[test]
-fn each_variant_compiles_for_three_generations() {
+fn kernels_and_variants_compile_for_three_generations() {
     let compiler = match KernelCompiler::load() {
         Ok(compiler) => compiler,
         Err(why) => return println!("skipped: {why}"),
@@ -23,7 +24,11 @@ fn each_variant_compiles_for_three_generations() {
         let block = benchmark.check_block();
         for variant in list_variants(&kernel, &problem.elements(&kernel), &hopper_limits()) {
             let unit = CompileUnit::of_variant(benchmark, &kernel, &problem, block, &variant);
+            let all = variant.moved().next().is_none();
             for architecture in ARCHITECTURES {
+                if !all && architecture != ARCHITECTURES[compiled % ARCHITECTURES.len()] {
+                    continue;
+                }
                 // Placements that leave the source alone are the same unit.
                 if !seen.insert(unit.file_name(architecture)) {
                     continue;
@@ -37,6 +42,9 @@ fn each_variant_compiles_for_three_generations() {
                     Err(why) => panic!("{variant} for {architecture}: {why}"),
                 }
                 compiled += 1;
+                if !all {
+                    break;
+                }
             }
         }
     }

@@ -9,16 +9,18 @@ use terrace_gpu::model::PlacementModel;
 use terrace_gpu::placement::ArrayPlacement;
 
 /// A small model with each kind of learner.
-const MODEL: &str = r#""gains":{"shared":{"forest":[[[0,1.5,1,0.0],[-1,0.0,0,1.0],[-1,0.0,0,2.0]]]},
+const MODEL: &str = r#""labels":{"global":{"forest":[[[2,1.5,1,0.0],[-1,0.0,0,1.0],
+[-1,0.0,0,0.5]]]},"shared":{"forest":[[[-1,0.0,0,0.6]]]}},
+"gains":{"shared":{"forest":[[[0,1.5,1,0.0],[-1,0.0,0,1.0],[-1,0.0,0,2.0]]]},
 "constant":{"boosted":{"start":0.5,"trees":[[[3,0.5,1,0.0],[-1,0.0,0,1.0],[-1,0.0,0,2.0]]]}},
 "texture":{"rules":{"rules":[{"conditions":[{"feature":0,"above":true,"threshold":1.0}],
-"value":0.5,"rows":6}],"otherwise":0.1}}},"errors":{"shared":0.3},"rules":{"shared":{"rules":
+"value":0.5,"rows":6}],"otherwise":0.1}}},"rules":{"shared":{"rules":
 [{"conditions":[{"feature":1,"above":false,"threshold":2.0}],"value":0.2,"rows":7}],
 "otherwise":0.0}}}"#;
 
 fn small_model() -> String {
     let whole = include_str!("../data/model.json");
-    let head = &whole[..whole.find("\"gains\"").unwrap()];
+    let head = &whole[..whole.find("\"labels\"").unwrap()];
     head.to_owned() + &MODEL.replace('\n', "")
 }
 
@@ -109,5 +111,5 @@ proptest! {
 #[test]
 fn the_small_model_is_read() {
     let model = PlacementModel::read(&small_model()).unwrap();
-    assert_eq!(model.gains.len(), 3);
+    assert_eq!((model.labels.len(), model.gains.len()), (2, 3));
 }

@@ -25,6 +25,8 @@ pub enum LearnerKind {
     Forest,
     /// Gradient-boosted trees for squared error (Friedman 2001).
     Boosted,
+    /// Random forests of which placement is best, in place of gains.
+    Labels,
     /// A random forest on the features that [`select_features`] chooses.
     SelectedForest,
     /// Ordered rules by sequential covering, in the manner of RIPPER (Cohen 1995).
@@ -33,13 +35,15 @@ pub enum LearnerKind {
 
 impl LearnerKind {
     /// All.
-    pub const ALL: [Self; 4] = [Self::Forest, Self::SelectedForest, Self::Boosted, Self::Rules];
+    pub const ALL: [Self; 5] =
+        [Self::Labels, Self::Forest, Self::SelectedForest, Self::Boosted, Self::Rules];
 
     /// Its name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Forest => "random forest",
+            Self::Labels => "random forest of labels",
             Self::SelectedForest => "random forest, selected features",
             Self::Boosted => "boosted trees",
             Self::Rules => "rules",
@@ -91,7 +95,7 @@ pub fn train(kind: LearnerKind, set: &TrainingSet, seed: u64) -> LearnedModel {
     match kind {
         LearnerKind::Rules => LearnedModel::Rules(RuleList::learn(set)),
         _ if set.rows.is_empty() => LearnedModel::Forest(Vec::new()),
-        LearnerKind::Forest => {
+        LearnerKind::Forest | LearnerKind::Labels => {
             let limits = TreeLimits {
                 depth: Settings::FOREST_DEPTH,
                 leaf_rows: Settings::LEAF_ROWS,
