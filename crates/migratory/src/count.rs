@@ -27,12 +27,41 @@ pub struct UntimedCounts {
     pub serial_instructions: u64,
     /// Syncs.
     pub syncs: u64,
+    /// Of the threads between two syncs the most migrations of one, summed over syncs.
+    pub longest_migrations: u64,
+    /// The same of instructions.
+    pub longest_instructions: u64,
+}
+
+/// What a thread did, with the longest of those that it waited for.
+#[derive(Debug, Clone, Copy, Default)]
+struct ThreadPath {
+    migrations: u64,
+    instructions: u64,
+}
+
+impl ThreadPath {
+    fn then(self, other: Self) -> Self {
+        Self {
+            migrations: self.migrations + other.migrations,
+            instructions: self.instructions + other.instructions,
+        }
+    }
+
+    fn longest(self, other: Self) -> Self {
+        Self {
+            migrations: self.migrations.max(other.migrations),
+            instructions: self.instructions.max(other.instructions),
+        }
+    }
 }
 
 struct Caller {
     pc: CodeAddress,
     registers: [i64; REGISTERS],
     nodelet: u32,
+    path: ThreadPath,
+    children: ThreadPath,
 }
 
 /// Runs `code` from its first instruction on nodelet 0; each thread to its end where it is spawned.
@@ -59,6 +88,7 @@ pub fn count(
     let (mut pc, mut here) = (CodeAddress(0), 0u32);
     let mut callers: Vec<Caller> = Vec::new();
     let mut executed = 0u64;
+    let (mut path, mut children) = (ThreadPath::default(), ThreadPath::default());
     let fault = |pc: CodeAddress, why: String| MigratoryError::Fault {
         instruction: pc.0,
         line: code.line(pc),
@@ -97,13 +127,13 @@ pub fn count(
             ThreadletInstruction::BranchZero { .. } => {}
             ThreadletInstruction::Load { d, array, index } => {
                 let place = locate(array, index)?;
-                move_to(&mut here, place.nodelet, &mut counts);
+                move_to(&mut here, place.nodelet, &mut counts, &mut path);
                 counts.loads[here as usize] += 1;
                 registers[usize::from(d.0)] = memory.nodelets[here as usize][place.word as usize];
             }
             ThreadletInstruction::Atomic { operation, d, array, index, value } => {
                 let (place, value) = (locate(array, index)?, get(value));
-                move_to(&mut here, place.nodelet, &mut counts);
+                move_to(&mut here, place.nodelet, &mut counts, &mut path);
                 let word = &mut memory.nodelets[here as usize][place.word as usize];
                 registers[usize::from(d.0)] = *word;
                 *word = update(operation, *word, value);
@@ -119,29 +149,40 @@ pub fn count(
             }
             ThreadletInstruction::Spawn { entry, target } => {
                 counts.spawns += 1;
-                callers.push(Caller { pc: next, registers, nodelet: here });
+                callers.push(Caller { pc: next, registers, nodelet: here, path, children });
+                (path, children) = (ThreadPath::default(), ThreadPath::default());
                 if let SpawnTarget::Nodelet(r) = target {
                     let nodelet = u32::try_from(get(r)).ok().filter(|n| *n < map.nodelets());
                     here = nodelet.ok_or_else(|| fault(pc, "there is no such nodelet".into()))?;
                 }
                 next = entry;
             }
-            ThreadletInstruction::Sync => counts.syncs += 1,
+            ThreadletInstruction::Sync => {
+                counts.syncs += 1;
+                if callers.is_empty() {
+                    counts.longest_migrations += children.migrations;
+                    counts.longest_instructions += children.instructions;
+                }
+                path = path.then(std::mem::take(&mut children));
+            }
             ThreadletInstruction::End => match callers.pop() {
                 None => return Ok(counts),
                 Some(caller) => {
                     (next, registers, here) = (caller.pc, caller.registers, caller.nodelet);
+                    (path, children) = (caller.path, caller.children.longest(path));
                 }
             },
         }
         counts.instructions[here as usize] += 1;
+        path.instructions += 1;
         counts.serial_instructions += u64::from(callers.is_empty());
         pc = next;
     }
 }
 
-fn move_to(here: &mut u32, nodelet: u32, counts: &mut UntimedCounts) {
+fn move_to(here: &mut u32, nodelet: u32, counts: &mut UntimedCounts, path: &mut ThreadPath) {
     if *here != nodelet {
+        path.migrations += 1;
         counts.migrations[*here as usize] += 1;
         *here = nodelet;
     }

@@ -1,10 +1,13 @@
 //! Checks what a program's names mean, and that the threads of a parallel loop do not race.
 
+mod order;
+
 use crate::syntax::{
     AssignmentTarget, DeclarationKind, Expression, Reduction, Statement, StatementKind, UpdateMode,
-    VertexProgram,
+    VertexNumbering, VertexProgram,
 };
 use crate::VertexError;
+pub(crate) use order::find_order_dependence;
 
 /// The vertex's own number in the initial value of a property.
 pub const SELF: &str = "self";
@@ -45,7 +48,14 @@ pub fn check(program: &VertexProgram) -> Checked {
             checked = check_races(statement);
         }
     });
-    checked
+    checked?;
+    if program.numbering == VertexNumbering::ByDegree {
+        if let Some((line, why)) = find_order_dependence(program) {
+            let what = format!("{why}; leave out \"by degree\"");
+            return Err(meaning(line, what));
+        }
+    }
+    Ok(())
 }
 
 fn meaning(line: u32, what: String) -> VertexError {

@@ -11,7 +11,9 @@ mod statements;
 use crate::graph::Graph;
 use crate::layout::DataLayout;
 use crate::native::{parameter_values, ParameterValues, ProgramResults, ReturnedValue};
-use crate::syntax::{Direction, Expression, StatementKind, VertexProgram, INFINITY};
+use crate::syntax::{
+    Direction, Expression, StatementKind, VertexNumbering, VertexProgram, INFINITY,
+};
 use crate::VertexError;
 pub use data::GraphArrays;
 use terrace_migratory::code::{MachineCode, Register};
@@ -30,6 +32,8 @@ pub struct CompiledProgram {
     results: Vec<CompiledResult>,
     parameters: Vec<(String, i64)>,
     counts: (i64, i64),
+    /// Of each vertex of the graph: its number where it is laid out.
+    numbers: Vec<u32>,
 }
 
 #[derive(Debug, Clone)]
@@ -54,7 +58,17 @@ pub fn compile(
     crate::check::check(program)?;
     check_in_edges(program, graph)?;
     let parameters = parameter_values(program, graph, parameters)?;
-    let (map, memory, arrays) = data::place(program, graph, &parameters, layout, nodelets);
+    let numbers = match program.numbering {
+        VertexNumbering::Given => (0..graph.vertices()).collect(),
+        VertexNumbering::ByDegree => graph.numbers_by_degree(),
+    };
+    let renumbered = match program.numbering {
+        VertexNumbering::Given => None,
+        VertexNumbering::ByDegree => Some(graph.renumbered(&numbers)),
+    };
+    let graph = renumbered.as_ref().unwrap_or(graph);
+    let (map, memory, arrays) =
+        data::place(program, graph, &numbers, &parameters, layout, nodelets);
     let counts = (i64::from(graph.vertices()), graph.edges() as i64);
     let mut generator = Generator {
         program,
@@ -79,7 +93,7 @@ pub fn compile(
             denominator: result.denominator.clone(),
         })
         .collect();
-    Ok(CompiledProgram { code, map, memory, arrays, results, parameters, counts })
+    Ok(CompiledProgram { code, map, memory, arrays, results, parameters, counts, numbers })
 }
 
 /// Checks that a graph has the in-edges that a program follows.
@@ -121,19 +135,19 @@ impl CompiledProgram {
             return Err(VertexError::Unbounded { line: line as u32, limit });
         }
         let globals: Vec<i64> = (0..globals).map(|g| get(self.arrays.globals, g)).collect();
-        let vertices = self.counts.0 as usize;
         let properties = self
             .arrays
             .properties
             .iter()
             .map(|property| {
-                let of = |vertex: usize| {
+                let of = |vertex: &u32| {
+                    let vertex = *vertex as usize;
                     let direct = property.replicated || self.arrays.record_of.is_empty();
                     let index =
                         if direct { vertex } else { self.arrays.record_of[vertex] as usize };
                     get(property.array, index)
                 };
-                (0..vertices).map(of).collect()
+                self.numbers.iter().map(of).collect()
             })
             .collect();
         let evaluate = |expression: &Expression| self.evaluate(expression, &globals);

@@ -2,7 +2,7 @@
 
 use crate::syntax::{
     AssignmentTarget, BinaryOperation, DeclarationKind, Direction, Expression, SpawnPlace,
-    Statement, StatementKind, UnaryOperation, UpdateMode, VertexProgram,
+    Statement, StatementKind, UnaryOperation, UpdateMode, VertexNumbering, VertexProgram,
 };
 use std::fmt::Write;
 
@@ -34,7 +34,11 @@ pub fn format_lines(program: &VertexProgram) -> Vec<FormattedLine> {
     for declaration in declarations.by_ref().take(head) {
         put(format!("// {}", declaration.name).trim_end().to_owned(), declaration.line);
     }
-    put(format!("program {};", program.name), 0);
+    let numbering = match program.numbering {
+        VertexNumbering::Given => "",
+        VertexNumbering::ByDegree => " by degree",
+    };
+    put(format!("program {}{numbering};", program.name), 0);
     for d in declarations {
         let initial = expression(&d.initial);
         let text = match d.kind {

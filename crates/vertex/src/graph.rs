@@ -104,10 +104,20 @@ impl NeighborLists {
     }
 }
 
+/// Input edges that a graph does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LeftOutEdges {
+    /// From a vertex to itself.
+    pub loops: u64,
+    /// The same edge again; of an undirected graph in either direction.
+    pub repeated: u64,
+}
+
 /// A graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Graph {
     vertices: u32,
+    left_out: LeftOutEdges,
     orientation: Orientation,
     out: NeighborLists,
     /// Of a directed graph whose in-edges are kept.
@@ -144,17 +154,29 @@ impl Graph {
         let backward = forward.clone().map(back);
         let (out, inverse) = match (orientation, in_edges) {
             (Orientation::Undirected, _) => {
-                (NeighborLists::new(vertices, forward.chain(backward)), None)
+                (NeighborLists::new(vertices, forward.clone().chain(backward)), None)
             }
             (Orientation::Directed, InEdges::Dropped) => {
-                (NeighborLists::new(vertices, forward), None)
+                (NeighborLists::new(vertices, forward.clone()), None)
             }
             (Orientation::Directed, InEdges::Kept) => {
                 let inverse = NeighborLists::new(vertices, backward);
-                (NeighborLists::new(vertices, forward), Some(inverse))
+                (NeighborLists::new(vertices, forward.clone()), Some(inverse))
             }
         };
-        Ok(Self { vertices, orientation, out, inverse })
+        let (given, kept) = (forward.count() as u64, out.neighbors.len() as u64);
+        let repeated = match orientation {
+            Orientation::Directed => given - kept,
+            Orientation::Undirected => given - kept / 2,
+        };
+        let left_out = LeftOutEdges { loops: edges.len() as u64 - given, repeated };
+        Ok(Self { vertices, left_out, orientation, out, inverse })
+    }
+
+    /// Input edges that were left out.
+    #[must_use]
+    pub fn left_out(&self) -> LeftOutEdges {
+        self.left_out
     }
 
     /// Vertices.
@@ -208,6 +230,7 @@ impl Graph {
         };
         Self {
             vertices: self.vertices,
+            left_out: self.left_out,
             orientation: self.orientation,
             out: renumber(&self.out),
             inverse: self.inverse.as_ref().map(renumber),
@@ -244,10 +267,12 @@ mod tests {
         let edges = [edge(0, 1, 7), edge(2, 2, 1), edge(1, 0, 3), edge(0, 1, 5), edge(2, 0, 4)];
         let directed = Graph::new("g", 3, &edges, Orientation::Directed, InEdges::Kept).unwrap();
         assert_eq!(directed.edges(), 3);
+        assert_eq!(directed.left_out(), LeftOutEdges { loops: 1, repeated: 1 });
         assert_eq!(directed.lists(Direction::Out).unwrap().weights_of(0), [5]);
         assert_eq!(directed.lists(Direction::In).unwrap().of(0), [1, 2]);
         let both = Graph::new("g", 3, &edges, Orientation::Undirected, InEdges::Dropped).unwrap();
         assert_eq!(both.edges(), 4);
+        assert_eq!(both.left_out(), LeftOutEdges { loops: 1, repeated: 2 });
         assert_eq!(both.lists(Direction::In).unwrap().of(0), [1, 2]);
         assert_eq!(both.lists(Direction::Out).unwrap().weights_of(1), [3]);
         assert!(both.has_edge(0, 2) && !both.has_edge(1, 2));

@@ -41,6 +41,8 @@ pub trait VertexObserver {
     fn access(&mut self, array: ObservedArray, index: u64, access: VertexAccess);
     /// The next accesses belong to this vertex's thread.
     fn begin_thread(&mut self, _vertex: u32) {}
+    /// All threads wait for each other: before and after the threads of a parallel loop.
+    fn synchronize(&mut self) {}
 }
 
 /// Sees nothing.

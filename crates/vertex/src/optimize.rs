@@ -18,8 +18,16 @@ use terrace_migratory::simulation::{simulate, SimulationLimits};
 use terrace_migratory::{MigratoryError, MigratoryMachine};
 
 /// Passes in the order in which they are tried: each may make work for a later one.
-const ORDER: [Pass; 6] =
-    [Pass::Fusion, Pass::Flip, Pass::Remote, Pass::Hoist, Pass::Replicate, Pass::SpawnAtData];
+const ORDER: [Pass; 8] = [
+    Pass::Fusion,
+    Pass::Flip,
+    Pass::Hybrid,
+    Pass::Remote,
+    Pass::Reorder,
+    Pass::Hoist,
+    Pass::Replicate,
+    Pass::SpawnAtData,
+];
 /// Rounds of the calibrating micro-benchmarks: enough that start-up is below a percent.
 const ROUNDS: u32 = 500;
 
@@ -85,10 +93,16 @@ pub fn calibrate(machine: &MigratoryMachine) -> Result<UnitCosts, MigratoryError
 /// The predicted time of counts, and what it is bound by.
 fn predict(counts: &UntimedCounts, costs: &UnitCosts) -> (f64, &'static str) {
     let most = |values: &[u64]| values.iter().copied().max().unwrap_or(0) as f64;
+    let serial = counts.serial_instructions as f64 * costs.lone_instruction_ps;
+    let longest = counts.longest_migrations as f64 * costs.migration_latency_ps
+        + counts.longest_instructions as f64 * costs.lone_instruction_ps;
+    // The thread that all wait for may be spawned last.
+    let chain =
+        if serial > longest { "spawning by one thread" } else { "the longest thread of each loop" };
     let parts = [
         (most(&counts.migrations) * costs.migration_ps, "the busiest migration engine"),
         (most(&counts.instructions) * costs.instruction_ps, "the busiest cores"),
-        (counts.serial_instructions as f64 * costs.lone_instruction_ps, "spawning by one thread"),
+        (serial + longest, chain),
     ];
     let (time, bound) =
         parts.into_iter().fold((0.0, ""), |best, part| if part.0 > best.0 { part } else { best });

@@ -7,7 +7,9 @@ mod effects;
 mod flip;
 mod fusion;
 mod hoist;
+mod hybrid;
 mod remote;
+mod reorder;
 
 use crate::graph::Graph;
 use crate::syntax::{DeclarationKind, SpawnPlace, Statement, StatementKind, VertexProgram};
@@ -28,6 +30,10 @@ pub enum Pass {
     Replicate,
     /// Threads begin on the nodelet of their vertex.
     SpawnAtData,
+    /// Loops that push from active vertices pull in rounds where most edges are active.
+    Hybrid,
+    /// Vertices are laid out by degree.
+    Reorder,
 }
 
 /// A place where a pass applied, or why it did not.
@@ -61,13 +67,15 @@ pub struct PassContext<'a> {
 
 impl Pass {
     /// All passes with their names.
-    pub const ALL: [(&'static str, Self, &'static str); 6] = [
+    pub const ALL: [(&'static str, Self, &'static str); 8] = [
         ("fusion", Self::Fusion, "fuses parallel loops over vertices"),
         ("flip", Self::Flip, "turns loops over in-edges into loops over out-edges, or back"),
         ("remote", Self::Remote, "replaces atomics whose value is unused by remote updates"),
         ("hoist", Self::Hoist, "reads properties before loops that do not change them"),
         ("replicate", Self::Replicate, "copies properties that nobody writes to every nodelet"),
         ("spawn-at-data", Self::SpawnAtData, "begins threads on the nodelet of their vertex"),
+        ("hybrid", Self::Hybrid, "pushes or pulls, by the number of active edges in each round"),
+        ("reorder", Self::Reorder, "lays vertices out by degree"),
     ];
 
     /// A pass by its name.
@@ -104,6 +112,8 @@ impl Pass {
             Self::Hoist => hoist::apply(&mut program, notes),
             Self::Replicate => replicate(&mut program, context, notes),
             Self::SpawnAtData => spawn_at_data(&mut program, notes),
+            Self::Hybrid => hybrid::apply(&mut program, context, notes),
+            Self::Reorder => reorder::apply(&mut program, notes),
         }
         if applied.is_empty() {
             let pass = self.name();

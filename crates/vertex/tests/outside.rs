@@ -67,3 +67,20 @@ fn shipped_programs_compute_the_same_on_every_back_end_and_layout() {
         }
     }
 }
+
+#[test]
+fn counts_and_times_do_not_depend_on_host_threads() {
+    let graph = GraphRecipe::new(GraphKind::Rmat, 6).draw().unwrap();
+    let machine = MigratoryMachine::parse("emu-chick-8,nodes=2,nodelets=4").unwrap();
+    let program = parse(shipped("bellman-ford-push").unwrap()).unwrap();
+    let compiled = compile(&program, &graph, &[], DataLayout::default(), 8).unwrap();
+    let run = |host_threads| {
+        let mut memory = compiled.memory.clone();
+        let limits = SimulationLimits { host_threads, ..SimulationLimits::default() };
+        simulate(&machine, &compiled.map, &compiled.code, &mut memory, limits).unwrap()
+    };
+    let alone = run(1);
+    for host_threads in [2, 3, 8, 64] {
+        assert_eq!(run(host_threads), alone, "{host_threads} host threads");
+    }
+}

@@ -130,6 +130,14 @@ fn on_machine(
     results
 }
 
+/// The same, but for globals and properties that a pass added behind the others.
+fn is_same(results: &ProgramResults, expected: &ProgramResults) -> bool {
+    let properties = results.properties.iter().zip(&expected.properties);
+    results.returned == expected.returned
+        && results.globals.starts_with(&expected.globals)
+        && properties.into_iter().all(|(a, b)| a == b)
+}
+
 #[test]
 fn random_programs_compute_the_same_everywhere() {
     let mut applied = std::collections::HashMap::new();
@@ -154,9 +162,10 @@ fn random_programs_compute_the_same_everywhere() {
                 *applied.entry(name).or_insert(0) += 1;
                 let text = format(&outcome.program);
                 let native = run(&outcome.program, &graph, &[], 2).unwrap();
-                assert_eq!(native, expected, "{}\nbecame\n{text}", what(name));
-                let machine = on_machine(&outcome.program, &graph, "striped", "emu-chick");
-                assert_eq!(machine, expected, "{}\nbecame\n{text}", what(name));
+                assert!(is_same(&native, &expected), "{}\nbecame\n{text}", what(name));
+                let layout = ["striped", "pointers"][seed as usize % 2];
+                let machine = on_machine(&outcome.program, &graph, layout, "emu-chick");
+                assert_eq!(machine, native, "{}\nbecame\n{text}", what(name));
                 assert_eq!(format(&parse(&text).unwrap()), text);
                 if chained {
                     sequence = outcome.program;

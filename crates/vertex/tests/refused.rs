@@ -58,6 +58,25 @@ fn races_are_named_by_their_lines() {
 }
 
 #[test]
+fn what_depends_on_the_order_of_vertices_cannot_be_laid_out_by_degree() {
+    let text = |value: &str| {
+        format!(
+            "program p by degree;\nvertex a = self;\n\
+             parallel for v in vertices {{\nfor u in v.neighbors {{ atomic u.a += {value}; }}\n}}\n"
+        )
+    };
+    let graph = GraphRecipe::parse("rmat:scale=3").unwrap().unwrap().draw().unwrap();
+    for (value, expected) in [
+        ("v", "line 4: it uses the number of v; leave out \"by degree\""),
+        ("v.a", "line 4: the value of a there depends on the order of vertices"),
+    ] {
+        let error = run(&parse(&text(value)).unwrap(), &graph, &[], 1).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+    run(&parse(&text("1")).unwrap(), &graph, &[], 1).unwrap();
+}
+
+#[test]
 fn missing_in_edges_and_unknown_parameters_are_named() {
     let pull = "parallel for v in vertices {\nfor u in v.in { v.a += u.b; }\n}";
     let error = error(pull, "rmat:scale=3,directed=yes,inverse=no");
@@ -102,6 +121,36 @@ fn passes_say_why_they_refuse() {
         ),
         (Pass::Replicate, "parallel for v in vertices { v.a = v.b; }", "a is written at line 5"),
         (Pass::Hoist, "g = 1;", "there is nothing to change"),
+        (
+            Pass::Hybrid,
+            "parallel for v in vertices { for u in v.out { atomic u.a += v.b; } }",
+            "no condition says which vertices are active",
+        ),
+        (
+            Pass::Hybrid,
+            "parallel for v in vertices { if v.b { for u in v.out { atomic u.a += v.b; } } }",
+            "the graph keeps no in-edges",
+        ),
+        (
+            Pass::Hybrid,
+            "parallel for v in vertices { for u in v.in { v.a += u.b; } }",
+            "it pulls; flip it first",
+        ),
+        (
+            Pass::Reorder,
+            "parallel for v in vertices { for u in v.out { v.a = u.b; } }",
+            "a keeps the value of the last neighbor",
+        ),
+        (
+            Pass::Reorder,
+            "parallel for v in vertices { let x = atomic g += 1; v.a = x; }",
+            "depends on the order of threads",
+        ),
+        (
+            Pass::Reorder,
+            "parallel for v in vertices { let x = 0; for u in v.out { x += u.b; x max= 3; } v.a = x; }",
+            "the value of x there depends on the order of vertices",
+        ),
     ] {
         let program = parse(&format!("{HEAD}{body}")).unwrap();
         let error = pass.apply(&program, context).unwrap_err().to_string();

@@ -47,10 +47,12 @@ impl GraphArrays {
     }
 }
 
-/// Places and fills all arrays.
+/// Places and fills all arrays. `laid_out[v]` is the number in `graph` of the vertex that the
+/// program knows as `v`.
 pub(super) fn place(
     program: &VertexProgram,
     graph: &Graph,
+    laid_out: &[u32],
     parameters: &ParameterValues,
     layout: DataLayout,
     nodelets: u32,
@@ -94,8 +96,9 @@ pub(super) fn place(
     }
     let record = |vertex: usize| record_of.get(vertex).map_or(vertex, |record| *record as usize);
     for (declaration, property) in vertex_properties(program).zip(&properties) {
-        for vertex in 0..graph.vertices() as usize {
-            let value = evaluate_initial(&declaration.initial, graph, parameters, vertex as i64);
+        for (own, vertex) in laid_out.iter().enumerate() {
+            let vertex = *vertex as usize;
+            let value = evaluate_initial(&declaration.initial, graph, parameters, own as i64);
             let index = if property.replicated { vertex } else { record(vertex) };
             memory.set(&map, property.array, index as i64, value);
         }

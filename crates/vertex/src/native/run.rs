@@ -180,6 +180,9 @@ fn parallel<O: VertexObserver + Send>(
         }
     }
     let mut sums = Vec::new();
+    if O::ACTIVE {
+        frame.observer.synchronize();
+    }
     if O::ACTIVE || memory.host_threads == 1 || count <= CHUNK {
         let mut inner = new_frame(memory, true, &mut *frame.observer);
         inner.locals.clone_from(outer);
@@ -202,6 +205,9 @@ fn parallel<O: VertexObserver + Send>(
         for sum in done {
             sums.push(sum.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
         }
+    }
+    if O::ACTIVE {
+        frame.observer.synchronize();
     }
     for partials in sums {
         for (global, partial) in partials.into_iter().enumerate() {

@@ -44,18 +44,18 @@ fn flip_block(block: &mut Vec<Statement>, context: PassContext, notes: &mut Note
 }
 
 /// A parallel loop taken apart at its loop over neighbours.
-struct Parts<'a> {
+pub(super) struct Parts<'a> {
     line: u32,
     vertex: &'a str,
     spawn: SpawnPlace,
-    before: &'a [Statement],
+    pub before: &'a [Statement],
     /// The loop over neighbours, perhaps within conditions.
-    neighbors: &'a Statement,
-    after: &'a [Statement],
+    pub neighbors: &'a Statement,
+    pub after: &'a [Statement],
 }
 
 /// Finds the loop over neighbours; `None` where there is none, an error where there are several.
-fn split(statement: &Statement) -> Option<Result<Parts<'_>, String>> {
+pub(super) fn split(statement: &Statement) -> Option<Result<Parts<'_>, String>> {
     let StatementKind::ParallelFor { vertex, spawn, body } = &statement.kind else { return None };
     let has_loop = |statement: &Statement| {
         let mut loops = 0;
@@ -74,7 +74,10 @@ fn split(statement: &Statement) -> Option<Result<Parts<'_>, String>> {
     Some(Ok(Parts { line, vertex, spawn: *spawn, before, neighbors, after }))
 }
 
-fn flip_parts(parts: &Parts, context: PassContext) -> Result<(Vec<Statement>, Direction), String> {
+pub(super) fn flip_parts(
+    parts: &Parts,
+    context: PassContext,
+) -> Result<(Vec<Statement>, Direction), String> {
     let middle = std::slice::from_ref(parts.neighbors);
     let blocks = [parts.before, middle, parts.after];
     let all = blocks.map(|block| effects(parts.vertex, block));
