@@ -52,9 +52,10 @@ pub struct MigratoryMachine {
 /// The machine of the MCHPC 2018 paper (its table 1): 8 nodelets, 1 core of 64 threads at 150 MHz,
 /// 8 GB of 8-bit DRAM at 1600 MT/s, about 200 bytes a context. The paper does not give the rest.
 /// Migrations: the first characterisation of the machine (Hein et al., AsHES 2018) reports about 9
-/// million a second, and latencies of one to two microseconds. The depth of the pipeline, memory
-/// latency, spawn time and queue lengths are our assumptions: at half or double of them times
-/// change, counts hardly.
+/// million a second, and latencies of one to two microseconds; quoted from memory. The network's
+/// bandwidth is the one that the maker's simulator prints ("SRIO SystemIC bandwidth", ES-INT-35.0).
+/// The depth of the pipeline, memory latency, spawn time and queue lengths are our assumptions: at
+/// half or double of them times change, counts hardly.
 const CHICK: (u32, u32, u32, u64, u64) = (1, 8, 1, 150_000_000, 1_600_000_000);
 
 impl MigratoryMachine {
@@ -66,7 +67,7 @@ impl MigratoryMachine {
             "emu-full-speed",
             "a node as designed: 8 nodelets of 4 cores at 300 MHz, DRAM at 2133 MT/s",
         ),
-        ("pathfinder", "8 nodes of 8 nodelets of 24 cores at 225 MHz, after the Lucata Pathfinder"),
+        ("pathfinder", "a Lucata Pathfinder: 8 nodes of 8 nodelets of 3 cores at 220 MHz"),
     ];
 
     /// One node of the Emu Chick.
@@ -122,27 +123,33 @@ impl MigratoryMachine {
         let machine = match name {
             "emu-chick" => chick,
             "emu-chick-8" => Self { nodes: 8, ..chick },
-            // The prototype's design before it was scaled down: 4 cores a nodelet at 300 MHz with
-            // DRAM at 2133 MT/s; its simulator reaches 16 million migrations a second.
+            // The prototype's design before it was scaled down, as the maker's simulator prints it
+            // (ES-INT-35.0: 4 cores a nodelet, 2^33 bytes, 300 MHz, DDR4-2133). Its simulator reaches
+            // 16 million migrations a second (Hein et al., quoted from memory); latencies are half
+            // the prototype's, as the clock is double: ours.
             "emu-full-speed" => Self {
                 cores: 4,
                 clock_hz: 300_000_000,
+                memory: Bytes(1 << 33),
                 memory_bandwidth: BytesPerSec(2_133_000_000),
                 migrations_per_s: 16_000_000,
                 migration_latency: Nanos(600),
                 packet_latency: Nanos(300),
                 ..chick
             },
-            // 24 cores a nodelet at 225 MHz; figures of links as in the design above.
+            // One chassis at Georgia Tech (gt-crnch-rg.readthedocs.io, "Lucata Pathfinder FAQs"): 8
+            // nodes, in each 24 cores at about 220 MHz for 1536 threads, 8 memory processors, 64 GB,
+            // channels of 16 bits, a link to each of 6 switches. Ours: DRAM at 1600 MT/s, RapidIO
+            // links of 2.5 GB/s as the prototype's, migrations as in the design above.
             "pathfinder" => Self {
                 nodes: 8,
-                cores: 24,
-                clock_hz: 225_000_000,
+                cores: 3,
+                clock_hz: 220_000_000,
                 memory_bandwidth: BytesPerSec(3_200_000_000),
-                migrations_per_s: 32_000_000,
+                migrations_per_s: 16_000_000,
                 migration_latency: Nanos(600),
                 packet_latency: Nanos(300),
-                network_bandwidth: BytesPerSec(12_500_000_000),
+                network_bandwidth: BytesPerSec(15_000_000_000),
                 ..chick
             },
             _ => return None,
