@@ -1,7 +1,9 @@
 //! `terrace migratory`: vertex programs on machines of migratory threads.
 
 use crate::output::{print, print_json, CommandFailure, Ending, StatusLine};
+use crate::replace::write;
 use clap::{Args, Subcommand};
+use std::path::PathBuf;
 use terrace_terrace::migratory::{run_program, MigratoryProblem, MigratoryQuestion};
 use terrace_terrace::vertex::VertexError;
 
@@ -32,7 +34,7 @@ pub struct MigratoryArgs {
     /// Where data lies: striped, pointers or edges-striped.
     #[arg(long, default_value = "striped")]
     pub layout: String,
-    /// Passes in order: fusion, flip, remote, hoist, replicate, spawn-at-data.
+    /// Passes in order: fusion, flip, remote, hoist, replicate, spawn-at-data, hybrid, reorder.
     #[arg(long, value_name = "PASSES", value_delimiter = ',')]
     pub pass: Vec<String>,
     /// Pick the passes by predicted time, and say why.
@@ -47,6 +49,21 @@ pub struct MigratoryArgs {
     /// Simulated instructions at most.
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000_000_000)]
     pub instructions: u64,
+    /// HTML file to write: migrations from nodelet to nodelet, queues, the program's lines.
+    #[arg(long)]
+    pub report: Option<PathBuf>,
+    /// Recording to write for terrace sim: all accesses of native execution, after the passes.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Threads of that recording; they take blocks of vertices in turn.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 1,
+        requires = "record",
+        value_parser = clap::value_parser!(u32).range(1..=256)
+    )]
+    pub record_threads: u32,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -74,11 +91,18 @@ pub fn run(args: &MigratoryArgs) -> Ending {
         parameters: args.set.iter().map(|text| parameter(text)).collect::<Result<_, _>>()?,
         host_threads: args.threads,
         instructions: args.instructions,
+        record: args.record.clone(),
+        recorded_threads: args.record_threads,
     };
     let mut live = StatusLine::new(args.json);
     let answer = run_program(&question, |what| live.show(what));
     live.clear();
     let answer = answer.map_err(failure)?;
+    if let Some(path) = &args.report {
+        let html = answer.html().map_err(CommandFailure::failed)?;
+        write(path, html.as_bytes())
+            .map_err(|e| CommandFailure::failed(format!("report {}: {e}", path.display())))?;
+    }
     if args.json {
         print_json(&answer)
     } else {
@@ -90,6 +114,7 @@ fn failure(problem: MigratoryProblem) -> CommandFailure {
     use terrace_terrace::migratory_machine::MigratoryError;
     match problem {
         MigratoryProblem::Different { .. }
+        | MigratoryProblem::Recording { .. }
         | MigratoryProblem::Program { error: VertexError::Unbounded { .. }, .. }
         | MigratoryProblem::Machine(
             MigratoryError::Unfinished { .. }

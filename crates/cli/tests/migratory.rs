@@ -34,6 +34,30 @@ fn a_program_runs_before_and_after_passes() {
 }
 
 #[test]
+fn a_report_shows_both_programs_and_a_recording_is_simulated() {
+    let folder = std::env::temp_dir().join(format!("terrace-migrated-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let [page, trace] = ["r.html", "r.trace"].map(|name| folder.join(name));
+    let [report, record] = [("--report=", &page), ("--record=", &trace)]
+        .map(|(option, path)| option.to_owned() + path.to_str().unwrap());
+    let graph = "--graph=rmat:scale=7";
+    let output = terrace(&["bfs", graph, "--pass=remote", &report, &record, "--record-threads=2"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = std::fs::read_to_string(&page).unwrap();
+    for expected in ["class=\"matrix\"", "Threads and queues", "remote u.next min="] {
+        assert!(page.contains(expected), "{expected}");
+    }
+    let mut sim = Command::new(env!("CARGO_BIN_EXE_terrace"));
+    sim.args(["sim", "--machine=lab-cxl", "--policy=first-touch", "--json"]).arg(&trace);
+    let answer: Value = serde_json::from_slice(&sim.output().unwrap().stdout).unwrap();
+    assert!(answer["runs"][0]["seconds"].as_f64().unwrap() > 0.0, "{answer}");
+    let output = terrace(&["bfs", graph, "--record=/no/such/folder/r.trace"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("recording /no/such/folder"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn programs_and_graphs_are_read_from_files() {
     let folder = std::env::temp_dir().join(format!("terrace-migratory-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -42,12 +66,13 @@ fn programs_and_graphs_are_read_from_files() {
         "program degrees;\nglobal n = 0;\nparallel for v in vertices { n += v.out_degree; }\n\
                 return n;\n";
     std::fs::write(&program, text).unwrap();
-    std::fs::write(&graph, "0 1\n1 2\n2 0\n2 3\n").unwrap();
+    std::fs::write(&graph, "0 1\n1 2\n2 0\n2 3\n2 2\n0 1\n").unwrap();
     let (program, graph) = (program.to_str().unwrap(), graph.to_str().unwrap());
     for (graph, expected) in [(graph.to_owned(), 8), (format!("{graph},directed=yes"), 4)] {
         let output = terrace(&[program, "--graph", &graph, "--json"]);
         let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(answer["runs"][0]["returned"][0]["value"], expected, "{graph}");
+        assert_eq!(answer["notes"][0], "left out: 1 loops and 1 repeated edges");
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }

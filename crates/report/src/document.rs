@@ -2,6 +2,7 @@
 
 use crate::comparison::Comparison;
 use crate::far::FarRun;
+use crate::migratory::MigratoryStudy;
 use crate::pools::SharedPools;
 use crate::probe::ProbeReport;
 use crate::recording::RecordingSummary;
@@ -30,6 +31,11 @@ pub enum ReportError {
     /// It is a simulation of hosts that share pools, but damaged.
     #[error("not the JSON of shared pools ({0}); give what `terrace sim --system --json` printed")]
     SharedPools(String),
+    /// It is a run of a vertex program, but damaged.
+    #[error(
+        "not the JSON of migratory threads ({0}); give what `terrace migratory run --json` printed"
+    )]
+    MigratoryThreads(String),
     /// It is the journal of a run with far memory, but damaged.
     #[error(
         "not the journal of a run with far memory ({0}); give what `terrace run --far \
@@ -56,6 +62,8 @@ pub enum Document {
     StackedMemory(Box<StackedMemory>),
     /// Hosts that share pools of memory.
     SharedPools(Box<SharedPools>),
+    /// A vertex program on migratory threads.
+    MigratoryThreads(Box<MigratoryStudy>),
     /// Loads and stores of a program.
     Recording(Box<RecordingSummary>),
 }
@@ -79,6 +87,11 @@ pub fn read(bytes: &[u8]) -> Result<Document, ReportError> {
         return SharedPools::from_json(bytes)
             .map(|s| Document::SharedPools(Box::new(s)))
             .map_err(ReportError::SharedPools);
+    }
+    if MigratoryStudy::looks_like(bytes) {
+        return MigratoryStudy::from_json(bytes)
+            .map(|s| Document::MigratoryThreads(Box::new(s)))
+            .map_err(ReportError::MigratoryThreads);
     }
     match journal::read(bytes) {
         Ok(reading) => Ok(Document::Run(Box::new(reading))),
@@ -125,6 +138,7 @@ impl Document {
             Self::Probe(probe) => probe.html(),
             Self::StackedMemory(stacks) => stacks.html(),
             Self::SharedPools(pools) => pools.html(),
+            Self::MigratoryThreads(study) => study.html(),
             Self::Recording(recording) => recording.html(),
         }
     }
@@ -139,6 +153,7 @@ impl Document {
             Self::Probe(probe) => probe.text(),
             Self::StackedMemory(stacks) => stacks.text(),
             Self::SharedPools(pools) => pools.text(),
+            Self::MigratoryThreads(study) => study.text(),
             Self::Recording(recording) => recording.text(columns),
         }
     }
@@ -153,6 +168,7 @@ impl Document {
             Self::Probe(probe) => probe.json(),
             Self::StackedMemory(stacks) => stacks.json(),
             Self::SharedPools(pools) => pools.json(),
+            Self::MigratoryThreads(study) => study.json(),
             Self::Recording(recording) => recording.json(),
         }
     }

@@ -1,32 +1,31 @@
 //! `terrace migratory run`: a vertex program on a machine of migratory threads, before and after
 //! transformations.
 
+mod input;
 mod text;
 
+use input::left_out;
+pub use input::{load_graph, load_program};
 use serde::Serialize;
-use std::io::Read;
-use std::path::Path;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 use terrace_migratory::simulation::{simulate, SimulationLimits};
-use terrace_migratory::{MigratoryCounters, MigratoryError, MigratoryMachine};
+use terrace_migratory::{
+    MigratoryCounters, MigratoryError, MigratoryMachine, NodeletCounters, NodeletSample,
+};
+use terrace_trace::TraceError;
 use terrace_vertex::compile::{compile, CompiledProgram};
 use terrace_vertex::format::format_lines;
-use terrace_vertex::generate::GraphRecipe;
-use terrace_vertex::graph::{Graph, InEdges, Orientation};
-use terrace_vertex::graph_file::{read_graph, GraphFileFormat};
+use terrace_vertex::graph::{Graph, Orientation};
 use terrace_vertex::layout::DataLayout;
 use terrace_vertex::native::{self, ProgramResults};
 use terrace_vertex::optimize::{rank_passes, PassCandidate};
-use terrace_vertex::parse::parse;
 use terrace_vertex::passes::{Pass, PassContext};
-use terrace_vertex::programs::{shipped, SHIPPED};
+use terrace_vertex::record::{record, VertexRecordError};
 use terrace_vertex::syntax::VertexProgram;
 use terrace_vertex::VertexError;
 
-/// Bytes of a program that are read at most.
-const LARGEST_PROGRAM: u64 = 1 << 20;
-/// Bytes of a graph file that are read at most.
-const LARGEST_GRAPH: u64 = 8 << 30;
 /// Version of the answer's JSON.
 const VERSION: u32 = 1;
 /// One part in so many of a nodelet's memory may hold copies of properties.
@@ -53,6 +52,10 @@ pub struct MigratoryQuestion {
     pub host_threads: u32,
     /// Instructions at most, of all simulated threads.
     pub instructions: u64,
+    /// Where to write a recording of native execution, after all passes, for `terrace sim`.
+    pub record: Option<PathBuf>,
+    /// Threads of that recording.
+    pub recorded_threads: u32,
 }
 
 /// Why there is no answer.
@@ -77,6 +80,14 @@ pub enum MigratoryProblem {
         name: String,
         /// What is known.
         known: String,
+    },
+    /// The recording cannot be written.
+    #[error("recording {}: {error}", path.display())]
+    Recording {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        error: VertexRecordError,
     },
     /// The program is wrong.
     #[error("program {program}: {error}")]
@@ -107,6 +118,8 @@ pub enum MigratoryProblem {
 pub struct MigratoryAnswer {
     /// Version of this form: 1.
     pub version: u32,
+    /// `migratory_threads`.
+    pub kind: &'static str,
     /// The program's name.
     pub program: String,
     /// The graph as it was asked for.
@@ -160,11 +173,10 @@ pub struct MigratoryRun {
     pub returned: Vec<ReturnedItem>,
     /// Figures of each nodelet.
     pub nodelet_counters: Vec<NodeletFigures>,
+    /// Seconds of each point of the figures over time.
+    pub sample_seconds: f64,
     /// The program's text with the migrations and remote updates of each line.
     pub lines: Vec<ProgramLine>,
-    /// Counters as they came, for the report.
-    #[serde(skip)]
-    pub counters: MigratoryCounters,
 }
 
 /// A value that the program returns.
@@ -182,7 +194,7 @@ pub struct ReturnedItem {
 }
 
 /// What a nodelet counted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NodeletFigures {
     /// Threads that began here.
     pub threads_created: u64,
@@ -202,6 +214,14 @@ pub struct NodeletFigures {
     pub longest_departures: u64,
     /// Longest queue of updates that wait for memory.
     pub longest_updates: u64,
+    /// Threads in slots, means over [`MigratoryRun::sample_seconds`].
+    pub threads_over_time: Vec<f64>,
+    /// Threads in slots that could run.
+    pub runnable_over_time: Vec<f64>,
+    /// Contexts that wait for a slot.
+    pub arrivals_over_time: Vec<f64>,
+    /// Contexts that wait for the migration engine.
+    pub departures_over_time: Vec<f64>,
 }
 
 /// A line of a program with its counts.
@@ -242,6 +262,7 @@ pub fn run_program(
     let context = PassContext { graph: &graph, copy_bytes };
     let mut answer = MigratoryAnswer {
         version: VERSION,
+        kind: "migratory_threads",
         program: program.name.clone(),
         graph: question.graph.clone(),
         vertices: u64::from(graph.vertices()),
@@ -252,7 +273,7 @@ pub fn run_program(
         layout: question.layout.clone(),
         native_seconds,
         runs: Vec::new(),
-        notes: Vec::new(),
+        notes: left_out(&question.graph, &graph).into_iter().collect(),
     };
     let passes = if question.optimize {
         progress("predicting sets of passes");
@@ -291,7 +312,29 @@ pub fn run_program(
         (run.passes, run.applied) = applied.clone();
         answer.runs.push(run);
     }
+    if let Some(path) = &question.record {
+        progress("recording");
+        write_recording(question, &current, &graph, path)?;
+    }
     Ok(answer)
+}
+
+/// Writes a recording of native execution of a program.
+fn write_recording(
+    question: &MigratoryQuestion,
+    program: &VertexProgram,
+    graph: &Graph,
+    path: &Path,
+) -> Result<(), MigratoryProblem> {
+    let bad = |error| MigratoryProblem::Recording { path: path.to_owned(), error };
+    let system = |source| bad(VertexRecordError::Write(TraceError::Write { offset: 0, source }));
+    let file = std::fs::File::create(path).map_err(system)?;
+    let command = [&question.program, &question.graph].map(String::clone);
+    let (parameters, threads) = (&question.parameters, question.recorded_threads);
+    let out = BufWriter::new(file);
+    let (_, out) = record(program, graph, parameters, threads, &command, out).map_err(bad)?;
+    out.into_inner().map_err(|error| system(error.into_error()))?;
+    Ok(())
 }
 
 /// Why the first of ranked sets of passes was picked.
@@ -377,25 +420,35 @@ fn run_compiled(
         memory_words: counters.sum(|n| n.memory_words),
         spills: counters.sum(|n| n.spills),
         returned,
-        nodelet_counters: counters.nodelets.iter().map(nodelet_figures).collect(),
+        nodelet_counters: nodelet_figures(&counters),
+        sample_seconds: counters.sample_ps as f64 / 1e12,
         lines: program_lines(program, compiled, &counters),
-        counters,
     };
     Ok((run, results))
 }
 
-fn nodelet_figures(counters: &terrace_migratory::NodeletCounters) -> NodeletFigures {
-    NodeletFigures {
-        threads_created: counters.threads_created,
-        spawns: counters.spawns,
-        threads_ended: counters.threads_ended,
-        migrations_to: counters.migrations_to.clone(),
-        remote_out: counters.remote_out,
-        remote_in: counters.remote_in,
-        longest_arrivals: counters.longest_arrivals,
-        longest_departures: counters.longest_departures,
-        longest_updates: counters.longest_updates,
-    }
+fn nodelet_figures(counters: &MigratoryCounters) -> Vec<NodeletFigures> {
+    // Three digits behind the point tell all that a mean of whole numbers is good for.
+    let over_time = |nodelet: usize, of: fn(&NodeletSample) -> f64| -> Vec<f64> {
+        let samples = counters.samples.iter().filter_map(|sample| sample.get(nodelet));
+        samples.map(|sample| (of(sample) * 1e3).round() / 1e3).collect()
+    };
+    let figures = |(index, nodelet): (usize, &NodeletCounters)| NodeletFigures {
+        threads_created: nodelet.threads_created,
+        spawns: nodelet.spawns,
+        threads_ended: nodelet.threads_ended,
+        migrations_to: nodelet.migrations_to.clone(),
+        remote_out: nodelet.remote_out,
+        remote_in: nodelet.remote_in,
+        longest_arrivals: nodelet.longest_arrivals,
+        longest_departures: nodelet.longest_departures,
+        longest_updates: nodelet.longest_updates,
+        threads_over_time: over_time(index, |sample| sample.threads),
+        runnable_over_time: over_time(index, |sample| sample.runnable),
+        arrivals_over_time: over_time(index, |sample| sample.arrivals),
+        departures_over_time: over_time(index, |sample| sample.departures),
+    };
+    counters.nodelets.iter().enumerate().map(figures).collect()
 }
 
 /// Counts by source line. Where a pass made several lines of one, the first has its counts.
@@ -420,62 +473,4 @@ fn program_lines(
             ProgramLine { text: line.text, migrations, remote_updates }
         })
         .collect()
-}
-
-/// Reads a program's file, or a shipped program.
-///
-/// # Errors
-/// [`MigratoryProblem::File`], [`MigratoryProblem::Program`].
-pub fn load_program(source: &str) -> Result<VertexProgram, MigratoryProblem> {
-    let text = match shipped(source).filter(|_| !Path::new(source).exists()) {
-        Some(text) => text.to_owned(),
-        None => {
-            let known: Vec<&str> = SHIPPED.iter().map(|program| program.name).collect();
-            let hint = format!("give a program's file or {}", known.join(", "));
-            let bytes = read_file("program", source, LARGEST_PROGRAM, &hint)?;
-            String::from_utf8(bytes).map_err(|_| MigratoryProblem::File {
-                what: "program",
-                path: source.to_owned(),
-                why: "not UTF-8 text".to_owned(),
-            })?
-        }
-    };
-    let wrong = |error| MigratoryProblem::Program { program: source.to_owned(), error };
-    parse(&text).map_err(wrong)
-}
-
-/// Draws a graph, or reads one from a file; `FILE,directed=yes` reads an edge list as directed.
-///
-/// # Errors
-/// [`MigratoryProblem`].
-pub fn load_graph(source: &str) -> Result<Graph, MigratoryProblem> {
-    match GraphRecipe::parse(source) {
-        Some(recipe) => Ok(recipe?.draw()?),
-        None => {
-            let (path, orientation) = match source.strip_suffix(",directed=yes") {
-                Some(path) => (path, Orientation::Directed),
-                None => (source, Orientation::Undirected),
-            };
-            let hint = "give a graph file, or rmat, uniform or grid with :scale=N";
-            let bytes = read_file("graph", path, LARGEST_GRAPH, hint)?;
-            let format = GraphFileFormat::of_name(path);
-            Ok(read_graph(path, &bytes, format, orientation, InEdges::Kept)?)
-        }
-    }
-}
-
-fn read_file(
-    what: &'static str,
-    path: &str,
-    most: u64,
-    hint: &str,
-) -> Result<Vec<u8>, MigratoryProblem> {
-    let bad = |why: String| MigratoryProblem::File { what, path: path.to_owned(), why };
-    let file = std::fs::File::open(path).map_err(|e| bad(format!("{e}; {hint}")))?;
-    let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes).map_err(|e| bad(e.to_string()))?;
-    if bytes.len() as u64 > most {
-        return Err(bad(format!("longer than {most} bytes")));
-    }
-    Ok(bytes)
 }

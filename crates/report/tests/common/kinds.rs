@@ -22,6 +22,7 @@ pub fn pages() -> Vec<(&'static str, String)> {
         ("sweep", shown(&sweep().to_string())),
         ("far", shown(&far())),
         ("probe", shown(&probe().to_string())),
+        ("threads", shown(&threads().to_string())),
         ("recording", recording()),
         ("samples", shown_recording(sampled())),
     ]
@@ -74,6 +75,38 @@ fn far() -> String {
         .chain((0..60).map(|step| line(serde_json::to_string(&sample(step)))))
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+/// A program on eight nodelets, before and after a pass, with long lines and large counts.
+fn threads() -> Value {
+    let run = |passes: &[&str], part: u64| {
+        let nodelet = |from: u64| {
+            let to = |to: u64| if to == from { 0 } else { (from * 8 + to) * 1_234_567 / part };
+            let over_time = |scale: f64| {
+                let at = |t: u64| scale * (1.0 + ((t * (from + 3)) % 17) as f64);
+                (0..200).map(at).collect::<Vec<f64>>()
+            };
+            json!({ "migrations_to": (0..8).map(to).collect::<Vec<u64>>(),
+                "threads_over_time": over_time(3.5), "runnable_over_time": over_time(1.125),
+                "arrivals_over_time": over_time(0.25), "departures_over_time": over_time(0.5) })
+        };
+        let line = |n: u64| {
+            json!({ "text": format!("{}atomic u.next min= v.distance + e.weight * {n};",
+                "    ".repeat(n as usize % 5)), "migrations": n * n * 7_654_321 / part,
+                "remote_updates": n * 999 })
+        };
+        json!({ "passes": passes, "seconds": 0.0123 / part as f64, "migrations": 69_135_752 / part,
+            "remote_updates": 1_234_567, "spawns": 98_765, "calls": 12, "spills": 0,
+            "sample_seconds": 0.000_061_5 / part as f64,
+            "returned": [{ "name": "conductance", "value": 1, "text": "0.512345" }],
+            "nodelet_counters": (0..8).map(nodelet).collect::<Vec<Value>>(),
+            "lines": (0..24).map(line).collect::<Vec<Value>>() })
+    };
+    json!({ "version": 1, "kind": "migratory_threads", "program": "bellman_ford_pull",
+        "graph": "rmat:scale=16,edges=16,order=degree", "vertices": 65_536, "edges": 1_819_372,
+        "directed": false, "machine": "emu-chick,clock_mhz=300", "nodelets": 8,
+        "layout": "edges-striped", "notes": ["picked of 48 legal sets of passes:"],
+        "runs": [run(&[], 1), run(&["flip"], 2), run(&["flip", "remote", "spawn-at-data"], 3)] })
 }
 
 fn probe() -> Value {

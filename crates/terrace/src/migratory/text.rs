@@ -2,8 +2,19 @@
 
 use super::{MigratoryAnswer, MigratoryRun};
 use std::fmt::Write;
+use terrace_report::ReportError;
 
 impl MigratoryAnswer {
+    /// The answer as one HTML file.
+    ///
+    /// # Errors
+    /// An answer that cannot be read back, which is a fault of ours.
+    pub fn html(&self) -> Result<String, ReportError> {
+        let bad = |e: serde_json::Error| ReportError::MigratoryThreads(e.to_string());
+        let json = serde_json::to_vec(self).map_err(bad)?;
+        Ok(terrace_report::read(&json)?.to_html())
+    }
+
     /// For people: a line for each run, at most 80 columns wide.
     #[must_use]
     pub fn text(&self) -> String {
