@@ -1,18 +1,21 @@
 //! The study of the MCHPC 2018 paper: three algorithms on RMAT graphs of scale 6 to 14, before and
-//! after each transformation. Writes the tables of `docs/results/migratory.md`.
+//! after each transformation. Prints the tables of `docs/results/migratory.md` and writes its
+//! pictures into a folder.
 //!
-//! `cargo run --release -p terrace-vertex --example study [LAST_SCALE]`
+//! `cargo run --release -p terrace-terrace --example migratory_study FOLDER [LAST_SCALE]`
 
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
-use terrace_migratory::simulation::{simulate, SimulationLimits};
-use terrace_migratory::MigratoryMachine;
-use terrace_vertex::compile::compile;
-use terrace_vertex::generate::GraphRecipe;
-use terrace_vertex::layout::DataLayout;
-use terrace_vertex::parse::parse;
-use terrace_vertex::passes::{Pass, PassContext};
-use terrace_vertex::programs::shipped;
+use terrace_terrace::migratory_machine::simulation::{simulate, SimulationLimits};
+use terrace_terrace::migratory_machine::MigratoryMachine;
+use terrace_terrace::report::figure::{bar_figure, BarSeries};
+use terrace_terrace::vertex::compile::compile;
+use terrace_terrace::vertex::generate::GraphRecipe;
+use terrace_terrace::vertex::layout::DataLayout;
+use terrace_terrace::vertex::parse::parse;
+use terrace_terrace::vertex::passes::{Pass, PassContext};
+use terrace_terrace::vertex::programs::shipped;
 
 /// What is transformed, how, on which graphs; and what the paper gives.
 struct Subject {
@@ -133,7 +136,8 @@ fn speedup(measured: &Measurement, step: usize) -> f64 {
 }
 
 fn main() -> Result<(), String> {
-    let last: u32 = std::env::args().nth(1).map_or(Ok(14), |word| word.parse()).unwrap_or(14);
+    let folder = std::env::args().nth(1).ok_or("give a folder for the pictures")?;
+    let last: u32 = std::env::args().nth(2).map_or(Ok(14), |word| word.parse()).unwrap_or(14);
     let scales: Vec<u32> = (6..=last.clamp(6, 14)).collect();
     let mut jobs = Vec::new();
     for (index, subject) in SUBJECTS.iter().enumerate() {
@@ -157,6 +161,7 @@ fn main() -> Result<(), String> {
         }
     });
     let done = done.into_inner().map_err(|e| e.to_string())?;
+    let mut layouts = Vec::new();
     for (index, subject) in SUBJECTS.iter().enumerate() {
         println!("## {}\n", subject.title);
         for layout in subject.layouts {
@@ -166,7 +171,51 @@ fn main() -> Result<(), String> {
                 rows.push(found.ok_or("a job is missing")?.1.clone()?);
             }
             print_layout(subject, layout, &scales, &rows);
+            layouts.push((index, *layout, rows));
         }
+    }
+    write_figures(Path::new(&folder), &scales, &layouts)
+}
+
+/// Measurements of a subject in a layout, by scale.
+type LayoutRows = (usize, &'static str, Vec<Measurement>);
+
+/// Figures 2 to 5 of the paper, with our figures.
+fn write_figures(folder: &Path, scales: &[u32], layouts: &[LayoutRows]) -> Result<(), String> {
+    let categories: Vec<String> = scales.iter().map(u32::to_string).collect();
+    let series = |subject: usize, step: usize, of: fn(&Measurement, usize) -> f64| {
+        let rows = layouts.iter().filter(move |(index, ..)| *index == subject);
+        rows.map(move |(_, layout, rows)| BarSeries {
+            name: (*layout).to_owned(),
+            values: rows.iter().map(|row| of(row, step)).collect(),
+        })
+        .collect::<Vec<_>>()
+    };
+    // The paper compares both transformations of shortest paths with the original.
+    let both = |of: fn(&Measurement, usize) -> f64| {
+        let rows = layouts.iter().find(|(index, ..)| *index == 1).map(|(.., rows)| rows);
+        [("flipped", 0), ("flipped, remote updates", 1)].map(|(name, step)| BarSeries {
+            name: name.to_owned(),
+            values: rows.into_iter().flatten().map(|row| of(row, step)).collect(),
+        })
+    };
+    let saved_of_first: fn(&Measurement, usize) -> f64 =
+        |row, step| (1.0 - row.migrations[step + 1] as f64 / row.migrations[0] as f64) * 100.0;
+    let speedup_of_first: fn(&Measurement, usize) -> f64 =
+        |row, step| row.seconds[0] / row.seconds[step + 1];
+    let figures = [
+        ("figure-2", "Conductance, fused: migrations saved", series(0, 0, saved), "%"),
+        ("figure-2-speedup", "Conductance, fused: speedup", series(0, 0, speedup), ""),
+        ("figure-3", "Shortest paths: migrations saved", both(saved_of_first).to_vec(), "%"),
+        ("figure-4", "Shortest paths: speedup", both(speedup_of_first).to_vec(), ""),
+        ("figure-5", "Triangles, remote updates: migrations saved", series(2, 0, saved), "%"),
+        ("figure-5-speedup", "Triangles, remote updates: speedup", series(2, 0, speedup), ""),
+    ];
+    for (name, title, series, unit) in figures {
+        let title = format!("{title}, by scale");
+        let file = folder.join(format!("{name}.svg"));
+        std::fs::write(&file, bar_figure(&title, &categories, &series, unit))
+            .map_err(|e| format!("{}: {e}", file.display()))?;
     }
     Ok(())
 }
