@@ -3,6 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 page=docs/results/migratory.md
+mkdir -p docs/results/migratory
 tables=$(mktemp)
 trap 'rm -f "$tables"' EXIT
 cargo run --quiet --release -p terrace-terrace --example migratory_study -- docs/results/migratory \
