@@ -6,7 +6,6 @@ page=docs/results/migratory.md
 mkdir -p docs/results/migratory
 tables=$(mktemp)
 trap 'rm -f "$tables"' EXIT
-cargo run --quiet --release -p terrace-terrace --example migratory_study -- docs/results/migratory \
-    > "$tables"
+cargo run --quiet --release -p terrace-vertex --example study -- docs/results/migratory > "$tables"
 { sed '/^<!-- tables/q' "$page"; echo; cat "$tables"; } > "$page.new"
 mv "$page.new" "$page"

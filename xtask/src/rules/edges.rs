@@ -95,8 +95,10 @@ const LAW: &[(&str, &[&str])] = &[
 ];
 
 /// Edges that tests and examples may have besides, each with its reason.
-const FOR_TESTS: &[(&str, &str, &str)] =
-    &[("track", "migrate", "its example moves pages and sees whether the trackers follow")];
+const FOR_TESTS: &[(&str, &str, &str)] = &[
+    ("track", "migrate", "its example moves pages and sees whether the trackers follow"),
+    ("vertex", "report", "its example draws the figures of a study"),
+];
 
 /// Checks every manifest against the law.
 pub fn check(tree: &Tree) -> Vec<Finding> {

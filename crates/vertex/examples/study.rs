@@ -2,20 +2,20 @@
 //! after each transformation. Prints the tables of `docs/results/migratory.md` and writes its
 //! pictures into a folder.
 //!
-//! `cargo run --release -p terrace-terrace --example migratory_study FOLDER [LAST_SCALE]`
+//! `cargo run --release -p terrace-vertex --example study FOLDER [LAST_SCALE]`
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
-use terrace_terrace::migratory_machine::simulation::{simulate, SimulationLimits};
-use terrace_terrace::migratory_machine::MigratoryMachine;
-use terrace_terrace::report::figure::{bar_figure, BarSeries};
-use terrace_terrace::vertex::compile::compile;
-use terrace_terrace::vertex::generate::GraphRecipe;
-use terrace_terrace::vertex::layout::DataLayout;
-use terrace_terrace::vertex::parse::parse;
-use terrace_terrace::vertex::passes::{Pass, PassContext};
-use terrace_terrace::vertex::programs::shipped;
+use terrace_migratory::simulation::{simulate, SimulationLimits};
+use terrace_migratory::MigratoryMachine;
+use terrace_report::figure::{bar_figure, BarSeries};
+use terrace_vertex::compile::compile;
+use terrace_vertex::generate::GraphRecipe;
+use terrace_vertex::layout::DataLayout;
+use terrace_vertex::parse::parse;
+use terrace_vertex::passes::{Pass, PassContext};
+use terrace_vertex::programs::shipped;
 
 /// What is transformed, how, on which graphs; and what the paper gives.
 struct Subject {
