@@ -231,7 +231,7 @@ fn table(body: &mut String, runs: &[&Value]) {
             .map(|item| format!("{} = {}", text(&item["name"]), text(&item["text"])))
             .collect();
         if !returned.is_empty() {
-            put!(body, "<p class=\"small under\">Every run returned {}.</p>\n", {
+            put!(body, "<p class=\"small under\">Returned by every run: {}</p>\n", {
                 brief(&returned.join(", "), 300)
             });
         }
