@@ -476,7 +476,7 @@ mod tests {
         assert_eq!(page.matches("class=\"chart\"").count(), 4);
         assert_eq!(page.matches("for u in v.neighbors {").count(), 2);
         assert!(page.contains("total = 9") && page.contains("picked"));
-        let said = crate::read(answer("x").to_string().as_bytes()).map(|d| d.to_text());
+        let said = crate::read(answer("x").to_string().as_bytes()).map(|d| d.to_text(80));
         assert!(said.is_ok_and(|said| said.contains("4000 migrations, then 1000")));
     }
 
