@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes the tables and pictures of docs/results/migratory.md again: about two minutes of CPU time on one core.
+# Makes the tables and pictures of docs/results/migratory.md again: about two minutes of CPU time
+# on one core.
 set -eu
 cd "$(dirname "$0")/.."
 page=docs/results/migratory.md

@@ -124,9 +124,9 @@ impl MigratoryMachine {
             "emu-chick" => chick,
             "emu-chick-8" => Self { nodes: 8, ..chick },
             // The prototype's design before it was scaled down, as the maker's simulator prints it
-            // (ES-INT-35.0: 4 cores a nodelet, 2^33 bytes, 300 MHz, DDR4-2133). Its simulator reaches
-            // 16 million migrations a second (Hein et al., quoted from memory); latencies are half
-            // the prototype's, as the clock is double: ours.
+            // (ES-INT-35.0: 4 cores a nodelet, 2^33 bytes, 300 MHz, DDR4-2133). That simulator
+            // reaches 16 million migrations a second (Hein et al., quoted from memory); latencies
+            // are half the prototype's, as the clock is double: ours.
             "emu-full-speed" => Self {
                 cores: 4,
                 clock_hz: 300_000_000,
@@ -138,9 +138,9 @@ impl MigratoryMachine {
                 ..chick
             },
             // One chassis at Georgia Tech (gt-crnch-rg.readthedocs.io, "Lucata Pathfinder FAQs"): 8
-            // nodes, in each 24 cores at about 220 MHz for 1536 threads, 8 memory processors, 64 GB,
-            // channels of 16 bits, a link to each of 6 switches. Ours: DRAM at 1600 MT/s, RapidIO
-            // links of 2.5 GB/s as the prototype's, migrations as in the design above.
+            // nodes, in each 24 cores at about 220 MHz for 1536 threads, 8 memory processors, 64
+            // GB, channels of 16 bits, a link to each of 6 switches. Ours: DRAM at 1600 MT/s,
+            // RapidIO links of 2.5 GB/s as the prototype's, migrations as in the design above.
             "pathfinder" => Self {
                 nodes: 8,
                 cores: 3,

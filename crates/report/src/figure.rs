@@ -17,12 +17,15 @@ const CELL: (f64, f64) = (58.0, 34.0);
 pub const MOST_SERIES: usize = 4;
 
 const STYLE: &str = "<style>
-text { font: 13px system-ui, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif; fill: #1d2329; }
+text { font: 13px system-ui, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif; }
+text { fill: #1d2329; }
 .paper { fill: #ffffff; } .soft { fill: #5d6873; } .title { font-size: 15px; font-weight: 600; }
-.grid { stroke: #e2e0d9; } .axis { stroke: #5d6873; } .none { fill: #e2e0d9; } .s0 { fill: #1f6fb2; }
+.grid { stroke: #e2e0d9; } .axis { stroke: #5d6873; } .none { fill: #e2e0d9; }
+.s0 { fill: #1f6fb2; }
 .s1 { fill: #d9822b; } .s2 { fill: #4b9b6e; } .s3 { fill: #7a5ba6; } .in { fill: #ffffff; }
 @media (prefers-color-scheme: dark) {
-text { fill: #e7eaed; } .paper { fill: #1b2026; } .soft { fill: #9aa6b1; } .grid { stroke: #2d343c; }
+text { fill: #e7eaed; } .paper { fill: #1b2026; } .soft { fill: #9aa6b1; }
+.grid { stroke: #2d343c; }
 .none { fill: #2d343c; } .s0 { fill: #5aa9e6; } .s1 { fill: #f0a35a; } .s2 { fill: #7ac79b; }
 .s3 { fill: #b095dd; } .in { fill: #14181c; }
 }

@@ -3,8 +3,8 @@
 //! one self-contained HTML file, as text, or as JSON. Never reads live state; never asks the
 //! network.
 //!
-//! [`read`] takes the bytes of all but the last, [`read_recording`] a trace, which need not fit into
-//! memory; the [`Document`] they give can be shown in three ways. What a recording holds is
+//! [`read`] takes the bytes of all but the last, [`read_recording`] a trace, which need not fit
+//! into memory; the [`Document`] they give can be shown in three ways. What a recording holds is
 //! another's word: all of it is escaped, bounded and never trusted.
 #![forbid(unsafe_code)]
 

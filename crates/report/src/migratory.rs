@@ -76,8 +76,8 @@ impl MigratoryStudy {
         let mut body = String::new();
         put!(
             &mut body,
-            "<header><p class=\"over\">Simulated · {} run{}</p><h1>Migratory threads <code>{}</code> \
-             <span class=\"on\">on {}</span></h1><p>{}: {} vertices, {} {}directed edges; layout \
+            "<header><p class=\"over\">Simulated · {} run{}</p><h1>Migratory threads \
+             <code>{}</code> <span class=\"on\">on {}</span></h1><p>{}: {} vertices, {} {}directed edges; layout \
              {}</p></header>\n",
             runs.len(),
             if runs.len() == 1 { "" } else { "s" },
@@ -203,8 +203,8 @@ fn tiles(body: &mut String, first: &Value, last: &Value, several: bool) {
 
 fn table(body: &mut String, runs: &[&Value]) {
     body.push_str(
-        "<section><h2>Runs</h2>\n<div class=\"wide\"><table class=\"figures\">\n<tr><th>Program</th>\
-         <th>time</th><th>migrations</th><th>saved</th><th>remote updates</th><th>spawns</th>\
+        "<section><h2>Runs</h2>\n<div class=\"wide\"><table class=\"figures\">\n<tr>\
+         <th>Program</th><th>time</th><th>migrations</th><th>saved</th><th>remote updates</th><th>spawns</th>\
          <th>calls</th><th>spills</th></tr>\n",
     );
     let before = runs.first().map_or(0.0, |run| number(&run["migrations"]));
@@ -304,7 +304,8 @@ fn matrix(body: &mut String, name: &str, cells: &[Vec<f64>], most: f64) {
             put!(
                 body,
                 "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" \
-                 style=\"fill-opacity:{:.3}\"><title>{from} to {to}: {} migrations</title></rect>\n",
+                 style=\"fill-opacity:{:.3}\"><title>{from} to {to}: {} migrations</title>\
+                 </rect>\n",
                 (size - 1.0).max(0.5),
                 (size - 1.0).max(0.5),
                 0.85 * migrations / most,

@@ -23,8 +23,8 @@ pub struct VertexProgram {
     pub results: Vec<ResultItem>,
 }
 
-/// How vertices are numbered where they are laid out: which nodelet has which. Native execution does
-/// not lay them out, and `self` is always a vertex's number in the graph.
+/// How vertices are numbered where they are laid out: which nodelet has which. Native execution
+/// does not lay them out, and `self` is always a vertex's number in the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum VertexNumbering {
     /// As in the graph.

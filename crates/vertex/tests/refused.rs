@@ -148,7 +148,8 @@ fn passes_say_why_they_refuse() {
         ),
         (
             Pass::Reorder,
-            "parallel for v in vertices { let x = 0; for u in v.out { x += u.b; x max= 3; } v.a = x; }",
+            "parallel for v in vertices { let x = 0; for u in v.out { x += u.b; x max= 3; } \
+             v.a = x; }",
             "the value of x there depends on the order of vertices",
         ),
     ] {
