@@ -77,8 +77,8 @@ impl MigratoryStudy {
         put!(
             &mut body,
             "<header><p class=\"over\">Simulated · {} run{}</p><h1>Migratory threads \
-             <code>{}</code> <span class=\"on\">on {}</span></h1><p>{}: {} vertices, {} {}directed edges; layout \
-             {}</p></header>\n",
+             <code>{}</code> <span class=\"on\">on {}</span></h1><p>{}: {} vertices, {} \
+             {}directed edges; layout {}</p></header>\n",
             runs.len(),
             if runs.len() == 1 { "" } else { "s" },
             brief(&program, 60),
@@ -204,8 +204,8 @@ fn tiles(body: &mut String, first: &Value, last: &Value, several: bool) {
 fn table(body: &mut String, runs: &[&Value]) {
     body.push_str(
         "<section><h2>Runs</h2>\n<div class=\"wide\"><table class=\"figures\">\n<tr>\
-         <th>Program</th><th>time</th><th>migrations</th><th>saved</th><th>remote updates</th><th>spawns</th>\
-         <th>calls</th><th>spills</th></tr>\n",
+         <th>Program</th><th>time</th><th>migrations</th><th>saved</th>\
+         <th>remote updates</th><th>spawns</th><th>calls</th><th>spills</th></tr>\n",
     );
     let before = runs.first().map_or(0.0, |run| number(&run["migrations"]));
     for run in runs {
