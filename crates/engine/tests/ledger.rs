@@ -31,8 +31,12 @@ struct Spent {
 }
 
 fn spend(rate: Rate, seconds: u64, seed: u64) -> Spent {
+    spend_until(rate, Tick(seconds * SECONDS), seed)
+}
+
+fn spend_until(rate: Rate, end: Tick, seed: u64) -> Spent {
     let world = world(COLD + HOT, rate, seed);
-    world.borrow_mut().end_at(Tick(seconds * SECONDS));
+    world.borrow_mut().end_at(end);
     let machine = world_machine(&world);
     let mut decided = 0.0;
     let parts = EngineParts {
@@ -126,4 +130,19 @@ fn what_was_gained_pays_for_the_rest_at_once() {
     let spent = spend(skew(4_000.0, 100.0), 4, 5);
     // Two thousand pages change places with as many: all of them in the first second.
     assert!(spent.saved > 1.0 && spent.saved > 10.0 * spent.all, "{spent:?}");
+}
+
+#[test]
+fn a_program_that_ends_before_it_is_looked_at_costs_next_to_nothing() {
+    for ms in [0, 3, 20] {
+        let spent = spend_until(skew(4_000.0, 100.0), Tick(ms * 1_000_000), 7);
+        assert!(spent.all < 0.001 && spent.saved == 0.0, "{ms} ms: {spent:?}");
+    }
+}
+
+#[test]
+fn a_program_that_sleeps_is_looked_at_ever_more_seldom() {
+    let spent = spend(Box::new(|_, _| read(0.0)), 60, 7);
+    println!("{spent:?}");
+    assert!(spent.all < 0.005 * 60.0 && spent.saved == 0.0, "{spent:?}");
 }
