@@ -56,7 +56,7 @@ pub(crate) fn digest(snap: &Snapshot, at: Nanos, tracking: Nanos) -> SnapshotEnt
         window_ns: snap.interval.get(),
         known_pages: sums.known,
         hot_from_per_s: buckets::floor(hot_from) as u64,
-        fast_access_share: fast_share(&tiers).filter(|_| !snap.saturated),
+        fast_access_share: fast_share(&tiers).filter(|_| !snap.saturated && !snap.at_least),
         tiers,
         heat,
         tracking_cpu_ns: tracking.get(),

@@ -547,7 +547,9 @@ impl Engine {
             tiers.iter().flat_map(|t| on_nodes(tally, t)).map(|n| n.accesses).sum()
         };
         let (fast, all) = (accesses(&tiers[..tiers.len().min(1)]), accesses(tiers));
-        let seen = !observed.saw_nothing && !self.heat.saturated();
+        // Lower bounds say nothing of shares.
+        let bounds = self.heat.saturated() || self.heat.at_least();
+        let seen = !observed.saw_nothing && !bounds;
         self.account.share((seen && all > 0.0).then(|| fast / all), interval);
     }
 

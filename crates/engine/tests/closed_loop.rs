@@ -94,6 +94,19 @@ fn even(rate: f64, exact: bool, seed: u64) -> u64 {
 }
 
 #[test]
+fn a_share_of_accesses_is_not_told_where_looks_always_hit() {
+    for (rate, told) in [(100.0, true), (5_000.0, false)] {
+        let world = world(COLD + HOT, Box::new(move |_, _| read(rate)), 3);
+        let (summary, text) = run(&world, "terrace", pages(&world), 2);
+        assert_eq!(summary.fast_access_share.is_some(), told, "{rate}: {summary:?}");
+        let snapshots = || text.lines().filter(|l| l.contains("\"known_pages\":8192"));
+        assert!(snapshots().count() > 0, "{rate}");
+        let untold = |l: &str| l.contains("\"fast_access_share\":null");
+        assert!(snapshots().all(|l| untold(l) != told), "{rate}");
+    }
+}
+
+#[test]
 fn a_shifting_hot_set_is_followed_without_ping_pong() {
     // By the seed a run has 0.66 to 0.77 of its accesses from the fast tier where heat shifts every
     // 3 s: the mean is held.
