@@ -1,10 +1,10 @@
-//! Arbitrary bytes as a ring of perf records with arbitrary fields, and as a `perf.data` file: no
+//! Arbitrary bytes as a ring of perf records with arbitrary fields, as records of Arm's SPE, and as a `perf.data` file: no
 //! panic, and what is imported is a whole trace.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use std::io::Cursor;
-use terrace_sampling::{records, EventAttributes, PerfDataFile, PerfRecord};
+use terrace_sampling::{records, spe_records, EventAttributes, PerfDataFile, PerfRecord};
 use terrace_trace::import::import_perf_data;
 use terrace_trace::{Info, TraceReader};
 
@@ -18,6 +18,7 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
+    assert!(spe_records(data).count() <= data.len());
     if let Ok(mut file) = PerfDataFile::open(Cursor::new(data)) {
         let _counts = file.records(|_, _| {});
     }

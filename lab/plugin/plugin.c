@@ -64,11 +64,20 @@ void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *, vcpu_mem_cb, in
 void qemu_plugin_register_atexit_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, void *), void *);
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
 struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
+uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
 size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *, void *, size_t);
 qemu_plugin_mem_value qemu_plugin_mem_get_value(qemu_plugin_meminfo_t);
 struct qemu_plugin_hwaddr *qemu_plugin_get_hwaddr(qemu_plugin_meminfo_t, uint64_t);
 bool qemu_plugin_hwaddr_is_io(const struct qemu_plugin_hwaddr *);
 uint64_t qemu_plugin_hwaddr_phys_addr(const struct qemu_plugin_hwaddr *);
+struct qemu_plugin_register;
+struct register_description { struct qemu_plugin_register *handle; const char *name, *feature; };
+struct glib_array { char *data; unsigned length; };      /* GArray */
+struct glib_bytes { uint8_t *data; unsigned length; };   /* GByteArray */
+struct glib_array *qemu_plugin_get_registers(void);
+int qemu_plugin_read_register(struct qemu_plugin_register *, struct glib_bytes *);
+struct glib_bytes *g_byte_array_new(void);
+struct glib_bytes *g_byte_array_set_size(struct glib_bytes *, unsigned);
 
 /* ---- QEMU's own symbols, exported because Debian builds it with modules. Layout of 10.0.x,
  * checked at start ---- */
@@ -91,6 +100,11 @@ bool cpu_thread_is_idle(void *);
 bool all_cpu_threads_idle(void);
 void *qemu_get_cpu(int);
 void *object_class_by_name(const char *);
+void *object_resolve_path(const char *path, bool *ambiguous);
+void *host_memory_backend_get_memory(void *backend);
+void *memory_region_get_ram_ptr(void *region);
+uint64_t memory_region_size(void *region);
+int cpu_memory_rw_debug(void *cpu, uint64_t address, void *bytes, size_t length, bool write);
 void *qemu_add_vm_change_state_handler(void (*)(void *, bool, int), void *);
 
 /* ---- The Rust side (lab/plugin/src/lib.rs) ---- */
@@ -99,9 +113,10 @@ struct lab *lab_new(const char *const *argv, size_t argc, unsigned vcpus, char *
 uint64_t lab_clock0_ns(const struct lab *);
 bool lab_count_only(const struct lab *);
 unsigned lab_block(struct lab *, unsigned vcpu, uint64_t instructions);
-void lab_load(struct lab *, unsigned vcpu, uint64_t address, uint32_t info);
-void lab_store(struct lab *, unsigned vcpu, uint64_t address, uint32_t info);
-void lab_store_past(struct lab *, unsigned vcpu, uint64_t address, uint32_t info);
+void lab_load(struct lab *, unsigned vcpu, uint64_t address, uint32_t info, uint64_t instruction);
+void lab_store(struct lab *, unsigned vcpu, uint64_t address, uint32_t info, uint64_t instruction);
+void lab_store_past(struct lab *, unsigned vcpu, uint64_t address, uint32_t info,
+    uint64_t instruction);
 void lab_forget_translations(struct lab *, unsigned vcpu);
 bool lab_advance(struct lab *, uint64_t idle_vcpus);
 void lab_restart(struct lab *);
@@ -301,27 +316,24 @@ static void on_block(unsigned translated_by, void *instructions)
 }
 
 static void on_load(unsigned translated_by, qemu_plugin_meminfo_t info, uint64_t address,
-    void *unused)
+    void *instruction)
 {
     (void)translated_by;
-    (void)unused;
-    lab_load(lab, who(), address, info);
+    lab_load(lab, who(), address, info, (uintptr_t)instruction);
 }
 
 static void on_store(unsigned translated_by, qemu_plugin_meminfo_t info, uint64_t address,
-    void *unused)
+    void *instruction)
 {
     (void)translated_by;
-    (void)unused;
-    lab_store(lab, who(), address, info);
+    lab_store(lab, who(), address, info, (uintptr_t)instruction);
 }
 
 static void on_store_past(unsigned translated_by, qemu_plugin_meminfo_t info, uint64_t address,
-    void *unused)
+    void *instruction)
 {
     (void)translated_by;
-    (void)unused;
-    lab_store_past(lab, who(), address, info);
+    lab_store_past(lab, who(), address, info, (uintptr_t)instruction);
 }
 
 static void on_mark(unsigned translated_by, void *mark)
@@ -361,6 +373,64 @@ bool lab_host_value(uint32_t info, uint64_t *value)
     return v.type == 2 || v.type == 3;
 }
 
+/* For the Rust side: the memory of the mailbox device, which the guest maps. */
+uint8_t *lab_host_shared(uint64_t *bytes);
+uint8_t *lab_host_shared(uint64_t *bytes)
+{
+    void *backend = object_resolve_path("/objects/mailbox", NULL);
+    void *region = backend ? host_memory_backend_get_memory(backend) : NULL;
+    if (!region)
+        return NULL;
+    *bytes = memory_region_size(region);
+    return memory_region_get_ram_ptr(region);
+}
+
+/* For the Rust side: guest memory as the vCPU that executes translates it. */
+bool lab_host_read(uint64_t address, uint8_t *into, size_t bytes);
+bool lab_host_read(uint64_t address, uint8_t *into, size_t bytes)
+{
+    return cpu_memory_rw_debug(current_cpu, address, into, bytes, false) == 0;
+}
+
+/*
+ * For the Rust side, in user mode: what the kernel will have as its GS base on the vCPU that
+ * executes, which is where its own area begins. It never changes once the kernel runs. Zero if QEMU
+ * does not tell.
+ */
+uint64_t lab_host_kernel_area(void);
+uint64_t lab_host_kernel_area(void)
+{
+    static uint64_t known[MAX_VCPUS];
+    static struct qemu_plugin_register *handle;
+    unsigned vcpu = who();
+    if (known[vcpu])
+        return known[vcpu];
+    if (!handle) {
+        struct glib_array *all = qemu_plugin_get_registers();
+        struct register_description *each = (struct register_description *)all->data;
+        for (unsigned i = 0; i < all->length; i++) {
+            if (strcmp(each[i].name, "k_gs_base") == 0)
+                handle = each[i].handle;
+        }
+    }
+    static struct glib_bytes *buffer;
+    if (!buffer)
+        buffer = g_byte_array_new();
+    g_byte_array_set_size(buffer, 0);
+    uint64_t base = 0;
+    if (handle && qemu_plugin_read_register(handle, buffer) == sizeof base)
+        memcpy(&base, buffer->data, sizeof base);
+    if (base >> 47 == 0x1ffff) /* an address of the kernel's */
+        known[vcpu] = base;
+    return known[vcpu];
+}
+
+int64_t lab_host_guest_ns(uint64_t modelled_ns);
+int64_t lab_host_guest_ns(uint64_t modelled_ns)
+{
+    return guest_ns(modelled_ns);
+}
+
 static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
 {
     (void)id;
@@ -379,9 +449,10 @@ static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
             continue;
         if (kind & KIND_CHANGES_TRANSLATIONS)
             qemu_plugin_register_vcpu_insn_exec_cb(insn, on_translation_change, NO_REGS, NULL);
-        qemu_plugin_register_vcpu_mem_cb(insn, on_load, NO_REGS, MEM_R, NULL);
+        void *at = (void *)(uintptr_t)qemu_plugin_insn_vaddr(insn);
+        qemu_plugin_register_vcpu_mem_cb(insn, on_load, NO_REGS, MEM_R, at);
         qemu_plugin_register_vcpu_mem_cb(insn, kind & KIND_STORES_PAST ? on_store_past : on_store,
-            NO_REGS, MEM_W, NULL);
+            NO_REGS, MEM_W, at);
     }
 }
 

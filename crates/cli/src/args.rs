@@ -59,6 +59,9 @@ pub enum Command {
     /// Run a command and record every load and store it makes.
     #[command(after_help = "Example: terrace record -o run.trace ./solver input")]
     Record(RecordArgs),
+    /// From a recording with named objects, write which allocations belong in fast memory.
+    #[command(after_help = "Example: terrace plan run.trace --machine lab-cxl --fast 64M -o plan")]
+    Plan(crate::plan::PlanArgs),
     /// Look into recordings, and read those of other tools.
     #[command(subcommand)]
     Trace(TraceCommand),
@@ -158,7 +161,8 @@ pub struct DegradeArgs {
 /// What `run` and `attach` share.
 #[derive(Debug, Args)]
 pub struct ManageArgs {
-    /// Policy that places pages.
+    /// Policy that places pages; none moves nothing and tells how much memory was idle for how
+    /// long.
     #[arg(long, default_value = "terrace", value_parser = LIVE_POLICIES)]
     pub policy: String,
     /// Preset or machine file; default: this machine as it describes itself.
@@ -177,7 +181,9 @@ pub struct ManageArgs {
     /// Bytes a second that may be moved, such as 200M; default: as the policy finds worth it.
     #[arg(long)]
     pub rate: Option<String>,
-    /// auto, page-table, damon, damon-page or soft-dirty.
+    /// auto, page-table, damon, damon-page, soft-dirty or perf. Behind perf may follow settings:
+    /// perf,loads=N,stores=N (events between two samples), or an event of your own:
+    /// perf,event=HEX,type=N,config1=HEX,precise=N,operation=loads.
     #[arg(long, default_value = "auto", value_parser = LIVE_TRACKERS)]
     pub tracker: String,
     /// Old name of --tracker.
@@ -436,6 +442,9 @@ pub enum RecordSource {
     Hooks,
     /// All loads and stores of a static program for riscv64, on any host.
     Riscv,
+    /// Samples of accesses by the processor; in the lab by its sampling unit.
+    #[value(alias = "lab-pmu")]
+    Perf,
 }
 
 /// `terrace record`.
@@ -472,6 +481,11 @@ pub struct RecordArgs {
     /// Keep the values stored too.
     #[arg(long)]
     pub values: bool,
+    /// How --source perf samples, such as loads=1000,stores=0 (events between two samples), or an
+    /// event of your own as behind run --tracker perf; default: as often as takes a hundredth of a
+    /// core.
+    #[arg(long, value_name = "SETTINGS")]
+    pub sampling: Option<String>,
     /// Name allocations of at least so many bytes by the function that made them; with --source
     /// hooks.
     #[arg(long, value_name = "BYTES")]

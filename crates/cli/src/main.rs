@@ -9,6 +9,7 @@ mod lab;
 mod manage;
 mod migratory;
 mod output;
+mod plan;
 mod probe;
 mod record;
 mod reference;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Degrade(a) => probe::degrade(&a),
         Command::Run(a) => return ExitCode::from(manage::run(&a)),
         Command::Attach(a) => manage::attach(&a),
+        Command::Plan(a) => plan::plan(&a),
         Command::Record(a) => record::record(&a),
         Command::Trace(TraceCommand::Info(a)) => trace::info(&a),
         Command::Trace(TraceCommand::Cat(a)) => trace::cat(&a),

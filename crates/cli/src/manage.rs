@@ -39,7 +39,10 @@ fn spec(args: &ManageArgs) -> Result<ManageSpec, String> {
         renamed(args.trackers.clone(), args.tracker.clone(), ["--trackers", "--tracker"]);
     old.iter().for_each(|note| say(note));
     Ok(ManageSpec {
-        policy: args.policy.parse().map_err(|e: UnknownPolicyError| e.to_string())?,
+        policy: match args.policy.as_str() {
+            "none" => None,
+            name => Some(name.parse().map_err(|e: UnknownPolicyError| e.to_string())?),
+        },
         machine: args.machine.clone(),
         journal: args.journal.clone(),
         cpu_share: args.cpu / 100.0,

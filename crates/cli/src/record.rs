@@ -3,7 +3,9 @@
 use crate::args::{RecordArgs, RecordSource};
 use crate::output::{say, CommandFailure, Ending};
 use std::ops::Range;
-use terrace_terrace::record::{self, CaptureMethod, RecordError, RecordSpec};
+use terrace_terrace::record::{
+    self, CaptureMethod, PerfSettings, RecordError, RecordSpec, SampledRecordSpec,
+};
 use terrace_terrace::trace::capture::Filter;
 use terrace_terrace::types::Bytes;
 
@@ -47,6 +49,7 @@ pub fn filter(args: &RecordArgs) -> Result<Filter, CommandFailure> {
 pub fn record(args: &RecordArgs) -> Ending {
     let source = match args.source {
         RecordSource::Riscv => return crate::riscv::record(args),
+        RecordSource::Perf => return sampled(args),
         RecordSource::Auto | RecordSource::Full => CaptureMethod::Emulator,
         RecordSource::Translated => CaptureMethod::Translator,
         RecordSource::Hooks => CaptureMethod::Hooks,
@@ -63,11 +66,7 @@ pub fn record(args: &RecordArgs) -> Ending {
         environment: Vec::new(),
         program_output: None,
     };
-    let recorded = record::record(&spec, &args.command).map_err(|e| match e {
-        RecordError::Lacking(_) => CommandFailure::lacking(e),
-        RecordError::Start(e) => CommandFailure { code: e.exit_code() as u8, line: e.to_string() },
-        _ => CommandFailure::failed(e),
-    })?;
+    let recorded = record::record(&spec, &args.command).map_err(failure)?;
     for note in &recorded.notes {
         say(note);
     }
@@ -75,6 +74,37 @@ pub fn record(args: &RecordArgs) -> Ending {
         say(&recorded.line(&spec.output));
     }
     recorded.ended.leave()
+}
+
+/// `record --source perf`.
+fn sampled(args: &RecordArgs) -> Ending {
+    let plain = args.period == 1
+        && !args.values
+        && [&args.addresses, &args.sizes, &args.instructions, &args.begin_at, &args.end_at]
+            .iter()
+            .all(|option| option.is_none())
+        && args.objects.is_none();
+    if !plain {
+        let why = "--source perf takes --sampling and no filter, value or object";
+        return Err(CommandFailure::usage(why));
+    }
+    let settings = PerfSettings::parse(args.sampling.as_deref().unwrap_or_default())
+        .map_err(|why| CommandFailure::usage(format!("--sampling {why}")))?;
+    let spec = SampledRecordSpec { output: args.output.clone(), settings };
+    let recorded = record::record_samples(&spec, &args.command).map_err(failure)?;
+    recorded.notes.iter().for_each(|note| say(note));
+    if !args.quiet {
+        say(&recorded.line(&spec.output));
+    }
+    recorded.ended.leave()
+}
+
+fn failure(error: RecordError) -> CommandFailure {
+    match error {
+        RecordError::Lacking(_) => CommandFailure::lacking(error),
+        RecordError::Start(e) => CommandFailure { code: e.exit_code() as u8, line: e.to_string() },
+        _ => CommandFailure::failed(error),
+    }
 }
 
 #[cfg(test)]

@@ -240,12 +240,22 @@ impl Engine {
         }
     }
 
-    /// Writes the summary to the journal and gives it.
+    /// Writes what trackers say of themselves and the summary to the journal, and gives the latter.
     pub fn finish(&mut self) -> JournalSummary {
         let summary = self.summary();
         let mut notes = Vec::new();
+        let at_ns = self.at().get();
+        for text in self.tracker_accounts() {
+            self.write(&JournalEntry::Note(NoteEntry { at_ns, text }), &mut notes);
+        }
         self.write(&JournalEntry::End(summary.clone()), &mut notes);
         summary
+    }
+
+    /// What became of the trackers' observations, a sentence each.
+    #[must_use]
+    pub fn tracker_accounts(&self) -> Vec<String> {
+        self.watch.trackers().iter().flat_map(|tracker| tracker.accounts()).collect()
     }
 
     /// The account so far.

@@ -213,6 +213,10 @@ pub trait Tracker {
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
     fn request(&mut self, request: &Request) -> Result<(), TrackError>;
+    /// What became of its observations, a sentence each; empty: nothing to say.
+    fn accounts(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Bounds on moving.

@@ -64,7 +64,7 @@ impl Mailbox {
 
     /// Bytes that an archive may have.
     pub fn room(&self) -> usize {
-        self.map.len().saturating_sub(wire::BODY_OFFSET)
+        wire::archive_room(self.map.len() as u64) as usize
     }
 
     /// Put an archive and then the state that makes it visible. False if it does not fit.

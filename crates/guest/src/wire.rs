@@ -19,6 +19,12 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"TERRLAB\x01");
 pub const VERSION: u32 = 3;
 /// Where the archive begins.
 pub const BODY_OFFSET: usize = 4096;
+/// Bytes that are left to an archive in a mailbox of so many: its end is the sampling unit's.
+#[must_use]
+pub const fn archive_room(mailbox_bytes: u64) -> u64 {
+    mailbox_bytes.saturating_sub(BODY_OFFSET as u64 + terrace_sampling::UNIT_REGION_BYTES)
+}
+
 /// How many bytes of the header are used.
 pub const HEADER_LEN: usize = 64;
 /// Most files in one archive; a count above it is damage, not a job.

@@ -42,7 +42,7 @@ impl MailboxFile {
     /// Put a job's archive.
     pub fn put_job(&self, archive: ArchiveWriter) -> Result<()> {
         let archive = archive.finish();
-        let room = self.bytes - wire::BODY_OFFSET as u64;
+        let room = wire::archive_room(self.bytes);
         if archive.len() as u64 > room {
             return Err(LabError::JobTooLarge {
                 job_bytes: archive.len() as u64,
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_job_put_is_the_job_taken() {
         let path = temp("box");
-        let mailbox = MailboxFile::create(&path, 1 << 20).unwrap();
+        let mailbox = MailboxFile::create(&path, 32 << 20).unwrap();
         assert_eq!(mailbox.header().unwrap().state, MailboxState::Empty);
         let mut archive = ArchiveWriter::new();
         archive.add("/x", 0o644, b"abc");

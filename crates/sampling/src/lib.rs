@@ -12,6 +12,8 @@
 //! - [`encode_sample`], [`encode_lost`] write records, for a sampling unit that is modelled.
 //! - [`PerfDataFile`] reads a file of `perf record`.
 //! - [`DataSource`] says what served an access.
+//! - [`spe_records`] reads records of Arm's SPE.
+//! - [`UnitSettings`] and what stands beside it describe the lab's sampling unit.
 #![forbid(unsafe_code)]
 
 mod attribute;
@@ -22,7 +24,9 @@ mod file;
 mod latency;
 mod record;
 mod source;
+mod spe;
 mod trust;
+mod unit;
 
 pub use attribute::{sample_type, EventAttributes, SamplePrecision};
 pub use encode::{encode_lost, encode_sample, RING_SAMPLE_TYPE};
@@ -37,4 +41,10 @@ pub use record::{
     MOST_RECORD_BYTES, RECORD_HEADER_BYTES,
 };
 pub use source::{AccessLocality, DataSource, MemoryLevel, MemoryOperation};
+pub use spe::{spe_records, SpeDamage, SpeOperation, SpeRecord};
 pub use trust::{estimated_error, estimated_pages, sampling_error};
+pub use unit::{
+    records_at_interrupt, ring_offset, UnitAnswer, UnitEvent, UnitSettings, MOST_UNIT_CPUS,
+    RING_HEAD_OFFSET, RING_TAIL_OFFSET, UNIT_ANSWER_WORD, UNIT_ANSWER_WORDS, UNIT_BUFFER_BYTES,
+    UNIT_MARK, UNIT_PAGE_BYTES, UNIT_REGION_BYTES, UNIT_RING_BYTES, UNIT_SETTING_WORDS,
+};

@@ -2,12 +2,14 @@
 //! (`/sys/kernel/btf/vmlinux`; format: kernel `Documentation/bpf/btf.rst`).
 //!
 //! Only what is needed to follow a few pointers: the byte offset of a named member of a named
-//! structure, looked for in unnamed parts of it as well. Every length is checked, for the bytes may
+//! structure, looked for in unnamed parts of it as well, and that of a variable that each CPU has. Every length is checked, for the bytes may
 //! be anything.
 
 const MAGIC: u16 = 0xeb9f;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
+const KIND_VARIABLE: u32 = 14;
+const KIND_SECTION: u32 = 15;
 /// Unnamed structures within unnamed structures that are followed.
 const DEPTH: u32 = 4;
 
@@ -63,6 +65,21 @@ impl<'a> Btf<'a> {
         };
         let found = self.iter().find(is)?;
         self.within(found, member, DEPTH)
+    }
+
+    /// Bytes from the start of a CPU's own area to the variable of this name that each CPU has.
+    #[must_use]
+    pub fn cpu_variable(&self, name: &str) -> Option<u64> {
+        let is = |t: Type<'_>| t.kind() == KIND_VARIABLE && self.named(t.name, name);
+        let id = self.iter().position(is)? as u32 + 1;
+        let section = self
+            .iter()
+            .find(|t| t.kind() == KIND_SECTION && self.named(t.name, ".data..percpu"))?;
+        (0..section.members())
+            .map(|i| i * 12)
+            .find(|at| word(section.rest, *at) == Some(id))
+            .and_then(|at| word(section.rest, at + 4))
+            .map(u64::from)
     }
 
     fn within(&self, outer: Type<'a>, member: &str, depth: u32) -> Option<u64> {
@@ -122,13 +139,15 @@ mod tests {
 
     /// `struct task { int a; struct { char *b; }; }`
     fn sample() -> Vec<u8> {
-        let names = b"\0int\0task\0a\0b\0";
+        let names = b"\0int\0task\0a\0b\0hot\0.data..percpu\0";
         let mut types = Vec::new();
         let mut put = |words: &[u32]| words.iter().for_each(|w| types.extend(w.to_ne_bytes()));
         put(&[1, 1 << 24, 4, 32]); // 1: int
         put(&[0, 2 << 24, 1]); // 2: pointer
         put(&[0, 4 << 24 | 1, 8, 12, 2, 64]); // 3: unnamed, b at 8
         put(&[5, 4 << 24 | 2, 32, 10, 1, 32, 0, 3, 128]); // 4: task, a at 4, unnamed at 16
+        put(&[14, 14 << 24, 4, 0]); // 5: variable, hot
+        put(&[18, 15 << 24 | 2, 64, 1, 0, 8, 5, 0x35000, 64]); // 6: section, hot at 0x35000
         let mut out = Vec::new();
         out.extend(MAGIC.to_ne_bytes());
         out.extend([1, 0]);
@@ -148,6 +167,7 @@ mod tests {
         assert_eq!(btf.offset("task", "b"), Some(24));
         assert_eq!(btf.offset("task", "c"), None);
         assert_eq!(btf.offset("tas", "a"), None);
+        assert_eq!((btf.cpu_variable("hot"), btf.cpu_variable("task")), (Some(0x35000), None));
     }
 
     #[test]
@@ -166,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(at in 0usize..120, with: u8, cut in 0usize..130,
+        fn any_bytes_are_survived(at in 0usize..200, with: u8, cut in 0usize..210,
             random in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = sample();
             if let Some(byte) = bytes.get_mut(at) {
@@ -177,6 +197,7 @@ mod tests {
                 if let Some(btf) = Btf::new(&bytes) {
                     let _ = (btf.offset("task", "b"), btf.offset("task", "a"),
                         btf.offset("int", "x"));
+                    let _ = btf.cpu_variable("hot");
                 }
             }
         }

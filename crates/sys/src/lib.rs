@@ -40,6 +40,7 @@ mod threads;
 mod time;
 mod uffd;
 mod uncore;
+mod unit_memory;
 mod uring;
 mod usage;
 
@@ -80,7 +81,7 @@ pub use region::{allowed_nodes, MemPolicy, Region, ThreadMemory};
 pub use rights::gained_rights;
 pub use root::{Root, TEXT_LIMIT};
 pub use runner::{CommandExit, Runner, StartError};
-pub use sampling::{perf_paranoia, SampleEvent, SampleRing, SampledTask};
+pub use sampling::{perf_paranoia, wait_for_records, SampleEvent, SampleRing, SampledTask};
 pub use shm::{remove_shared, FileWindow, LockFound, RobustLock, SharedFile};
 pub use storefile::{own_descriptors, wait_readable, SignalsBlocked, StoreFile, WakeDescriptor};
 pub use tally::{is_running, SharedTable};
@@ -91,6 +92,7 @@ pub use threads::{
 pub use time::{now, own_cpu, sleep, thread_cpu, BoostPeriod, CpuMeter, PriorityBoost};
 pub use uffd::{Fault, Uffd, UffdFeatures};
 pub use uncore::{controllers, Controller, WriteCounter, WrittenTo};
+pub use unit_memory::{execute_mark, CurrentTaskOffsets, UnitMemory};
 pub use uring::{Ring, Transfer, TransferBuffer, TransferPiece};
 pub use usage::{node_memory, numa_maps, parse_numa_maps, NodeMapping, NodeMemory};
 

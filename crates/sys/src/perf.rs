@@ -207,29 +207,36 @@ impl MappedRing {
 
     /// Appends the bytes of all waiting records to `out` and frees their room.
     pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
-        // SAFETY: both words lie in the mapped control page, are 8-byte aligned, and are shared
-        // with the kernel, which is why they are atomics; the mapping lives as long as `self`.
-        let (head_at, tail_at) = unsafe {
-            (
-                &*self.base.add(DATA_HEAD).cast::<AtomicU64>(),
-                &*self.base.add(DATA_TAIL).cast::<AtomicU64>(),
-            )
-        };
-        let head = head_at.load(Ordering::Acquire);
-        let tail = tail_at.load(Ordering::Relaxed);
-        // Never more than the ring holds, whatever the words say.
-        let bytes = (head.wrapping_sub(tail)).min(self.data as u64) as usize;
-        let from = tail as usize & (self.data - 1);
-        let first = bytes.min(self.data - from);
-        for (at, count) in [(from, first), (0, bytes - first)] {
-            // SAFETY: `at + count` is at most `data`, so the bytes lie in the mapped data area; the
-            // kernel does not write between tail and head until the tail is moved below.
-            out.extend_from_slice(unsafe {
-                std::slice::from_raw_parts(self.base.add(self.page + at), count)
-            });
-        }
-        tail_at.store(head, Ordering::Release);
+        // SAFETY: the mapping has a control page and `data` bytes, and lives as long as `self`,
+        // which is borrowed exclusively.
+        unsafe { take_records(self.base, self.base.add(self.page), self.data, out) };
     }
+}
+
+/// Appends the bytes of all waiting records of a ring to `out` and frees their room.
+///
+/// # Safety
+/// `header` points to the aligned control page of a ring, and `data` to its records, of `size`
+/// bytes, a power of two. Both stay mapped during the call, nobody else takes records, and whoever
+/// writes them leaves alone what lies between tail and head.
+pub(crate) unsafe fn take_records(header: *mut u8, data: *mut u8, size: usize, out: &mut Vec<u8>) {
+    // SAFETY: both words lie in the control page, are 8-byte aligned, and are shared with the
+    // writer, which is why they are atomics.
+    let (head_at, tail_at) = unsafe {
+        (&*header.add(DATA_HEAD).cast::<AtomicU64>(), &*header.add(DATA_TAIL).cast::<AtomicU64>())
+    };
+    let head = head_at.load(Ordering::Acquire);
+    let tail = tail_at.load(Ordering::Relaxed);
+    // Never more than the ring holds, whatever the words say.
+    let bytes = (head.wrapping_sub(tail)).min(size as u64) as usize;
+    let from = tail as usize & (size - 1);
+    let first = bytes.min(size - from);
+    for (at, count) in [(from, first), (0, bytes - first)] {
+        // SAFETY: `at + count` is at most `size`, so the bytes lie in the data area; the writer
+        // does not write between tail and head until the tail is moved below.
+        out.extend_from_slice(unsafe { std::slice::from_raw_parts(data.add(at), count) });
+    }
+    tail_at.store(head, Ordering::Release);
 }
 
 impl Drop for MappedRing {

@@ -1,10 +1,11 @@
 //! Events that sample memory accesses, each with a ring (kernel: `kernel/events/core.c`,
 //! `include/uapi/linux/perf_event.h`). What the records mean is for their reader to know.
 
-use crate::perf::{open_event, MappedRing, PerfAttr};
-use crate::{Root, SysError};
-use std::os::fd::{AsRawFd, OwnedFd};
-use terrace_types::Tid;
+use crate::perf::{open_event, take_records, MappedRing, PerfAttr};
+use crate::{Root, SysError, UnitMemory, WakeDescriptor};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use terrace_types::{Nanos, Tid};
 
 const FLAG_DISABLED: u64 = 1;
 const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
@@ -49,8 +50,16 @@ pub enum SampledTask {
 /// One event's ring. It samples nothing until [`SampleRing::enable`].
 #[derive(Debug)]
 pub struct SampleRing {
-    ring: MappedRing,
-    leader: Option<OwnedFd>,
+    source: RingSource,
+}
+
+/// Who writes a ring.
+#[derive(Debug)]
+enum RingSource {
+    /// The kernel.
+    Kernel { ring: MappedRing, leader: Option<OwnedFd> },
+    /// The lab's sampling unit: where the ring begins, and bytes of its header and its records.
+    Unit { memory: Arc<UnitMemory>, offset: usize, header: usize, data: usize },
 }
 
 /// `kernel.perf_event_paranoid`; `None`: this kernel has no perf events.
@@ -107,7 +116,23 @@ impl SampleRing {
             ..PerfAttr::default()
         };
         let fd = open_event(attr, tid, cpu, leader.as_ref(), &target, remedy)?;
-        Ok(Self { ring: MappedRing::new(fd, pages, &target)?, leader })
+        let ring = MappedRing::new(fd, pages, &target)?;
+        Ok(Self { source: RingSource::Kernel { ring, leader } })
+    }
+
+    /// A ring of the lab's sampling unit: `offset` bytes from the start of its memory, a header and
+    /// `data` bytes of records, a power of two. The unit as a whole is told what to sample, so
+    /// this ring can neither be enabled nor given a period by itself. `None` if it does not lie in
+    /// the memory.
+    #[must_use]
+    pub fn of_unit(
+        memory: Arc<UnitMemory>,
+        offset: usize,
+        header: usize,
+        data: usize,
+    ) -> Option<Self> {
+        memory.ring_at(offset, header, data).filter(|_| data.is_power_of_two())?;
+        Some(Self { source: RingSource::Unit { memory, offset, header, data } })
     }
 
     /// Samples from now on.
@@ -137,18 +162,31 @@ impl SampleRing {
 
     /// Appends the bytes of all waiting records to `out` and frees their room.
     pub fn take(&mut self, out: &mut Vec<u8>) {
-        self.ring.take(out);
+        match &mut self.source {
+            RingSource::Kernel { ring, .. } => ring.take(out),
+            RingSource::Unit { memory, offset, header, data } => {
+                if let Some(start) = memory.ring_at(*offset, *header, *data) {
+                    // SAFETY: header and records lie in the mapping, which this value keeps alive;
+                    // it is borrowed exclusively; the unit writes beyond the head only.
+                    unsafe { take_records(start, start.add(*header), *data, out) };
+                }
+            }
+        }
     }
 
     /// Bytes that the ring holds.
     #[must_use]
     pub const fn bytes(&self) -> usize {
-        self.ring.bytes()
+        match &self.source {
+            RingSource::Kernel { ring, .. } => ring.bytes(),
+            RingSource::Unit { header, data, .. } => *header + *data,
+        }
     }
 
     fn control(&self, request: u64, argument: u64) -> Result<(), SysError> {
-        let leads = self.leader.as_ref().filter(|_| request != IOC_PERIOD);
-        let fd = leads.unwrap_or_else(|| self.ring.fd());
+        let RingSource::Kernel { ring, leader } = &self.source else { return Ok(()) };
+        let leads = leader.as_ref().filter(|_| request != IOC_PERIOD);
+        let fd = leads.unwrap_or_else(|| ring.fd());
         // SAFETY: the descriptor is ours and open; the argument is a number, or points to a value
         // that outlives the call.
         let done = unsafe { libc::ioctl(fd.as_raw_fd(), request as _, argument) };
@@ -157,6 +195,32 @@ impl SampleRing {
         }
         Ok(())
     }
+}
+
+/// Waits until `stop` rings or one of `rings` is half full, at most `limit`; whether `stop` rang.
+/// Rings of the lab's unit wake nobody.
+#[must_use]
+pub fn wait_for_records<'a>(
+    rings: impl Iterator<Item = &'a SampleRing>,
+    stop: &WakeDescriptor,
+    limit: Nanos,
+) -> bool {
+    let poll =
+        |fd: BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let of_kernel = rings.filter_map(|ring| match &ring.source {
+        RingSource::Kernel { ring, .. } => Some(poll(ring.fd().as_fd())),
+        RingSource::Unit { .. } => None,
+    });
+    let mut polls: Vec<libc::pollfd> =
+        std::iter::once(poll(stop.as_fd())).chain(of_kernel).collect();
+    let span = libc::timespec {
+        tv_sec: (limit.0 / 1_000_000_000) as i64,
+        tv_nsec: (limit.0 % 1_000_000_000) as i64,
+    };
+    // SAFETY: `polls` is a slice of that length and lives across the call, as does `span`; no
+    // signal mask is given.
+    unsafe { libc::ppoll(polls.as_mut_ptr(), polls.len() as _, &span, std::ptr::null()) };
+    polls[0].revents != 0
 }
 
 #[cfg(test)]

@@ -3,11 +3,13 @@
 #![forbid(unsafe_code)]
 
 pub mod allocate;
+pub mod allocation_plan;
 pub mod crash;
 pub mod degrade;
 pub mod doctor;
 pub mod far_run;
 pub mod gpu_profile;
+pub mod idle;
 mod journal_file;
 pub mod lab_files;
 pub mod latest;

@@ -1,5 +1,6 @@
 //! `run` and `attach`: the engine over a live machine.
 
+use crate::idle::{self, IdleMemory, IdleObserver};
 use crate::journal_file::{JournalFile, UnmanagedJournal};
 use crate::output::{RunSummary, Stopped};
 use crate::written;
@@ -8,6 +9,7 @@ use std::ffi::OsString;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use terrace_alloc::move_costs;
 use terrace_engine::{Config, Engine, EngineParts, Journal, MoveLimits, StopReason};
 use terrace_machine::{rank, Machine, RankAttribute};
@@ -19,16 +21,16 @@ use terrace_sys::{
 };
 use terrace_topology::{load_machine, MachineSource};
 use terrace_track::{
-    AttachedProcess, Budget, LiveClock, LiveTarget, LiveTrackers, ProcessTree, TierNodes,
-    TrackerChoice, Waiter,
+    AttachedProcess, Budget, LiveClock, LiveTarget, LiveTrackers, PerfSettings, ProcessTree,
+    TierNodes, TrackerChoice, Waiter,
 };
 use terrace_types::{BytesPerSec, Nanos, NodeId, Pid, PolicyId, Seed};
 
 /// How to manage.
 #[derive(Debug, Clone)]
 pub struct ManageSpec {
-    /// The policy.
-    pub policy: PolicyId,
+    /// The policy; `None` moves nothing and observes (`none`).
+    pub policy: Option<PolicyId>,
     /// Machine file, preset or `None` for the live machine.
     pub machine: Option<String>,
     /// Where the journal goes.
@@ -39,7 +41,8 @@ pub struct ManageSpec {
     pub rate: Option<BytesPerSec>,
     /// Seed of the policy.
     pub seed: Seed,
-    /// Trackers to use: `auto`, `page-table`, `damon`, `damon-page` or `soft-dirty`.
+    /// Trackers to use: `auto`, `page-table`, `damon`, `damon-page`, `soft-dirty` or `perf`, the
+    /// last with settings behind a comma ([`PerfSettings::parse`]).
     pub trackers: String,
     /// Parameters of the policy, by name.
     pub set: Vec<(String, String)>,
@@ -76,9 +79,15 @@ struct PreparedRun {
     trackers: LiveTrackers,
     journal: Option<Box<dyn Journal>>,
     notes: Vec<String>,
+    /// What is observed where nothing is moved.
+    observed: Option<Arc<Mutex<IdleObserver>>>,
 }
 
 impl ManageSpec {
+    fn policy_name(&self) -> &'static str {
+        self.policy.map_or("none", PolicyId::name)
+    }
+
     fn prepare(&self) -> Result<PreparedRun, ManageError> {
         let machine = match &self.machine {
             Some(text) => load_machine(&MachineSource::parse_machine(text)),
@@ -98,16 +107,31 @@ impl ManageSpec {
         machine: Machine,
         able: &Capabilities,
     ) -> Result<PreparedRun, ManageError> {
-        let mut placement = Placement::new(self.policy, &machine);
+        let (mut placement, observed) = match self.policy {
+            Some(id) => (Placement::new(id, &machine), None),
+            None => {
+                let (policy, observed) = idle::observer();
+                (Placement::Custom(policy), Some(observed))
+            }
+        };
         for (name, value) in &self.set {
             placement.set(name, value).map_err(|e| ManageError::Usage(e.to_string()))?;
         }
-        let choice = tracker_choice(&self.trackers)?;
-        let tiers = tiers(&machine)?;
+        let choice = match tracker_choice(&self.trackers)? {
+            // Only samples tell who accessed.
+            TrackerChoice::Auto if placement.needs().cells => {
+                TrackerChoice::Perf(PerfSettings::default())
+            }
+            choice => choice,
+        };
+        let tiers = match self.policy {
+            Some(_) => tiers(&machine)?,
+            None => online_tiers(&machine)?,
+        };
         // Until the command is started, whose memory it would be otherwise.
         let _elsewhere = below_best(&tiers);
         let root = Root::live();
-        if !able.move_pages.usable {
+        if self.policy.is_some() && !able.move_pages.usable {
             return Err(ManageError::Lacking(format!(
                 "pages cannot be moved: {}",
                 able.move_pages.describe()
@@ -127,7 +151,7 @@ impl ManageSpec {
             return Err(ManageError::Lacking(format!(
                 "policy {} needs {missing}, and no tracker here tells it; try --policy terrace or \
                     see terrace doctor",
-                self.policy
+                self.policy_name()
             )));
         }
         // Last, so that a run that is not managed leaves alone what an older one wrote.
@@ -137,7 +161,7 @@ impl ManageSpec {
             })?) as Box<dyn Journal>),
             None => None,
         };
-        Ok(PreparedRun { machine, placement, tiers, trackers, journal, notes })
+        Ok(PreparedRun { machine, placement, tiers, trackers, journal, notes, observed })
     }
 
     /// The journal of a run that is not managed, where one was asked for.
@@ -150,7 +174,7 @@ impl ManageSpec {
         let source =
             self.machine.as_ref().map_or(MachineSource::Live, |m| MachineSource::parse_machine(m));
         let machine = load_machine(&source).ok();
-        UnmanagedJournal::create(path, self.policy.name(), words(argv), machine.as_ref(), why)
+        UnmanagedJournal::create(path, self.policy_name(), words(argv), machine.as_ref(), why)
             .map(Some)
             .map_err(|why| ManageError::Journal { path: path.display().to_string(), why })
     }
@@ -186,14 +210,22 @@ fn left_out(able: &Capabilities, trackers: &LiveTrackers) -> Vec<String> {
         .collect()
 }
 
-fn tracker_choice(name: &str) -> Result<TrackerChoice, ManageError> {
+fn tracker_choice(text: &str) -> Result<TrackerChoice, ManageError> {
+    let (name, settings) = text.split_once(',').unwrap_or((text, ""));
+    if !settings.is_empty() && name != "perf" {
+        let what = format!("--tracker {text}: only perf has settings");
+        return Err(ManageError::Usage(what));
+    }
     Ok(match name {
         "auto" => TrackerChoice::Auto,
         "page-table" => TrackerChoice::PageTable,
         "damon" => TrackerChoice::Damon,
         "damon-page" => TrackerChoice::DamonPage,
         "soft-dirty" => TrackerChoice::SoftDirty,
-        "perf" => TrackerChoice::Perf,
+        "perf" => TrackerChoice::Perf(
+            PerfSettings::parse(settings)
+                .map_err(|why| ManageError::Usage(format!("--tracker perf: {why}")))?,
+        ),
         _ => {
             return Err(ManageError::Usage(format!(
                 "no tracker is called {name:?}; there are auto, page-table, damon, damon-page, \
@@ -207,7 +239,7 @@ fn tracker_choice(name: &str) -> Result<TrackerChoice, ManageError> {
 /// why.
 pub(crate) fn would_manage(machine: Machine, able: &Capabilities) -> Result<(), ManageError> {
     let usual = ManageSpec {
-        policy: PolicyId::Terrace,
+        policy: Some(PolicyId::Terrace),
         machine: None,
         journal: None,
         cpu_share: Config::default().tracking_share,
@@ -287,7 +319,7 @@ pub fn run(spec: &ManageSpec, argv: &[OsString]) -> Result<FinishedRun, CommandS
     };
     let runner = Rc::new(RefCell::new(Runner::start(argv).map_err(CommandStartError::Start)?));
     let mut summary = match ready {
-        Err(why) => RunSummary::unmanaged(spec.policy.name(), why),
+        Err(why) => RunSummary::unmanaged(spec.policy_name(), why),
         Ok(ready) => {
             let pid = runner.borrow().pid();
             let seen = runner.clone();
@@ -349,6 +381,7 @@ fn manage<W: Waiter + 'static>(
 ) -> RunSummary {
     let names: Vec<String> = ready.trackers.names().iter().map(|n| (*n).to_owned()).collect();
     let mut notes = ready.notes;
+    let observed = ready.observed;
     // Fast memory is for the command.
     let _elsewhere = below_best(&ready.tiers);
     let (counters, refused) = written::counters(&Root::live(), &ready.machine, &ready.tiers);
@@ -357,7 +390,7 @@ fn manage<W: Waiter + 'static>(
     }
     let target = match LiveTarget::new(Root::live(), tree, ready.tiers) {
         Ok(target) => target.counting(counters),
-        Err(e) => return RunSummary::unmanaged(spec.policy.name(), e.to_string()),
+        Err(e) => return RunSummary::unmanaged(spec.policy_name(), e.to_string()),
     };
     let parts = EngineParts {
         clock: Box::new(LiveClock::new(waiter)),
@@ -375,12 +408,17 @@ fn manage<W: Waiter + 'static>(
         let _ahead = PriorityBoost::of_ordinary_work();
         let _in_turn = InTurn::among_cpus();
         let mut engine = Engine::new(parts, spec.config(command));
-        engine.run(|report| {
+        let ended = engine.run(|report| {
             said.extend(report.notes.iter().cloned());
             until()
-        })
+        });
+        said.extend(engine.tracker_accounts());
+        ended
     }));
     notes.extend(said);
+    let idle = observed
+        .and_then(|observed| observed.lock().unwrap_or_else(PoisonError::into_inner).idle());
+    notes.extend(idle.iter().map(IdleMemory::line));
     match ran {
         Ok((account, stop)) => {
             let stopped = match &stop {
@@ -395,16 +433,17 @@ fn manage<W: Waiter + 'static>(
                 unmanaged_because: None,
                 stopped_because: because,
                 stopped,
-                policy: spec.policy.name().to_owned(),
+                policy: spec.policy_name().to_owned(),
                 trackers: names,
                 overhead_seconds: (account.tracking_cpu_ns + account.deciding_cpu_ns) as f64 / 1e9,
                 moving_seconds: account.moving_ns as f64 / 1e9,
+                idle,
                 notes,
                 account,
             }
         }
         Err(_) => RunSummary::unmanaged(
-            spec.policy.name(),
+            spec.policy_name(),
             "an internal error ended management early; the command was not touched by it".into(),
         ),
     }

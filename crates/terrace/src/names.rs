@@ -45,7 +45,11 @@ pub fn policies() -> Vec<Named> {
         commands: takers(&contender),
         ..Named::new(contender.to_string(), summary)
     };
-    policies.chain(baselines).chain(stores).map(named).collect()
+    let observed = Named {
+        commands: vec!["run", "attach"],
+        ..Named::new("none", "moves nothing, and tells how much memory was idle for how long")
+    };
+    policies.chain(baselines).chain(stores).map(named).chain([observed]).collect()
 }
 
 /// Commands that take it.

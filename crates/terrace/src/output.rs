@@ -1,5 +1,6 @@
 //! What a managed run reports of itself.
 
+use crate::idle::IdleMemory;
 use serde::Serialize;
 use terrace_engine::journal::JournalSummary;
 use terrace_types::Bytes;
@@ -25,6 +26,9 @@ pub struct RunSummary {
     pub overhead_seconds: f64,
     /// Seconds spent in calls that move pages.
     pub moving_seconds: f64,
+    /// Where nothing was to be moved: how much memory was idle for how long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<IdleMemory>,
     /// Things worth knowing, one sentence each.
     pub notes: Vec<String>,
     /// The engine's account.
@@ -54,6 +58,7 @@ impl RunSummary {
             trackers: Vec::new(),
             overhead_seconds: 0.0,
             moving_seconds: 0.0,
+            idle: None,
             notes: Vec::new(),
             account: JournalSummary::default(),
         }

@@ -3,6 +3,10 @@
 
 mod program;
 mod recorder;
+mod sampled;
+
+pub use sampled::{record_samples, SampledRecordSpec, SampledRecording};
+pub use terrace_track::PerfSettings;
 
 use program::{emulator, plugin, translator, Program};
 use recorder::{MoreWords, Recorder};

@@ -61,7 +61,9 @@ mod info;
 mod omissions;
 mod pack;
 mod read;
+mod samples;
 mod sink;
+mod tasks;
 mod text;
 mod write;
 
@@ -74,5 +76,6 @@ pub use event::{
 pub use frame::{mend_checksums, BlockInfo, BlockKind, BLOCK_ACCESSES, MAGIC, VERSION};
 pub use info::Info;
 pub use read::TraceReader;
+pub use samples::{SampleTotals, SampleTraceWriter};
 pub use text::{block_lines, printable};
 pub use write::TraceWriter;

@@ -1,6 +1,7 @@
 //! Checks the live trackers and the mover against a program with a known hot set.
 //!
-//! usage: livecheck [tracker=page-table|soft-dirty|damon|damon-page|auto] [hot=MIB] [cold=MIB]
+//! usage: livecheck [tracker=page-table|soft-dirty|damon|damon-page|perf,SETTINGS|auto]
+//!        [hot=MIB] [cold=MIB]
 //!        [hot-pages=N] [layout=scattered|contiguous] [op=read|write] [interval=MS] [seconds=S]
 //!        [share=0.8] [cold-writes=0|1] [thp=0|1] [threads=1] [costs=0|1] [move=0|1]
 //!        [expect=PERCENT] [wrong=PERCENT] [beside=MS] livecheck guardian=1
@@ -22,7 +23,9 @@ use terrace_sys::{
     now, Capabilities, Category, Clear, ClearRefs, DamonOps, DamonPlan, DamonRun, DamonTarget,
     PageMap, PageTables, Root, TableEntry,
 };
-use terrace_track::{Budget, LiveTarget, LiveTrackers, ProcessTree, TierNodes, TrackerChoice};
+use terrace_track::{
+    Budget, LiveTarget, LiveTrackers, PerfSettings, ProcessTree, TierNodes, TrackerChoice,
+};
 use terrace_types::{
     Area, Bytes, Move, MoveReason, Nanos, NodeId, PageStat, Pid, Seed, Vpn, VpnRange,
 };
@@ -215,6 +218,9 @@ fn choice(name: &str) -> TrackerChoice {
         "soft-dirty" => TrackerChoice::SoftDirty,
         "damon" => TrackerChoice::Damon,
         "damon-page" => TrackerChoice::DamonPage,
+        perf if perf.starts_with("perf") => TrackerChoice::Perf(
+            PerfSettings::parse(perf.trim_start_matches("perf").trim_start_matches(',')).unwrap(),
+        ),
         _ => TrackerChoice::Auto,
     }
 }

@@ -1,6 +1,6 @@
 //! All live trackers together, within a share of one core.
 
-use crate::{Budget, Damon, DamonMode, PageTable, PerfSamples, SoftDirty};
+use crate::{Budget, Damon, DamonMode, PageTable, PerfSamples, PerfSettings, SoftDirty};
 use terrace_engine::{
     Mapping, Observation, Prescan, SampleRequest, TrackError, Tracker, TrackerInfo,
 };
@@ -22,7 +22,7 @@ pub enum TrackerChoice {
     /// Soft-dirty alone.
     SoftDirty,
     /// Samples of the processor alone.
-    Perf,
+    Perf(PerfSettings),
 }
 
 /// A tracker that can be told to cost nothing for a while.
@@ -101,14 +101,18 @@ impl LiveTrackers {
                 Err(why) => all.notes.push(format!("page-table left out: {why}")),
             }
         }
-        if choice == TrackerChoice::Perf {
-            match PerfSamples::new(root.clone(), budget.share()) {
+        let perf = match choice {
+            TrackerChoice::Perf(settings) => Some(settings),
+            _ => None,
+        };
+        if let Some(settings) = perf {
+            match PerfSamples::with_settings(root.clone(), budget.share(), settings) {
                 Ok(tracker) => all.add(Box::new(tracker)),
                 Err(error) => all.notes.push(error.to_string()),
             }
         }
-        let others = [TrackerChoice::SoftDirty, TrackerChoice::PageTable, TrackerChoice::Perf];
-        if !reads && !wants(&others) {
+        let others = [TrackerChoice::SoftDirty, TrackerChoice::PageTable];
+        if !reads && perf.is_none() && !wants(&others) {
             if able.damon.usable {
                 let mode = match choice {
                     TrackerChoice::DamonPage => DamonMode::Page,
@@ -119,7 +123,7 @@ impl LiveTrackers {
                 all.notes.push(format!("damon left out: {}", able.damon.why_not));
             }
         }
-        if !wants(&[TrackerChoice::PageTable, TrackerChoice::Perf]) {
+        if perf.is_none() && choice != TrackerChoice::PageTable {
             if able.soft_dirty.usable {
                 all.add(Box::new(SoftDirty::new(root.clone(), budget)));
             } else {
@@ -305,6 +309,10 @@ impl Tracker for LiveTrackers {
             entry.tracker.request(request)?;
         }
         Ok(())
+    }
+
+    fn accounts(&self) -> Vec<String> {
+        self.slots.iter().flat_map(|slot| slot.tracker.accounts()).collect()
     }
 }
 

@@ -1,38 +1,42 @@
-//! Accesses from the processor's samples, by `perf_event_open`.
+//! Accesses from the processor's samples, by `perf_event_open`; in the lab from its sampling unit.
 //!
 //! Where the user may sample whole CPUs there is a ring for each CPU, and other programs' samples
-//! are left out; else there is one for each thread. Rings are drained when an interval ends. The
+//! are left out; else there is one for each thread. A thread drains rings that are half full. The
 //! period follows the cost of draining, among primes, so that no loop of the program keeps step
 //! with it.
 
+mod lab_unit;
+mod rings;
+mod settings;
+
+pub use rings::{KeptSamples, SampleLosses};
+pub use settings::PerfSettings;
+
+use lab_unit::LabUnit;
+use rings::{RingDrainer, RingOwner, RingSet};
+use settings::SamplingPace;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use terrace_engine::{
-    Mapping, Observation, SampleMap, SamplePeriods, SampleRequest, SampledAccess, TrackError,
-    Tracker, TrackerInfo,
+    Mapping, Observation, SamplePeriods, SampleRequest, TrackError, Tracker, TrackerInfo,
 };
 use terrace_sampling::{
-    records, sample_type, sampling_events, CpuModel, EventAttributes, MemoryOperation, PerfRecord,
-    SampleDevice, SamplingEvent, LOAD_LATENCY_LEADER,
+    sample_type, sampling_events, CpuModel, EventAttributes, MemoryOperation, SampleDevice,
+    SamplingEvent, UnitAnswer, LOAD_LATENCY_LEADER, PAGE_FAULTS, RING_SAMPLE_TYPE,
 };
 use terrace_sys::{
     now, page_size, task, CpuMeter, Root, SampleEvent, SampleRing, SampledTask, SysError,
 };
-use terrace_types::{
-    BitSource, Bytes, Nanos, NodeId, Pid, Request, Tick, Tid, TrackerVisibility, Vpn,
-};
+use terrace_types::{BitSource, Bytes, Nanos, NodeId, Pid, Request, Tick, Tid, TrackerVisibility};
 
-/// Periods, primes each about twice the one before. MEMTIS (Lee et al., SOSP 2023) goes from 199 to
-/// 19,997; longer ones are for events that are not misses.
-const PERIODS: [u64; 11] =
-    [199, 401, 797, 1_597, 3_203, 5_003, 10_007, 19_997, 40_009, 80_021, 160_001];
-/// Where it begins: 10,007, as HeMem's successors do.
-const FIRST_PERIOD: usize = 6;
 /// Pages of a ring: 64 KiB for some 900 samples of 72 bytes.
 const RING_PAGES: usize = 16;
-/// Rings by thread at most: each takes a descriptor, of which a process has 1024 by default.
+/// Bytes of rings for each CPU that an ordinary user may lock (`kernel.perf_event_mlock_kb`: 512
+/// KiB and a page).
+const LOCKED_FOR_EACH_CPU: u64 = 512 << 10;
+/// Rings by thread at most: each takes a descriptor, of which a process has 1024 by default. Of
+/// more threads some are sampled in each interval, in turn.
 const MAX_THREADS: usize = 512;
-/// Of the share of a core that draining may take, the part below which the period is halved.
-const EASY: f64 = 0.25;
 
 /// Fields that every event's samples have.
 const FIELDS: u64 = sample_type::IP
@@ -50,72 +54,77 @@ struct OpenEvent {
     attributes: EventAttributes,
 }
 
-/// Rings of one thread or CPU, one for each event.
-#[derive(Debug)]
-struct TaskRings {
-    rings: Vec<SampleRing>,
-}
-
-/// What rings are opened for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum RingOwner {
-    Cpu(u32),
-    Thread(Tid),
-}
-
 /// See the module.
 #[derive(Debug)]
 pub struct PerfSamples {
     root: Root,
-    events: Vec<OpenEvent>,
+    events: Arc<[OpenEvent]>,
     /// By CPU, or by thread.
     whole_cpus: bool,
-    rings: BTreeMap<RingOwner, TaskRings>,
+    /// In the lab.
+    unit: Option<LabUnit>,
+    all_loads: bool,
+    /// `None` while the drainer has them.
+    set: Option<RingSet>,
+    drainer: Option<RingDrainer>,
     /// Node of each CPU.
-    cells: BTreeMap<u32, NodeId>,
+    cells: Arc<BTreeMap<u32, NodeId>>,
     share: f64,
-    /// Position among [`PERIODS`], and what takes its place if set.
-    period: usize,
-    fixed: Option<u64>,
+    pace: SamplingPace,
     meter: CpuMeter,
     since: Tick,
     begin_cpu: Nanos,
     mappings: Vec<Mapping>,
-    map: SampleMap,
-    buffer: Vec<u8>,
+    /// Where the turn among too many threads is, and all threads for each that is sampled.
+    turn: usize,
+    threads_for_each: u64,
     counts: SampleLosses,
-}
-
-/// What happened to samples since the tracker began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SampleLosses {
-    /// Samples of the target.
-    pub samples: u64,
-    /// Samples of others, or without an address.
-    pub foreign: u64,
-    /// Records that found a ring full.
-    pub lost: u64,
-    /// How often the kernel stopped an event that interrupted too often.
-    pub throttled: u64,
-    /// How often such an event went on.
-    pub unthrottled: u64,
-    /// Records that could not be read.
-    pub damaged: u64,
+    answer: UnitAnswer,
 }
 
 impl PerfSamples {
-    /// Samples with the events that this CPU's model has; draining takes `share` of a core at most.
+    /// Samples with the events that this CPU's model has, or with the lab's unit; draining takes
+    /// `share` of a core at most.
     ///
     /// # Errors
     /// [`TrackError::Stopped`] where none of them can be opened, with what the kernel said.
     pub fn new(root: Root, share: f64) -> Result<Self, TrackError> {
+        Self::with_settings(root, share, PerfSettings::default())
+    }
+
+    /// As [`PerfSamples::new`], with settings.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_settings(
+        root: Root,
+        share: f64,
+        settings: PerfSettings,
+    ) -> Result<Self, TrackError> {
+        let unit = match settings.event {
+            None => LabUnit::open(&root, settings.buffer.get()).map_err(|why| stopped(&why))?,
+            Some(_) => None,
+        };
+        if unit.is_some() {
+            let events = Arc::new([unit_event()]);
+            let mut made = Self::made(root, events, true, share, settings);
+            made.unit = unit;
+            made.set.iter_mut().for_each(|set| set.silent = true);
+            return Ok(made);
+        }
+        if settings.all_loads {
+            return Err(stopped(&"only the lab counts all loads so; name the processor's event"));
+        }
+        if let Some(event) = settings.event {
+            return Self::with_events(root, &[event], share, settings);
+        }
         let info = root.text("/proc/cpuinfo").map_err(|e| stopped(&e))?;
         let model = CpuModel::parse(&info);
         let events = model.map_or(&[][..], |model| sampling_events(model));
         if events.is_empty() {
             return Err(stopped(&"no sampling events are known for this model of CPU"));
         }
-        Self::with_events(root, events, share)
+        Self::with_events(root, events, share, settings)
     }
 
     /// Samples with those of `events` that work: the first for loads and the first for stores, or
@@ -127,10 +136,12 @@ impl PerfSamples {
         root: Root,
         events: &[SamplingEvent],
         share: f64,
+        settings: PerfSettings,
     ) -> Result<Self, TrackError> {
         let whole_cpus = events.iter().any(|event| {
             find(&root, event).is_ok_and(|found| opens(&found, SampledTask::Cpu(0)).is_ok())
         });
+        let wants_stores = SamplingPace::new(settings).wants_stores();
         let mut chosen: Vec<OpenEvent> = Vec::new();
         let mut refused = Vec::new();
         for event in events {
@@ -138,7 +149,7 @@ impl PerfSamples {
                 c.event.operation == event.operation
                     || c.event.operation == MemoryOperation::Unknown
             });
-            if covered {
+            if covered || event.operation == MemoryOperation::Store && !wants_stores {
                 continue;
             }
             let own = if whole_cpus { SampledTask::Cpu(0) } else { SampledTask::Thread(Tid(0)) };
@@ -150,24 +161,37 @@ impl PerfSamples {
         if chosen.is_empty() {
             return Err(stopped(&refused.join("; ")));
         }
-        let cells = cpu_nodes(&root);
-        Ok(Self {
+        Ok(Self::made(root, chosen.into(), whole_cpus, share, settings))
+    }
+
+    fn made(
+        root: Root,
+        events: Arc<[OpenEvent]>,
+        whole_cpus: bool,
+        share: f64,
+        settings: PerfSettings,
+    ) -> Self {
+        let cells = Arc::new(cpu_nodes(&root));
+        Self {
             root,
-            events: chosen,
+            set: Some(RingSet::new(events.clone(), cells.clone())),
+            drainer: None,
+            events,
             whole_cpus,
-            rings: BTreeMap::new(),
+            unit: None,
+            all_loads: settings.all_loads,
             cells,
             share,
-            period: FIRST_PERIOD,
-            fixed: None,
+            pace: SamplingPace::new(settings),
             meter: CpuMeter::new(),
             since: Tick::ZERO,
             begin_cpu: Nanos::ZERO,
             mappings: Vec::new(),
-            map: SampleMap::default(),
-            buffer: Vec::new(),
+            turn: 0,
+            threads_for_each: 1,
             counts: SampleLosses::default(),
-        })
+            answer: UnitAnswer::default(),
+        }
     }
 
     /// Names of the events in use.
@@ -188,145 +212,157 @@ impl PerfSamples {
         self.counts
     }
 
-    /// From now on one sample for so many events, whatever it costs.
-    pub fn fix_period(&mut self, period: u64) {
-        self.fixed = Some(period);
+    /// From now on samples are kept, for [`PerfSamples::take_samples`].
+    pub fn keep_samples(&mut self) {
+        if let Some(set) = &mut self.set {
+            set.kept = Some(KeptSamples::default());
+        }
+    }
+
+    /// The samples of the window that was finished last.
+    pub fn take_samples(&mut self) -> KeptSamples {
+        let kept = self.set.as_mut().and_then(|set| set.kept.as_mut());
+        kept.map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The node of each CPU.
+    pub fn cpu_nodes(&self) -> impl Iterator<Item = (u32, NodeId)> + '_ {
+        self.cells.iter().map(|(cpu, node)| (*cpu, *node))
     }
 
     /// Lets go of all rings.
     pub fn rest(&mut self) {
-        self.rings.clear();
+        self.stop();
+        if let Some(set) = &mut self.set {
+            set.rings.clear();
+        }
     }
 
-    /// Events between two samples of an event.
-    fn period_of(&self, event: &SamplingEvent) -> u64 {
-        self.fixed.unwrap_or(PERIODS[self.period]).next_multiple_of(event.period_unit.max(1))
+    /// Ends sampling: the rings are drained, and here. CPU time that draining took.
+    fn stop(&mut self) -> Nanos {
+        if let Some(unit) = &self.unit {
+            self.answer = unit.sample([0; 3]).unwrap_or(self.answer);
+        }
+        let Some(drainer) = self.drainer.take() else {
+            if let Some(set) = &mut self.set {
+                set.all().for_each(|ring| drop(ring.disable()));
+                set.drain();
+            }
+            return Nanos::ZERO;
+        };
+        let fresh = || RingSet::new(self.events.clone(), self.cells.clone());
+        let (set, took) = drainer.finish().unwrap_or_else(|| (fresh(), Nanos::ZERO));
+        self.set = Some(set);
+        took
+    }
+
+    /// What is to be sampled now.
+    fn owners(&mut self) -> Vec<RingOwner> {
+        self.threads_for_each = 1;
+        if self.whole_cpus {
+            return self.cells.keys().map(|cpu| RingOwner::Cpu(*cpu)).collect();
+        }
+        let mut pids: Vec<Pid> = self.mappings.iter().map(|m| m.pid).collect();
+        pids.dedup();
+        // A process that ends meanwhile has no threads.
+        let threads = |pid| task::threads(&self.root, pid).unwrap_or_default();
+        let mut all: Vec<Tid> = pids.into_iter().flat_map(threads).collect();
+        if all.len() > MAX_THREADS {
+            self.threads_for_each = (all.len() / MAX_THREADS) as u64;
+            let first = self.turn % all.len();
+            all.rotate_left(first);
+            all.truncate(MAX_THREADS);
+            self.turn = first + MAX_THREADS;
+        }
+        all.into_iter().map(RingOwner::Thread).collect()
     }
 
     /// Rings for what is to be sampled: opened for who came, closed for who went.
-    fn follow(&mut self) -> Result<(), TrackError> {
-        let owners: Vec<RingOwner> = if self.whole_cpus {
-            self.cells.keys().map(|cpu| RingOwner::Cpu(*cpu)).collect()
-        } else {
-            let mut pids: Vec<Pid> = self.mappings.iter().map(|m| m.pid).collect();
-            pids.dedup();
-            // A process that ends meanwhile has no threads.
-            let threads = |pid| task::threads(&self.root, pid).unwrap_or_default();
-            pids.into_iter().flat_map(threads).map(RingOwner::Thread).collect()
-        };
-        if owners.len() > MAX_THREADS && !self.whole_cpus {
-            let why = format!("{} threads are too many for a ring each", owners.len());
-            return Err(stopped(&why));
-        }
-        self.rings.retain(|owner, _| owners.contains(owner));
+    fn follow(&mut self, set: &mut RingSet) -> Result<(), TrackError> {
+        let owners = self.owners();
+        set.rings.retain(|owner, _| owners.contains(owner));
+        let pages = ring_pages(owners.len() * self.events.len(), self.cells.len());
         let mut refused = None;
         for owner in owners {
-            if self.rings.contains_key(&owner) {
+            if set.rings.contains_key(&owner) {
                 continue;
             }
-            match self.open_rings(owner) {
+            match self.open_rings(owner, pages) {
                 Ok(rings) => {
-                    self.rings.insert(owner, rings);
+                    set.rings.insert(owner, rings);
                 }
                 // A CPU that went offline, a thread that ended: the others go on.
                 Err(error) => refused = Some(error),
             }
         }
         match refused {
-            Some(error) if self.rings.is_empty() => Err(stopped(&error)),
+            Some(error) if set.rings.is_empty() => Err(stopped(&error)),
             _ => Ok(()),
         }
     }
 
-    fn open_rings(&self, owner: RingOwner) -> Result<TaskRings, SysError> {
-        let sampled = match owner {
-            RingOwner::Cpu(cpu) => SampledTask::Cpu(cpu),
-            RingOwner::Thread(tid) => SampledTask::Thread(tid),
+    fn open_rings(&self, owner: RingOwner, pages: usize) -> Result<Vec<SampleRing>, SysError> {
+        let sampled = match (owner, &self.unit) {
+            (RingOwner::Cpu(cpu), Some(unit)) => {
+                let none = || SysError::Gone { call: "ring", target: format!("CPU {cpu}") };
+                return Ok(vec![unit.ring(cpu).ok_or_else(none)?]);
+            }
+            (RingOwner::Cpu(cpu), None) => SampledTask::Cpu(cpu),
+            (RingOwner::Thread(tid), _) => SampledTask::Thread(tid),
         };
         let open = |found: &OpenEvent| {
-            SampleRing::open(&found.spec, sampled, self.period_of(&found.event), RING_PAGES)
+            SampleRing::open(&found.spec, sampled, self.pace.period_of(&found.event), pages)
         };
-        Ok(TaskRings { rings: self.events.iter().map(open).collect::<Result<_, _>>()? })
+        self.events.iter().map(open).collect()
     }
 
-    /// Takes all samples out of the rings.
-    fn drain(&mut self) {
-        let shift = page_size().get().trailing_zeros();
-        let mut pids: Vec<Pid> = self.mappings.iter().map(|m| m.pid).collect();
-        pids.dedup();
-        for rings in self.rings.values_mut() {
-            for (ring, found) in rings.rings.iter_mut().zip(&self.events) {
-                self.buffer.clear();
-                ring.take(&mut self.buffer);
-                for record in records(&self.buffer, &found.attributes) {
-                    count(&mut self.counts, &record);
-                    let Ok(PerfRecord::Sample(sample)) = record else { continue };
-                    let operation = match found.event.operation {
-                        MemoryOperation::Unknown => sample.source.operation(),
-                        known => known,
-                    };
-                    let pid = Pid(sample.pid);
-                    if sample.address == 0 || !pids.contains(&pid) {
-                        self.counts.foreign += 1;
-                        continue;
-                    }
-                    self.counts.samples += 1;
-                    self.map.add(&SampledAccess {
-                        pid,
-                        vpn: Vpn(sample.address >> shift),
-                        store: operation == MemoryOperation::Store,
-                        cell: sample.cpu.and_then(|cpu| self.cells.get(&cpu).copied()),
-                        thread: Some(Tid(sample.tid)),
-                    });
-                }
-            }
+    /// Begins sampling.
+    fn start(&mut self, set: &RingSet) -> Result<(), TrackError> {
+        for ring in set.all() {
+            let _gone = ring.enable();
+        }
+        let Some(unit) = &self.unit else { return Ok(()) };
+        let (misses, loads) =
+            if self.all_loads { (0, self.pace.loads()) } else { (self.pace.loads(), 0) };
+        match unit.sample([misses, loads, self.pace.stores()]) {
+            Some(answer) if answer.accepted => Ok(()),
+            _ => Err(stopped(&"the lab's sampling unit refused its settings")),
         }
     }
 
     /// What one sample of loads and one of stores stand for.
     fn periods(&self) -> SamplePeriods {
         let mut periods = SamplePeriods::default();
-        for found in &self.events {
-            let period = self.period_of(&found.event);
+        for found in self.events.iter() {
+            let period = self.pace.period_of(&found.event) * self.threads_for_each;
             match found.event.operation {
                 MemoryOperation::Load => periods.loads = period,
                 MemoryOperation::Store => periods.stores = period,
                 _ => (periods.loads, periods.stores) = (period, period),
             }
         }
+        if self.unit.is_some() {
+            periods.stores = self.pace.stores();
+        }
         periods
     }
 
-    /// The period that keeps draining within its share.
-    fn adapt(&mut self, spent: f64) {
-        let period = match spent {
-            s if s > self.share => (self.period + 1).min(PERIODS.len() - 1),
-            s if s < self.share * EASY => self.period.saturating_sub(1),
-            _ => self.period,
-        };
-        if period != self.period {
-            self.period = period;
-            for rings in self.rings.values() {
-                for (ring, found) in rings.rings.iter().zip(&self.events) {
-                    // A thread that has ended needs no period.
-                    let _gone = ring.set_period(self.period_of(&found.event));
-                }
-            }
-        }
+    fn sees(&self, operation: MemoryOperation) -> bool {
+        let stores = operation == MemoryOperation::Store;
+        self.events.iter().map(|found| found.event.operation).any(|counted| {
+            counted == operation
+                || counted == MemoryOperation::Unknown && (!stores || self.pace.wants_stores())
+        })
     }
 }
 
 impl Tracker for PerfSamples {
     fn info(&self) -> TrackerInfo {
-        let operations: Vec<MemoryOperation> =
-            self.events.iter().map(|found| found.event.operation).collect();
-        let sees =
-            |one| operations.contains(&one) || operations.contains(&MemoryOperation::Unknown);
         TrackerInfo {
             name: "perf",
             sees: TrackerVisibility {
-                reads: sees(MemoryOperation::Load),
-                writes: sees(MemoryOperation::Store),
+                reads: self.sees(MemoryOperation::Load),
+                writes: self.sees(MemoryOperation::Store),
                 pages: true,
                 cells: true,
                 bits: BitSource::Approximate,
@@ -339,11 +375,18 @@ impl Tracker for PerfSamples {
 
     fn begin(&mut self, mappings: &[Mapping], _ask: &SampleRequest) -> Result<(), TrackError> {
         let work = self.meter.start();
+        self.stop();
         self.mappings = mappings.to_vec();
-        self.follow()?;
-        for ring in self.rings.values().flat_map(|rings| &rings.rings) {
-            let _gone = ring.enable();
+        let mut set = self.set.take().unwrap_or_default();
+        set.pids = mappings.iter().map(|m| m.pid).collect();
+        set.pids.sort_unstable();
+        set.pids.dedup();
+        let done = self.follow(&mut set).and_then(|()| self.start(&set));
+        if let Err(error) = done {
+            self.set = Some(set);
+            return Err(error);
         }
+        self.drainer = Some(RingDrainer::start(set).map_err(|why| stopped(&why))?);
         self.since = now();
         self.begin_cpu = work.used(Nanos::ZERO);
         Ok(())
@@ -351,19 +394,24 @@ impl Tracker for PerfSamples {
 
     fn finish(&mut self, _now: Tick) -> Result<Observation, TrackError> {
         let work = self.meter.start();
-        for ring in self.rings.values().flat_map(|rings| &rings.rings) {
-            let _gone = ring.disable();
-        }
+        let drained = self.stop();
         let interval = now().since(self.since);
-        let lost = self.counts.lost;
-        self.drain();
-        let mut seen = self.map.take(&self.mappings, interval, self.periods());
-        seen.lost += self.counts.lost - lost;
-        let rings = self.rings.values().flat_map(|rings| &rings.rings).map(SampleRing::bytes);
-        seen.memory = Bytes(seen.memory.get() + rings.sum::<usize>() as u64);
-        seen.cpu = self.begin_cpu + work.used(Nanos::ZERO);
-        if interval > Nanos::ZERO {
-            self.adapt(seen.cpu.as_secs_f64() / interval.as_secs_f64());
+        let periods = self.periods();
+        let Some(set) = &mut self.set else { return Ok(Observation::default()) };
+        let mut seen = set.map.take(&self.mappings, interval, periods);
+        seen.lost += set.counts.lost - self.counts.lost.min(set.counts.lost);
+        self.counts = set.counts;
+        let held: usize = set.all().map(SampleRing::bytes).sum();
+        seen.memory = Bytes(seen.memory.get() + held as u64);
+        seen.cpu = self.begin_cpu + work.used(Nanos::ZERO) + drained;
+        let spent = seen.cpu.as_secs_f64() / interval.as_secs_f64();
+        if interval > Nanos::ZERO && self.pace.adapt(spent, self.share) {
+            for rings in set.rings.values() {
+                for (ring, found) in rings.iter().zip(self.events.iter()) {
+                    // A thread that has ended needs no period.
+                    let _gone = ring.set_period(self.pace.period_of(&found.event));
+                }
+            }
         }
         Ok(seen)
     }
@@ -371,17 +419,59 @@ impl Tracker for PerfSamples {
     fn request(&mut self, _request: &Request) -> Result<(), TrackError> {
         Ok(())
     }
+
+    fn accounts(&self) -> Vec<String> {
+        self.account().into_iter().collect()
+    }
 }
 
-fn count(counts: &mut SampleLosses, record: &Result<PerfRecord<'_>, impl Sized>) {
-    match record {
-        Ok(PerfRecord::Lost(lost, _) | PerfRecord::LostSamples(lost, _)) => {
-            counts.lost = counts.lost.saturating_add(*lost);
+impl Drop for PerfSamples {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl PerfSamples {
+    /// What became of samples, one sentence; `None` before there were any.
+    #[must_use]
+    pub fn account(&self) -> Option<String> {
+        let SampleLosses { samples, foreign, lost, throttled, unthrottled, damaged } = self.counts;
+        if samples + foreign + lost + damaged == 0 {
+            return None;
         }
-        Ok(PerfRecord::Throttle(_)) => counts.throttled += 1,
-        Ok(PerfRecord::Unthrottle(_)) => counts.unthrottled += 1,
-        Ok(_) => {}
-        Err(_) => counts.damaged += 1,
+        let mut text = format!("perf: {samples} samples, {lost} lost");
+        if throttled > 0 {
+            text += &format!(", {throttled} times throttled by the kernel, {unthrottled} ended");
+        }
+        if damaged > 0 {
+            text += &format!(", {damaged} records that cannot be read");
+        }
+        if self.answer.records > 0 {
+            text += &format!(
+                "; the unit made {} records with {} interrupts, which took {}",
+                self.answer.records,
+                self.answer.interrupts,
+                Nanos(self.answer.cost_ps / 1000)
+            );
+        }
+        Some(text)
+    }
+}
+
+/// Pages of each of so many rings: together no more than an ordinary user may lock.
+fn ring_pages(rings: usize, cpus: usize) -> usize {
+    let all = LOCKED_FOR_EACH_CPU / page_size().get() * cpus.max(1) as u64;
+    let each = usize::try_from(all).unwrap_or(RING_PAGES) / rings.max(1);
+    // Down to a power of two, since a ring's size is rounded up to one.
+    (1 << each.max(1).ilog2()).clamp(1, RING_PAGES)
+}
+
+/// What the lab's unit samples: records say whether they are of loads or stores.
+fn unit_event() -> OpenEvent {
+    OpenEvent {
+        event: SamplingEvent { name: "the lab's sampling unit", ..PAGE_FAULTS },
+        spec: SampleEvent::default(),
+        attributes: EventAttributes { sample_type: RING_SAMPLE_TYPE, ..EventAttributes::default() },
     }
 }
 
@@ -413,7 +503,8 @@ fn find(root: &Root, event: &SamplingEvent) -> Result<OpenEvent, SysError> {
 
 /// Tries an event, the only way to know whether it works.
 fn opens(found: &OpenEvent, whose: SampledTask) -> Result<(), SysError> {
-    SampleRing::open(&found.spec, whose, PERIODS[FIRST_PERIOD], 1).map(|_| ())
+    const PERIOD: u64 = 10_007;
+    SampleRing::open(&found.spec, whose, PERIOD, 1).map(|_| ())
 }
 
 /// Node of each CPU that is online.
@@ -447,8 +538,7 @@ fn stopped(why: &dyn std::fmt::Display) -> TrackError {
 mod tests {
     use super::*;
     use terrace_engine::MappingKind;
-    use terrace_sampling::PAGE_FAULTS;
-    use terrace_types::VpnRange;
+    use terrace_types::{Vpn, VpnRange};
 
     fn ask() -> SampleRequest {
         SampleRequest {
@@ -464,11 +554,15 @@ mod tests {
     /// Page faults stand for a processor's events: rings, records and page map are the same.
     #[test]
     fn accesses_of_this_process_are_sampled_through_real_rings() {
-        let mut tracker = match PerfSamples::with_events(Root::live(), &[PAGE_FAULTS], 0.5) {
+        let mut tracker = match PerfSamples::with_events(
+            Root::live(),
+            &[PAGE_FAULTS],
+            0.5,
+            PerfSettings { loads: Some(1), ..PerfSettings::default() },
+        ) {
             Ok(tracker) => tracker,
             Err(error) => return println!("skipped: {error}"),
         };
-        tracker.fix_period(1);
         // Other programs' faults would fill the rings of CPUs.
         tracker.whole_cpus = false;
         assert_eq!(tracker.event_names(), ["page faults"]);
@@ -498,7 +592,9 @@ mod tests {
     fn a_machine_without_counters_says_which_events_it_refused() {
         let none =
             SamplingEvent { name: "none", device: SampleDevice::Number(4711), ..PAGE_FAULTS };
-        let error = PerfSamples::with_events(Root::live(), &[none], 0.01).unwrap_err().to_string();
+        let error = PerfSamples::with_events(Root::live(), &[none], 0.01, PerfSettings::default())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("none: perf_event_open on event 0x2"), "{error}");
         let nowhere = Root::with_prefix("/nonexistent");
         assert!(PerfSamples::new(nowhere, 0.01).is_err());
@@ -508,5 +604,50 @@ mod tests {
     fn nodes_of_cpus_are_read() {
         let cells = cpu_nodes(&Root::live());
         assert!(!cells.is_empty());
+    }
+
+    /// More than a ring holds: it is drained while the window runs, so that nothing is lost.
+    #[test]
+    fn rings_are_drained_before_they_are_full() {
+        let settings = PerfSettings { loads: Some(1), ..PerfSettings::default() };
+        let mut tracker =
+            match PerfSamples::with_events(Root::live(), &[PAGE_FAULTS], 0.5, settings) {
+                Ok(tracker) => tracker,
+                Err(error) => return println!("skipped: {error}"),
+            };
+        tracker.whole_cpus = false;
+        const PAGES: usize = 6000;
+        let page = page_size().get() as usize;
+        let pid = Pid(std::process::id() as i32);
+        let range = VpnRange::new(Vpn(0), Vpn(0));
+        let mapping = Mapping { pid, range, kind: MappingKind::Anonymous, writable: true };
+        tracker.begin(&[mapping], &ask()).unwrap();
+        // One fault a page; ring and records are as in the lab and on processors that sample.
+        let memory = terrace_sys::AnonymousMapping::new(
+            Bytes((PAGES * page) as u64),
+            terrace_sys::MappingPages::Base,
+        )
+        .unwrap();
+        for i in 0..PAGES {
+            memory.fill_part(i * page..(i + 1) * page);
+            if i % 500 == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(30));
+            }
+        }
+        tracker.finish(now()).unwrap();
+        let counts = tracker.losses();
+        let ring = RING_PAGES * page / 64;
+        assert!(counts.samples as usize >= PAGES && PAGES > 2 * ring, "{counts:?}");
+        assert_eq!((counts.lost, counts.damaged), (0, 0));
+        let account = tracker.account().unwrap();
+        assert!(account.contains(" samples, 0 lost"), "{account}");
+        tracker.rest();
+    }
+
+    #[test]
+    fn many_threads_take_turns_and_have_small_rings() {
+        assert_eq!(ring_pages(4, 2), RING_PAGES);
+        assert_eq!(ring_pages(512, 2), 1);
+        assert!((1..=10_000).all(|n| ring_pages(n, 8).is_power_of_two()));
     }
 }

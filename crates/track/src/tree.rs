@@ -63,6 +63,11 @@ impl ProcessTree {
         self.alive.is_empty()
     }
 
+    /// Reads again which processes live.
+    pub fn update(&mut self) {
+        self.refresh();
+    }
+
     /// Reads again.
     pub(crate) fn refresh(&mut self) -> TreeChange {
         let mut change = TreeChange::default();

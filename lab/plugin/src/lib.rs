@@ -7,44 +7,41 @@
 
 mod arguments;
 mod decode;
+mod host;
 mod placed;
 mod profile;
 mod record;
+mod sampled;
 mod translations;
+mod unit;
 
 use arguments::Arguments;
 use decode::{kind, InstructionKind};
+use host::{lab_host_translate, lab_host_value};
 use placed::PluginPlacement;
 use profile::AccessProfile;
 use record::SpanRecorder;
+use sampled::{level_of, ServedBy};
 use std::ffi::{c_char, CStr};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use terrace_model::{MemoryAccess, MemorySystem, LINE, PS};
+use terrace_sampling::{MemoryLevel, UNIT_MARK};
 use translations::Translations;
+use unit::SamplingUnit;
 
 /// `lab_block`: the vCPU has run its quantum.
 const QUANTUM_DONE: u32 = 1;
 /// `lab_block`: QEMU's translations of this vCPU are due to be dropped.
 const FLUSH_DUE: u32 = 2;
 
-#[cfg(not(test))]
-extern "C" {
-    /// Physical address of the access being reported; all ones for devices. In `plugin.c`.
-    fn lab_host_translate(info: u32, address: u64) -> u64;
-    /// The value that the access being reported loaded, if it is of 32 or 64 bits. In `plugin.c`.
-    fn lab_host_value(info: u32, value: *mut u64) -> bool;
-}
-
-/// In place of `plugin.c`, which tests are not linked with.
-#[cfg(test)]
-unsafe fn lab_host_translate(_info: u32, address: u64) -> u64 {
-    address
-}
-
-/// In place of `plugin.c`.
-#[cfg(test)]
-unsafe fn lab_host_value(_info: u32, _value: *mut u64) -> bool {
-    false
+/// What is reported of an access.
+#[derive(Debug, Clone, Copy)]
+pub struct ReportedAccess {
+    address: u64,
+    /// Address of the instruction.
+    instruction: u64,
+    /// QEMU's word about it.
+    info: u32,
 }
 
 /// Everything behind the plugin's one pointer.
@@ -56,6 +53,9 @@ pub struct PluginState {
     recorder: SpanRecorder,
     profile: AccessProfile,
     placed: Option<PluginPlacement>,
+    sampling: SamplingUnit,
+    /// Level that a record names for each node.
+    levels: Vec<MemoryLevel>,
     arguments: Arguments,
 }
 
@@ -81,14 +81,16 @@ impl PluginState {
                 arguments.profile_all,
             ),
             placed,
+            sampling: SamplingUnit::new(vcpus, &machine.kernel),
+            levels: machine.nodes.iter().map(|node| level_of(node.kind)).collect(),
             arguments,
         })
     }
 
     #[inline(always)]
-    fn access<const WRITE: bool>(&mut self, vcpu: usize, address: u64, info: u32) {
+    fn access<const WRITE: bool>(&mut self, vcpu: usize, a: ReportedAccess) {
         if self.profile.every() {
-            self.note::<WRITE>(vcpu, address);
+            self.note::<WRITE>(vcpu, a.address);
         }
         let unit = &mut self.engine.units[vcpu];
         if WRITE {
@@ -96,32 +98,36 @@ impl PluginState {
         } else {
             unit.counters.loads += 1;
         }
-        let Some(physical) = self.translations[vcpu].get(address) else {
-            return self.translate::<WRITE>(vcpu, address, info);
+        let Some(physical) = self.translations[vcpu].get(a.address) else {
+            return self.translate::<WRITE>(vcpu, a);
         };
-        if !unit.l1.hit(physical / LINE, WRITE) {
-            self.miss::<WRITE>(vcpu, address, physical, info);
+        self.look_up::<WRITE>(vcpu, a, physical);
+    }
+
+    #[inline(always)]
+    fn look_up<const WRITE: bool>(&mut self, vcpu: usize, a: ReportedAccess, physical: u64) {
+        if !self.engine.units[vcpu].l1.hit(physical / LINE, WRITE) {
+            self.miss::<WRITE>(vcpu, a, physical);
+        } else if self.sampling.every() {
+            self.sample::<WRITE>(vcpu, a, ServedBy::Cache(MemoryLevel::L1));
         }
     }
 
     #[inline(never)]
-    fn translate<const WRITE: bool>(&mut self, vcpu: usize, address: u64, info: u32) {
-        let physical = self.find_physical(vcpu, address, info);
-        if physical == u64::MAX {
-            return;
-        }
-        if !self.engine.units[vcpu].l1.hit(physical / LINE, WRITE) {
-            self.miss::<WRITE>(vcpu, address, physical, info);
+    fn translate<const WRITE: bool>(&mut self, vcpu: usize, a: ReportedAccess) {
+        let physical = self.find_physical(vcpu, a);
+        if physical != u64::MAX {
+            self.look_up::<WRITE>(vcpu, a, physical);
         }
     }
 
     /// Physical address behind the access being reported, remembered; all ones for devices.
-    fn find_physical(&mut self, vcpu: usize, address: u64, info: u32) -> u64 {
+    fn find_physical(&mut self, vcpu: usize, a: ReportedAccess) -> u64 {
         // SAFETY: called within the callback that QEMU handed `info` to, as QEMU asks.
-        let physical = unsafe { lab_host_translate(info, address) };
+        let physical = unsafe { lab_host_translate(a.info, a.address) };
         if physical != u64::MAX {
-            self.translations[vcpu].put(address, physical);
-            if let Some(node) = self.placed.as_ref().and_then(|placed| placed.node_of(address)) {
+            self.translations[vcpu].put(a.address, physical);
+            if let Some(node) = self.placed.as_ref().and_then(|placed| placed.node_of(a.address)) {
                 self.engine.serve_from(physical >> 12, node);
             }
         }
@@ -129,29 +135,50 @@ impl PluginState {
     }
 
     #[inline(never)]
-    fn miss<const WRITE: bool>(&mut self, vcpu: usize, address: u64, physical: u64, info: u32) {
-        let access = MemoryAccess { physical, virtual_: address, write: WRITE };
+    fn miss<const WRITE: bool>(&mut self, vcpu: usize, a: ReportedAccess, physical: u64) {
+        let access = MemoryAccess { physical, virtual_: a.address, write: WRITE };
+        let second = self.engine.units[vcpu].counters.l2_hits;
         let missed = self.engine.miss(vcpu, access, || {
             let mut value = 0;
             // SAFETY: called within the callback that QEMU handed `info` to; `value` is writable.
-            unsafe { lab_host_value(info, &mut value) }.then_some(value)
+            unsafe { lab_host_value(a.info, &mut value) }.then_some(value)
         });
         if missed.is_some() && !self.profile.every() {
-            self.note::<WRITE>(vcpu, address);
+            self.note::<WRITE>(vcpu, a.address);
+        }
+        if self.sampling.on() {
+            let cached = if self.engine.units[vcpu].counters.l2_hits > second {
+                MemoryLevel::L2
+            } else {
+                MemoryLevel::L3
+            };
+            // Memory that host and guest share lies on no node, and is no memory of the program.
+            if self.engine.params().layout.node_of(physical).is_some() {
+                self.sample::<WRITE>(
+                    vcpu,
+                    a,
+                    missed.map_or(ServedBy::Cache(cached), ServedBy::Node),
+                );
+            }
         }
     }
 
     /// A store past the caches.
     #[inline(never)]
-    fn past(&mut self, vcpu: usize, address: u64, info: u32) {
+    fn past(&mut self, vcpu: usize, a: ReportedAccess) {
         if self.profile.every() {
-            self.note::<true>(vcpu, address);
+            self.note::<true>(vcpu, a.address);
         }
         self.engine.units[vcpu].counters.stores += 1;
-        let known = self.translations[vcpu].get(address);
-        let physical = known.unwrap_or_else(|| self.find_physical(vcpu, address, info));
+        let known = self.translations[vcpu].get(a.address);
+        let physical = known.unwrap_or_else(|| self.find_physical(vcpu, a));
         if physical != u64::MAX && self.engine.store_past(vcpu, physical) && !self.profile.every() {
-            self.note::<true>(vcpu, address);
+            self.note::<true>(vcpu, a.address);
+        }
+        if self.sampling.on() {
+            if let Some(node) = self.engine.params().layout.node_of(physical) {
+                self.sample::<true>(vcpu, a, ServedBy::Node(node));
+            }
         }
     }
 
@@ -275,9 +302,16 @@ pub unsafe extern "C" fn lab_block(lab: *mut PluginState, vcpu: u32, instruction
 /// # Safety
 /// As [`lab_clock0_ns`]; within the callback that was given `info`.
 #[no_mangle]
-pub unsafe extern "C" fn lab_load(lab: *mut PluginState, vcpu: u32, address: u64, info: u32) {
+pub unsafe extern "C" fn lab_load(
+    lab: *mut PluginState,
+    vcpu: u32,
+    address: u64,
+    info: u32,
+    instruction: u64,
+) {
     // SAFETY: as the caller promises.
-    unsafe { &mut *lab }.access::<false>(vcpu as usize, address, info);
+    unsafe { &mut *lab }
+        .access::<false>(vcpu as usize, ReportedAccess { address, instruction, info });
 }
 
 /// A store is reported.
@@ -285,9 +319,16 @@ pub unsafe extern "C" fn lab_load(lab: *mut PluginState, vcpu: u32, address: u64
 /// # Safety
 /// As [`lab_load`].
 #[no_mangle]
-pub unsafe extern "C" fn lab_store(lab: *mut PluginState, vcpu: u32, address: u64, info: u32) {
+pub unsafe extern "C" fn lab_store(
+    lab: *mut PluginState,
+    vcpu: u32,
+    address: u64,
+    info: u32,
+    instruction: u64,
+) {
     // SAFETY: as the caller promises.
-    unsafe { &mut *lab }.access::<true>(vcpu as usize, address, info);
+    unsafe { &mut *lab }
+        .access::<true>(vcpu as usize, ReportedAccess { address, instruction, info });
 }
 
 /// A store past the caches (`movnt*`) is reported.
@@ -295,9 +336,15 @@ pub unsafe extern "C" fn lab_store(lab: *mut PluginState, vcpu: u32, address: u6
 /// # Safety
 /// As [`lab_load`].
 #[no_mangle]
-pub unsafe extern "C" fn lab_store_past(lab: *mut PluginState, vcpu: u32, address: u64, info: u32) {
+pub unsafe extern "C" fn lab_store_past(
+    lab: *mut PluginState,
+    vcpu: u32,
+    address: u64,
+    info: u32,
+    instruction: u64,
+) {
     // SAFETY: as the caller promises.
-    unsafe { &mut *lab }.past(vcpu as usize, address, info);
+    unsafe { &mut *lab }.past(vcpu as usize, ReportedAccess { address, instruction, info });
 }
 
 /// Translations of a vCPU may have changed.
@@ -364,7 +411,7 @@ pub unsafe extern "C" fn lab_furthest_ns(lab: *const PluginState) -> u64 {
 }
 
 /// A mark was executed at this guest time: 1 phase begins, 2 phase ends, 0x11 job begins, 0x12 job
-/// ends.
+/// ends, 0x21 the sampling unit has new settings.
 ///
 /// # Safety
 /// As [`lab_clock0_ns`].
@@ -372,6 +419,9 @@ pub unsafe extern "C" fn lab_furthest_ns(lab: *const PluginState) -> u64 {
 pub unsafe extern "C" fn lab_mark(lab: *mut PluginState, mark: u32, now_ns: i64) {
     // SAFETY: as the caller promises.
     let lab = unsafe { &mut *lab };
+    if mark == UNIT_MARK & 0xff {
+        return lab.control_sampling();
+    }
     let now = now_ns.max(0) as u64;
     let done = catch_unwind(AssertUnwindSafe(|| {
         let recorded = lab.recorder.mark(mark, now, &lab.engine);
@@ -446,8 +496,8 @@ mod tests {
             assert_eq!(lab_kind([0x90].as_ptr(), 1), 0);
             assert_eq!(lab_block(lab, 0, 4), 0);
             assert_eq!(lab_time_ns(lab, 0), 1);
-            lab_load(lab, 0, 256 << 20, 0);
-            lab_store(lab, 0, 256 << 20, 0);
+            lab_load(lab, 0, 256 << 20, 0, 0x40_1000);
+            lab_store(lab, 0, 256 << 20, 0, 0x40_1000);
             // The quantum of 10 us is 40,000 instructions; the miss of 300 ns is waited for on the
             // way.
             assert_eq!(lab_block(lab, 0, 40_000), QUANTUM_DONE);
@@ -463,8 +513,8 @@ mod tests {
                 (counters.loads, counters.stores, counters.llc_misses()),
                 (1, 1, vec![0, 1])
             );
-            lab_store_past(lab, 0, 300 << 20, 0);
-            lab_store_past(lab, 0, (300 << 20) + 8, 0);
+            lab_store_past(lab, 0, 300 << 20, 0, 0x40_1000);
+            lab_store_past(lab, 0, (300 << 20) + 8, 0, 0x40_1000);
             let counters = (*lab).engine.counters(0);
             assert_eq!(
                 (counters.stores, counters.llc_misses(), counters.writebacks),
@@ -473,5 +523,77 @@ mod tests {
             drop(Box::from_raw(lab));
         }
         let _ = std::fs::remove_file(path);
+    }
+
+    /// Loads of one vCPU from both nodes: which are sampled, what the records say, and what they
+    /// cost. Accesses of the kernel's do not count.
+    #[test]
+    fn misses_of_user_mode_are_sampled_and_charged() {
+        use terrace_sampling::{
+            records, ring_offset, AccessLocality, EventAttributes, MemoryOperation, PerfRecord,
+            UnitSettings, RING_SAMPLE_TYPE, UNIT_PAGE_BYTES, UNIT_REGION_BYTES,
+        };
+        const USER: u64 = 0x40_1000;
+        const KERNEL: u64 = 0xffff_ffff_8100_0000;
+        let mut lab = PluginState::new(&arguments_of_lab_cxl(), 2).unwrap();
+        let mut region = vec![0_u64; UNIT_REGION_BYTES as usize / 8];
+        let settings =
+            UnitSettings { periods: [2, 0, 1], buffer_bytes: 8 << 10, ..UnitSettings::default() };
+        region[..7].copy_from_slice(&settings.encode());
+        // SAFETY: the vector's buffer outlives the unit, and is read below after the last call.
+        let memory =
+            unsafe { unit::UnitRegion::at_end(region.as_mut_ptr().cast(), UNIT_REGION_BYTES) };
+        lab.sampling.control(memory.unwrap());
+        let mut load = |address: u64, instruction| {
+            lab.access::<false>(0, ReportedAccess { address, instruction, info: 0 });
+        };
+        load(0x10_0000, USER);
+        load(0x10_0000, USER); // a hit
+        load(0x20_0000, KERNEL);
+        let slow = 256 << 20;
+        load(slow, USER); // the second miss
+        lab.access::<true>(0, ReportedAccess { address: 0x10_0000, instruction: USER, info: 0 });
+        let time = lab.engine.units[0].core.time;
+        let mut plain = PluginState::new(&arguments_of_lab_cxl(), 2).unwrap();
+        for (address, instruction) in
+            [(0x10_0000, USER), (0x10_0000, USER), (0x20_0000, KERNEL), (slow, USER)]
+        {
+            plain.access::<false>(0, ReportedAccess { address, instruction, info: 0 });
+        }
+        plain.access::<true>(0, ReportedAccess { address: 0x10_0000, instruction: USER, info: 0 });
+        let costs = terrace_machine::KernelCosts::default();
+        assert_eq!(time - plain.engine.units[0].core.time, 2 * costs.sample_record.0);
+        lab.sampling.control(memory.unwrap());
+        let bytes: Vec<u8> = region.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let records_at = ring_offset(0) + UNIT_PAGE_BYTES;
+        let event = EventAttributes { sample_type: RING_SAMPLE_TYPE, ..EventAttributes::default() };
+        let found: Vec<_> = records(&bytes[records_at..records_at + 144], &event)
+            .map(|record| match record.unwrap() {
+                PerfRecord::Sample(s) => {
+                    (s.address, s.source.operation(), s.source.level(), s.source.locality(), s.cpu)
+                }
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let remote = Some(AccessLocality::Remote);
+        assert_eq!(
+            found,
+            [
+                (slow, MemoryOperation::Load, MemoryLevel::CxlMemory, remote, Some(0)),
+                (
+                    0x10_0000,
+                    MemoryOperation::Store,
+                    MemoryLevel::L1,
+                    Some(AccessLocality::Local),
+                    Some(0)
+                ),
+            ]
+        );
+    }
+
+    fn arguments_of_lab_cxl() -> Vec<String> {
+        let path = std::env::temp_dir().join(format!("terrace-plain-{}.toml", std::process::id()));
+        std::fs::write(&path, terrace_machine::preset_text("lab-cxl").unwrap()).unwrap();
+        vec![format!("machine={}", path.display())]
     }
 }

@@ -37,9 +37,9 @@ const LAW: &[(&str, &[&str])] = &[
     ("far", &["types", "machine", "policy", "sys"]),
     ("gpu", &["types", "sys"]),
     ("report", &["types", "trace", "engine", "sampling"]),
-    ("lab", &["types", "machine", "model", "report"]),
-    ("guest", &["types", "sys"]),
-    ("lab/plugin", &["types", "machine", "model"]),
+    ("lab", &["types", "machine", "model", "report", "sampling"]),
+    ("guest", &["types", "sys", "sampling"]),
+    ("lab/plugin", &["types", "machine", "model", "sampling"]),
     (
         "terrace",
         &[

@@ -142,6 +142,7 @@ pub type PolicyFunction = dyn FnMut(&Snapshot, Tick, Seed) -> Plan + Send;
 /// A policy that comes from outside: what it needs, and its function. Copies share the function.
 #[derive(Clone)]
 pub struct CustomPolicy {
+    name: &'static str,
     needs: PolicyNeeds,
     function: Arc<Mutex<PolicyFunction>>,
 }
@@ -154,7 +155,13 @@ impl CustomPolicy {
         needs: PolicyNeeds,
         function: impl FnMut(&Snapshot, Tick, Seed) -> Plan + Send + 'static,
     ) -> Self {
-        Self { needs, function: Arc::new(Mutex::new(function)) }
+        Self { name: "custom", needs, function: Arc::new(Mutex::new(function)) }
+    }
+
+    /// The same under this name, in journals and messages.
+    #[must_use]
+    pub fn named(self, name: &'static str) -> Self {
+        Self { name, ..self }
     }
 
     fn step(&self, snapshot: &Snapshot, now: Tick, seed: Seed) -> Plan {
@@ -253,7 +260,10 @@ impl Placement {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        self.id().map_or("custom", PolicyId::name)
+        match self {
+            Self::Custom(custom) => custom.name,
+            _ => self.id().map_or("custom", PolicyId::name),
+        }
     }
 
     /// What it needs to be shown.

@@ -5,8 +5,9 @@
 
 use super::{ImportError, Imported, HEADER_ROOM};
 use crate::event::{Access, EventKind, SampleDetail, TraceClock, TraceEvent, TraceHeader};
+use crate::tasks::TaskNumbers;
 use crate::write::TraceWriter;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::io::{Read, Seek, Write};
 use terrace_sampling::{
     MemoryOperation, PerfDataFile, PerfRecord, PerfSample, RecordCounts, TaskChange,
@@ -38,52 +39,25 @@ enum SideChange {
     },
 }
 
-/// Numbers of processes and threads in the trace, in the order they appear.
-#[derive(Debug, Default)]
-struct TaskNumbers {
-    processes: HashMap<i32, u32>,
-    threads: HashMap<i32, u32>,
-}
-
-impl TaskNumbers {
-    /// The thread's numbers; its begin is an event of the trace.
-    fn find<W: Write>(
-        &mut self,
-        writer: &mut TraceWriter<W>,
-        (pid, tid): (i32, i32),
-        time: u64,
-    ) -> Result<(u32, u32), ImportError> {
-        let next = self.processes.len() as u32;
-        let process = *self.processes.entry(pid).or_insert(next);
-        let next = self.threads.len() as u32;
-        let thread = *self.threads.entry(tid).or_insert(next);
-        if thread == next {
-            let what = EventKind::ThreadStart { pid, tid };
-            writer.event(&TraceEvent { time, process, thread, what })?;
-        }
-        Ok((process, thread))
+fn write_side_event<W: Write>(
+    tasks: &mut TaskNumbers,
+    writer: &mut TraceWriter<W>,
+    noted: SideEvent,
+) -> Result<(), ImportError> {
+    let time = noted.time;
+    let (process, thread) = tasks.find(writer, (noted.pid, noted.tid), time)?;
+    let what = match noted.what {
+        SideChange::Trace(what) => what,
+        SideChange::Forked { parent } => match tasks.process(parent) {
+            Some(parent) if parent != process => EventKind::Fork { parent },
+            _ => return Ok(()),
+        },
+    };
+    if what == EventKind::ThreadExit {
+        tasks.forget_thread(noted.tid);
     }
-
-    fn write<W: Write>(
-        &mut self,
-        writer: &mut TraceWriter<W>,
-        noted: SideEvent,
-    ) -> Result<(), ImportError> {
-        let time = noted.time;
-        let (process, thread) = self.find(writer, (noted.pid, noted.tid), time)?;
-        let what = match noted.what {
-            SideChange::Trace(what) => what,
-            SideChange::Forked { parent } => match self.processes.get(&parent) {
-                Some(parent) if *parent != process => EventKind::Fork { parent: *parent },
-                _ => return Ok(()),
-            },
-        };
-        if what == EventKind::ThreadExit {
-            self.threads.remove(&noted.tid);
-        }
-        writer.event(&TraceEvent { time, process, thread, what })?;
-        Ok(())
-    }
+    writer.event(&TraceEvent { time, process, thread, what })?;
+    Ok(())
 }
 
 /// What is said of all samples.
@@ -124,7 +98,7 @@ pub fn import_perf_data<R: Read + Seek, W: Write + Seek>(
             return;
         }
         let mut due = std::iter::from_fn(|| noted.next_if(|n| n.time <= sample.time_ns));
-        let mut write = |noted| tasks.write(&mut writer, noted);
+        let mut write = |noted| write_side_event(&mut tasks, &mut writer, noted);
         if let Err(error) = due.try_for_each(&mut write) {
             failed = Some(error);
             return;
@@ -140,7 +114,7 @@ pub fn import_perf_data<R: Read + Seek, W: Write + Seek>(
         return Err(error);
     }
     for event in noted {
-        tasks.write(&mut writer, event)?;
+        write_side_event(&mut tasks, &mut writer, event)?;
     }
     say_losses(&mut writer, &counts);
     let header = tally.header(&file);
