@@ -255,7 +255,7 @@ impl Engine {
     /// What became of the trackers' observations, a sentence each.
     #[must_use]
     pub fn tracker_accounts(&self) -> Vec<String> {
-        self.watch.trackers().iter().flat_map(|tracker| tracker.accounts()).collect()
+        self.trackers.trackers().iter().flat_map(|tracker| tracker.accounts()).collect()
     }
 
     /// The account so far.

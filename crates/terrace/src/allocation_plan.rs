@@ -256,7 +256,7 @@ pub fn plan_allocations(
         }
     };
     let problem = PlacementProblem {
-        grain: machine.page_size,
+        granule: machine.page_size,
         tiers,
         objects: hottest.iter().map(object).collect(),
     };

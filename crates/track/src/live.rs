@@ -312,7 +312,7 @@ impl Tracker for LiveTrackers {
     }
 
     fn accounts(&self) -> Vec<String> {
-        self.slots.iter().flat_map(|slot| slot.tracker.accounts()).collect()
+        self.entries.iter().flat_map(|entry| entry.tracker.accounts()).collect()
     }
 }
 
