@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a ring of perf records with arbitrary fields, as records of Arm's SPE, and as a `perf.data` file: no
-//! panic, and what is imported is a whole trace.
+//! Arbitrary bytes as a ring of perf records with arbitrary fields, as records of Arm's SPE, and as
+//! a `perf.data` file: no panic, and what is imported is a whole trace.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -2,8 +2,8 @@
 //! (`/sys/kernel/btf/vmlinux`; format: kernel `Documentation/bpf/btf.rst`).
 //!
 //! Only what is needed to follow a few pointers: the byte offset of a named member of a named
-//! structure, looked for in unnamed parts of it as well, and that of a variable that each CPU has. Every length is checked, for the bytes may
-//! be anything.
+//! structure, looked for in unnamed parts of it as well, and of a variable that each CPU has. Every
+//! length is checked, for the bytes may be anything.
 
 const MAGIC: u16 = 0xeb9f;
 const KIND_STRUCT: u32 = 4;
