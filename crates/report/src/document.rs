@@ -1,6 +1,7 @@
 //! Which recording it is, and the three ways to show it.
 
 use crate::comparison::Comparison;
+use crate::crash::CrashStudies;
 use crate::far::FarRun;
 use crate::migratory::MigratoryStudy;
 use crate::pools::SharedPools;
@@ -36,6 +37,9 @@ pub enum ReportError {
         "not the JSON of migratory threads ({0}); give what `terrace migratory run --json` printed"
     )]
     MigratoryThreads(String),
+    /// It is what crash tests printed, but damaged.
+    #[error("not the JSON of a crash test ({0}); give what `terrace crash run --json` printed")]
+    CrashStudies(String),
     /// It is the journal of a run with far memory, but damaged.
     #[error(
         "not the journal of a run with far memory ({0}); give what `terrace run --far \
@@ -64,6 +68,8 @@ pub enum Document {
     SharedPools(Box<SharedPools>),
     /// A vertex program on migratory threads.
     MigratoryThreads(Box<MigratoryStudy>),
+    /// Crash tests.
+    CrashStudies(Box<CrashStudies>),
     /// Loads and stores of a program.
     Recording(Box<RecordingSummary>),
 }
@@ -92,6 +98,11 @@ pub fn read(bytes: &[u8]) -> Result<Document, ReportError> {
         return MigratoryStudy::from_json(bytes)
             .map(|s| Document::MigratoryThreads(Box::new(s)))
             .map_err(ReportError::MigratoryThreads);
+    }
+    if CrashStudies::looks_like(bytes) {
+        return CrashStudies::from_json(bytes)
+            .map(|s| Document::CrashStudies(Box::new(s)))
+            .map_err(ReportError::CrashStudies);
     }
     match journal::read(bytes) {
         Ok(reading) => Ok(Document::Run(Box::new(reading))),
@@ -139,6 +150,7 @@ impl Document {
             Self::StackedMemory(stacks) => stacks.html(),
             Self::SharedPools(pools) => pools.html(),
             Self::MigratoryThreads(study) => study.html(),
+            Self::CrashStudies(studies) => studies.html(),
             Self::Recording(recording) => recording.html(),
         }
     }
@@ -154,6 +166,7 @@ impl Document {
             Self::StackedMemory(stacks) => stacks.text(),
             Self::SharedPools(pools) => pools.text(),
             Self::MigratoryThreads(study) => study.text(),
+            Self::CrashStudies(studies) => studies.text(),
             Self::Recording(recording) => recording.text(columns),
         }
     }
@@ -169,6 +182,7 @@ impl Document {
             Self::StackedMemory(stacks) => stacks.json(),
             Self::SharedPools(pools) => pools.json(),
             Self::MigratoryThreads(study) => study.json(),
+            Self::CrashStudies(studies) => studies.json(),
             Self::Recording(recording) => recording.json(),
         }
     }

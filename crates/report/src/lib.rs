@@ -1,7 +1,7 @@
 //! Recorded artifacts, shown: a journal of a managed run, the JSON of a comparison, of a probe, of
-//! stacked memory, of shared pools or of migratory threads, or a recording of loads and stores, as
-//! one self-contained HTML file, as text, or as JSON. Never reads live state; never asks the
-//! network.
+//! stacked memory, of shared pools, of migratory threads or of crash tests, or a recording of loads
+//! and stores, as one self-contained HTML file, as text, or as JSON. Never reads live state; never
+//! asks the network.
 //!
 //! [`read`] takes the bytes of all but the last, [`read_recording`] a trace, which need not fit
 //! into memory; the [`Document`] they give can be shown in three ways. What a recording holds is
@@ -10,6 +10,7 @@
 
 mod chart;
 mod comparison;
+mod crash;
 mod document;
 mod far;
 pub mod figure;
@@ -25,6 +26,7 @@ mod steps;
 mod timeline;
 
 pub use comparison::{CalibrationFigure, Comparison, PolicyRun};
+pub use crash::CrashStudies;
 pub use document::{read, read_recording, Document, ReportError};
 pub use far::{FarHeader, FarRun, FarSample};
 pub use migratory::MigratoryStudy;

@@ -25,6 +25,15 @@ pub fn pages() -> Vec<(&'static str, String)> {
         ("threads", shown(&threads().to_string())),
         ("recording", recording()),
         ("samples", shown_recording(sampled())),
+        ("crash", shown(&crash_study("./cg S", 1).to_string())),
+        (
+            "crashes",
+            shown(
+                &[("cg A", 1), ("cg A", 4), ("cg A", 8), ("kmeans A", 1)]
+                    .map(|(c, t)| crash_study(c, t).to_string())
+                    .join("\n"),
+            ),
+        ),
     ]
 }
 
@@ -162,6 +171,41 @@ fn probe() -> Value {
         "notes": ["Turbo was on."], "nodes": [],
         "tiers": [tier(0, 110_000_000_000), tier(1, 40_000_000_000)],
         "measurements": all,
+    })
+}
+
+/// Crashes that recompute less and less often, with an object whose name is long.
+fn crash_study(command: &str, threads: u64) -> Value {
+    let names = ["x", "z", "partial_sums_of_each_thread", "q", "r", "done"];
+    let object =
+        |name: &&str| json!({ "name": name, "bytes": if *name == "done" { 4 } else { 112_000 } });
+    let crash = |crash: u64| {
+        let lost: Vec<u64> =
+            (0..6u64).map(|i| if i == 5 { 0 } else { (crash * (i + 1) * 977) % 112_000 }).collect();
+        let outcome = if (crash * 7919) % 300 > crash { "recomputed" } else { "wrong" };
+        json!({ "crash": crash, "instruction": crash * 3_333_333, "iterations_done": crash / 20,
+            "inconsistent_bytes": lost, "inconsistent_bytes_of_all": crash * 3000 % 700_000,
+            "footprint_bytes": 55_000_000, "outcome": outcome, "more_iterations": 0 })
+    };
+    let phase = |phase: u64| {
+        let share = 1.0 / (phase * threads) as f64;
+        json!({ "phase": phase, "restarts": 100, "successes": (share * 100.0) as u64, "share": share,
+            "interval": [share * 0.9, (share * 1.05).min(1.0)], "mean_more_iterations": 0.25,
+            "inconsistent_rates": [0.0, 0.12 / phase as f64, 0.3, 0.998, 0.97, 0.0],
+            "inconsistent_rate_of_all": 0.0123 })
+    };
+    json!({
+        "version": 1, "kind": "crash_study", "threads": threads,
+        "command": command.split(' ').collect::<Vec<_>>(),
+        "objects": names.iter().map(object).collect::<Vec<_>>(),
+        "instructions": 1_000_000_000, "image_bytes": 560_004, "difference_bytes": 61_234_567,
+        "reference_seconds": 1.25, "recording_seconds": 130.5, "caches_seconds": 61.0,
+        "restarts_seconds": 200.1, "total": { "successes": 181, "restarts": 300 },
+        "phases": (1..=3).map(phase).collect::<Vec<_>>(),
+        "results": (0..300).map(crash).collect::<Vec<_>>(),
+        "outcomes": { "recomputed": 181, "wrong": 112, "crashed": 7 },
+        "call_paths": [{ "call_path": ["conjugate_gradients cg.c:148", "work cg.c:171", "npb_run npb.h:79",
+            "main cg.c:214"], "successes": 3, "restarts": 99 }],
     })
 }
 
