@@ -17,7 +17,7 @@ what, why and what to try.
 
 from __future__ import annotations
 
-from . import alloc, far, gpu, sim, stage
+from . import alloc, crash, far, gpu, sim, stage
 from ._native import TerraceError, policies, presets
 from .journals import Journal, journal
 from .predictions import Case, Prediction, cases, predict, simulate, sweep
@@ -32,6 +32,7 @@ __all__ = [
     "TerraceError",
     "alloc",
     "cases",
+    "crash",
     "far",
     "gpu",
     "journal",
