@@ -3,6 +3,9 @@
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used)]
 
+mod compiled;
+
+use compiled::{done, folder_with, or_skip, own_programs, text, TRANSLATOR};
 use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -14,32 +17,14 @@ use terrace_terrace::trace::{Block, EventKind, TraceReader};
 /// The sources of a recording that run programs as they are.
 const SOURCES: [&str; 2] = ["full", "translated"];
 
-fn build(command: &mut Command) -> Result<(), String> {
-    match command.output() {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(text(&output.stderr)),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
 /// The folder with both sources' parts and the programs, or why there is none. Made once.
 fn parts() -> Option<&'static Path> {
     static PARTS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let made = PARTS.get_or_init(|| {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let folder = root.join(format!("complete-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
+    or_skip(PARTS.get_or_init(|| {
         let help = Command::new("qemu-x86_64").arg("-h").output();
         if !help.is_ok_and(|o| text(&o.stdout).contains("-plugin")) {
             return Err("no qemu-x86_64 with plugins (package qemu-user of Debian 12)".into());
         }
-        let mut translator = Command::new(here.join("../../capture/translator/build.sh"));
-        translator
-            .arg(folder.join("terrace-translate"))
-            .env("TERRACE_TRANSLATOR_TARGET", root.join("translator"));
-        build(&mut translator).map_err(|e| format!("the translator cannot be built: {e}"))?;
-        build(Command::new(here.join("../../capture/build.sh")).arg(folder.join("plugin.so")))?;
         let programs: [(&str, &str, &[&str]); 6] = [
             ("counted.S", "counted", &["-nostdlib", "-static"]),
             ("ends.c", "ends", &["-O1", "-pthread"]),
@@ -48,31 +33,22 @@ fn parts() -> Option<&'static Path> {
             ("flags.c", "flags", &["-O1"]),
             ("threads.c", "threads", &["-O1", "-pthread"]),
         ];
-        for (source, program, flags) in programs {
-            let source = here.join("tests/programs").join(source);
-            build(Command::new("cc").args(flags).arg("-o").arg(folder.join(program)).arg(source))
-                .map_err(|e| format!("{program} cannot be built: {e}"))?;
-        }
+        let folder = folder_with("complete", own_programs(&programs))?;
+        let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../capture/build.sh");
+        done(Command::new(build).arg(folder.join("plugin.so")))?;
         // Programs of another user run these.
-        for folder in [&folder, &root.to_path_buf()] {
+        for folder in [folder.as_path(), Path::new(env!("CARGO_TARGET_TMPDIR"))] {
             let open = std::fs::Permissions::from_mode(0o755);
             std::fs::set_permissions(folder, open).map_err(|e| e.to_string())?;
         }
         Ok(folder)
-    });
-    match made {
-        Ok(folder) => Some(folder),
-        Err(why) => {
-            println!("skipped: {why}");
-            None
-        }
-    }
+    }))
 }
 
 fn terrace(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
     command
-        .env("TERRACE_TRANSLATOR", folder.join("terrace-translate"))
+        .env("TERRACE_TRANSLATOR", folder.join(TRANSLATOR))
         .env("TERRACE_CAPTURE_PLUGIN", folder.join("plugin.so"))
         .current_dir(folder);
     command
@@ -114,10 +90,6 @@ fn programs_started(file: &Path) -> Vec<String> {
         }));
     }
     all
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Root may be another user, and make files that belong to others.
@@ -299,11 +271,11 @@ fn libraries_are_found_beside_the_program() {
     let inner = write("beside-library.c", "int answer(void) { return 42; }\n");
     let outer =
         write("beside-program.c", "int answer(void);\nint main(void) { return answer(); }\n");
-    build(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(inner)).unwrap();
+    done(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(inner)).unwrap();
     for tags in ["--enable-new-dtags", "--disable-new-dtags"] {
         let mut link = Command::new("cc");
         link.arg("-o").arg(&program).arg(&outer).arg("-L").arg(folder).arg("-lbeside");
-        build(link.arg(format!("-Wl,-rpath,$ORIGIN,{tags}"))).unwrap();
+        done(link.arg(format!("-Wl,-rpath,$ORIGIN,{tags}"))).unwrap();
         for source in SOURCES {
             let (output, _) = record(folder, source, "beside", &[], &["./beside"]);
             assert_eq!(output.status.code(), Some(42), "{source}: {}", text(&output.stderr));
@@ -338,7 +310,7 @@ fn a_full_disk_keeps_what_fits_and_the_recorder_counts_that() {
         std::fs::create_dir_all(&limited).unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=32k", "none"]).arg(&limited);
-        if !is_root() || build(&mut mount).is_err() {
+        if !is_root() || done(&mut mount).is_err() {
             println!("skipped: no small file system can be mounted");
             return;
         }
@@ -347,7 +319,7 @@ fn a_full_disk_keeps_what_fits_and_the_recorder_counts_that() {
         record.args(["record", "--source", source, "-o"]).arg(&trace);
         let output = record.args(["--", "./threads"]).output().unwrap();
         let copied = std::fs::copy(&trace, &file);
-        build(Command::new("umount").arg(&limited)).unwrap();
+        done(Command::new("umount").arg(&limited)).unwrap();
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{said}");
         assert!(said.contains("recording stopped early"), "{said}");
@@ -403,7 +375,7 @@ fn sanitizers_find_the_memory_they_want_in_the_translator() {
         let program = folder.join(format!("sanitized-{sanitizer}"));
         let mut compile = Command::new("cc");
         compile.arg(format!("-fsanitize={sanitizer}")).arg("-o").arg(&program).arg(&source);
-        let native = build(&mut compile)
+        let native = done(&mut compile)
             .and_then(|()| Command::new(&program).output().map_err(|e| e.to_string()));
         if !native.is_ok_and(|output| output.status.code() == Some(11)) {
             println!("skipped: no {sanitizer} sanitizer that runs here");
@@ -426,7 +398,7 @@ fn what_outlives_the_command_is_named() {
         let (output, file) = record(folder, source, "outlives", &[], &command);
         let pid = text(&output.stdout);
         assert_eq!(output.status.code(), Some(3), "{source}");
-        build(Command::new("kill").arg(pid.trim())).unwrap();
+        done(Command::new("kill").arg(pid.trim())).unwrap();
         let info = info(&file);
         assert_eq!(info["complete"], false, "{source}: {info}");
         assert!(info["notes"].to_string().contains("outlived the command"), "{source}: {info}");

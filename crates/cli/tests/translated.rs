@@ -4,6 +4,9 @@
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used)]
 
+mod compiled;
+
+use compiled::{done, folder_with, or_skip, own_programs, text, TRANSLATOR};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;
 use std::os::unix::process::ExitStatusExt;
@@ -15,21 +18,7 @@ use terrace_terrace::trace::{Block, BlockKind, EventKind, TraceReader};
 /// The folder with the translator and the programs, or why there is none. Made once.
 fn parts() -> Option<&'static Path> {
     static PARTS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let made = PARTS.get_or_init(|| {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let folder = root.join(format!("translated-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
-        let done = |command: &mut Command| match command.output() {
-            Ok(output) if output.status.success() => Ok(()),
-            Ok(output) => Err(text(&output.stderr)),
-            Err(error) => Err(error.to_string()),
-        };
-        let mut build = Command::new(here.join("../../capture/translator/build.sh"));
-        build
-            .arg(folder.join("terrace-translate"))
-            .env("TERRACE_TRANSLATOR_TARGET", root.join("translator"));
-        done(&mut build).map_err(|e| format!("the translator cannot be built: {e}"))?;
+    or_skip(PARTS.get_or_init(|| {
         let alone: &[&str] =
             &["-nostdlib", "-static", "-no-pie", "-O2", "-fno-builtin", "-fno-stack-protector"];
         let programs: [(&str, &str, &[&str]); 9] = [
@@ -43,21 +32,11 @@ fn parts() -> Option<&'static Path> {
             ("made.c", "made", &["-O1"]),
             ("gathers.c", "gathers", &["-O1"]),
         ];
-        for (source, program, flags) in programs {
-            let source = here.join("tests/programs").join(source);
-            done(Command::new("cc").args(flags).arg("-o").arg(folder.join(program)).arg(source))
-                .map_err(|e| format!("{program} cannot be built: {e}"))?;
-        }
-        done(Command::new(here.join("../../capture/build.sh")).arg(folder.join("plugin.so")))?;
+        let folder = folder_with("translated", own_programs(&programs))?;
+        let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../capture/build.sh");
+        done(Command::new(build).arg(folder.join("plugin.so")))?;
         Ok(folder)
-    });
-    match made {
-        Ok(folder) => Some(folder),
-        Err(why) => {
-            println!("skipped: {why}");
-            None
-        }
-    }
+    }))
 }
 
 /// Records `command` into a file of this name.
@@ -70,7 +49,7 @@ fn record(
 ) -> (Output, PathBuf) {
     let file = folder.join(name).with_extension("trace");
     let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
-        .env("TERRACE_TRANSLATOR", folder.join("terrace-translate"))
+        .env("TERRACE_TRANSLATOR", folder.join(TRANSLATOR))
         .env("TERRACE_CAPTURE_PLUGIN", folder.join("plugin.so"))
         .args(["record", "--source", source, "-o"])
         .arg(&file)
@@ -118,10 +97,6 @@ fn read(file: &Path) -> (Vec<Seen>, Vec<EventKind>) {
         }
     }
     (accesses, events)
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Loads, stores, and instructions at the nominal four a nanosecond.
@@ -314,7 +289,7 @@ fn recording_begins_and_ends_at_functions_and_knows_dependence() {
 fn a_full_disk_stops_the_recording_and_not_the_program() {
     let Some(folder) = parts() else { return };
     let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
-        .env("TERRACE_TRANSLATOR", folder.join("terrace-translate"))
+        .env("TERRACE_TRANSLATOR", folder.join(TRANSLATOR))
         .args(["record", "--source", "translated", "-o", "/dev/full", "--", "./threads"])
         .current_dir(folder)
         .output()
