@@ -1,6 +1,7 @@
 //! `terrace crash`: what survives a crash.
 
-use crate::output::{print, print_json, say, CommandFailure, Ending, StatusLine};
+use crate::output::{json_text, print, print_json, say, CommandFailure, Ending, StatusLine};
+use crate::replace::write;
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
@@ -8,11 +9,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 use terrace_terrace::crash::{
     advise as advise_flushes, check as check_program, run as run_study, AdviseSpec, CheckSpec,
-    CrashError, CrashResult, CrashSpec, CrashStep,
+    CrashError, CrashReport, CrashResult, CrashSpec, CrashStep,
 };
 use terrace_terrace::crash_model::persist::ReorderEngine;
 use terrace_terrace::crash_model::{CacheSetup, CrashSchedule};
 use terrace_terrace::record::RecordError;
+use terrace_terrace::report as documents;
 use terrace_terrace::topology::{load_machine, MachineSource};
 use terrace_terrace::types::{Bytes, Nanos};
 use terrace_terrace::Interrupt;
@@ -31,6 +33,29 @@ pub enum CrashCommand {
     Advise(CrashAdviseArgs),
 }
 
+/// What all crash commands take.
+#[derive(Debug, Args)]
+pub struct CrashProgramArgs {
+    /// Seed of what is drawn by chance: moments of crashes, or images.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Restarts at a time; by default one for each CPU.
+    #[arg(short, long)]
+    pub jobs: Option<usize>,
+    /// Limit of a restart's time, seconds; by default ten times a run without a crash.
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<f64>,
+    /// Folder for recordings and images meanwhile; by default the one for temporary files.
+    #[arg(long)]
+    pub work: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The program and its arguments.
+    #[arg(last = true, required = true)]
+    pub command: Vec<OsString>,
+}
+
 /// `terrace crash advise`.
 #[derive(Debug, Args)]
 pub struct CrashAdviseArgs {
@@ -43,27 +68,11 @@ pub struct CrashAdviseArgs {
     /// Crashes of each trial.
     #[arg(long, default_value_t = 100, value_name = "N")]
     pub count: u32,
-    /// Seed of the crash points.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// Caches: nvc, none or unlimited.
     #[arg(long, default_value = "nvc")]
     pub caches: String,
-    /// Restarts at a time; by default one for each CPU.
-    #[arg(short, long)]
-    pub jobs: Option<usize>,
-    /// Limit of a restart's time, seconds; by default ten times a run without a crash.
-    #[arg(long, value_name = "SECONDS")]
-    pub timeout: Option<f64>,
-    /// Folder for recordings and images meanwhile; by default the one for temporary files.
-    #[arg(long)]
-    pub work: Option<PathBuf>,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// The program and its arguments.
-    #[arg(last = true, required = true)]
-    pub command: Vec<OsString>,
+    #[command(flatten)]
+    pub program: CrashProgramArgs,
 }
 
 /// `terrace crash check`.
@@ -75,28 +84,16 @@ pub struct CrashCheckArgs {
     /// Images to judge at most; where there are more, a sample.
     #[arg(long, default_value_t = 1000, value_name = "N")]
     pub bound: usize,
-    /// Seed of the sample.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    /// File of this folder that the program maps, shared, as its persistent memory; for programs
+    /// without terrace_crash.h.
+    #[arg(long, value_name = "FILE")]
+    pub mapped: Option<PathBuf>,
     /// Command that judges an image, whose path is in TERRACE_CRASH_IMAGE, by its exit status; by
     /// default the program itself.
     #[arg(long, value_name = "CMD")]
     pub check: Option<String>,
-    /// Judgements at a time; by default one for each CPU.
-    #[arg(short, long)]
-    pub jobs: Option<usize>,
-    /// Limit of a judgement's time, seconds; by default ten times a run without a crash.
-    #[arg(long, value_name = "SECONDS")]
-    pub timeout: Option<f64>,
-    /// Folder for recordings and images meanwhile; by default the one for temporary files.
-    #[arg(long)]
-    pub work: Option<PathBuf>,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// The program and its arguments.
-    #[arg(last = true, required = true)]
-    pub command: Vec<OsString>,
+    #[command(flatten)]
+    pub program: CrashProgramArgs,
 }
 
 /// `terrace crash run`.
@@ -105,9 +102,6 @@ pub struct CrashRunArgs {
     /// Crashes, uniform over the instructions of the region.
     #[arg(long, default_value_t = 100, value_name = "N")]
     pub count: u32,
-    /// Seed of the crash points.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// Crash at other moments: each iteration, each fence, or store:N.
     #[arg(long, value_name = "WHEN", conflicts_with_all = ["count", "seed"])]
     pub at: Option<String>,
@@ -117,12 +111,6 @@ pub struct CrashRunArgs {
     /// Equal parts of the iterations by which successes are counted.
     #[arg(long, default_value_t = 3)]
     pub phases: u32,
-    /// Restarts at a time; by default one for each CPU.
-    #[arg(short, long)]
-    pub jobs: Option<usize>,
-    /// Limit of a restart's time, seconds; by default ten times a run without a crash.
-    #[arg(long, value_name = "SECONDS")]
-    pub timeout: Option<f64>,
     /// Limit of a restart's address space, MiB.
     #[arg(long, value_name = "MIB")]
     pub memory: Option<u64>,
@@ -135,20 +123,38 @@ pub struct CrashRunArgs {
     /// File to write results to as they come, one JSON object a line.
     #[arg(short, long)]
     pub output: Option<PathBuf>,
-    /// Folder for recordings and images meanwhile; by default the one for temporary files.
-    #[arg(long)]
-    pub work: Option<PathBuf>,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// The program and its arguments.
-    #[arg(last = true, required = true)]
-    pub command: Vec<OsString>,
+    /// HTML file to write, with pictures.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    #[command(flatten)]
+    pub program: CrashProgramArgs,
+}
+
+impl CrashProgramArgs {
+    /// One phase, and the exit status alone decides.
+    fn spec(
+        &self,
+        setup: CacheSetup,
+        schedule: CrashSchedule,
+    ) -> Result<CrashSpec, CommandFailure> {
+        Ok(CrashSpec {
+            argv: self.command.clone(),
+            setup,
+            schedule,
+            phases: 1,
+            jobs: job_count(self.jobs)?,
+            time: time_limit(self.timeout)?,
+            memory: None,
+            same_output: false,
+            expect: None,
+            work: self.work.clone().unwrap_or_else(std::env::temp_dir),
+        })
+    }
 }
 
 fn schedule(args: &CrashRunArgs) -> Result<CrashSchedule, CommandFailure> {
     let Some(when) = &args.at else {
-        return Ok(CrashSchedule::Uniform { count: args.count, seed: args.seed });
+        return Ok(CrashSchedule::Uniform { count: args.count, seed: args.program.seed });
     };
     match when.as_str() {
         "iteration" => Ok(CrashSchedule::EachIteration),
@@ -234,28 +240,18 @@ pub fn advise(args: &CrashAdviseArgs) -> Ending {
         let what = format!("--machine {}: it has no write bandwidth", args.machine);
         return Err(CommandFailure::usage(what));
     };
-    let spec = CrashSpec {
-        argv: args.command.clone(),
-        setup: caches(&args.caches)?,
-        schedule: CrashSchedule::Uniform { count: args.count, seed: args.seed },
-        phases: 1,
-        jobs: job_count(args.jobs)?,
-        time: time_limit(args.timeout)?,
-        memory: None,
-        same_output: false,
-        expect: None,
-        work: args.work.clone().unwrap_or_else(std::env::temp_dir),
-    };
+    let schedule = CrashSchedule::Uniform { count: args.count, seed: args.program.seed };
+    let spec = args.program.spec(caches(&args.caches)?, schedule)?;
     let how = AdviseSpec { wanted: args.wanted, write_bytes_per_s: slowest as f64 };
     let interrupt = Interrupt::catch();
-    let mut live = StatusLine::new(args.json);
+    let mut live = StatusLine::new(args.program.json);
     let report = {
         let mut progress = show_progress(&mut live);
         advise_flushes(&spec, &how, interrupt.flag(), &mut progress)
     };
     live.clear();
     let report = report.map_err(|error| failure(&error))?;
-    if args.json {
+    if args.program.json {
         print_json(&report)?;
     } else {
         print(&report.text())?;
@@ -277,22 +273,16 @@ pub fn check(args: &CrashCheckArgs) -> Ending {
     if args.bound == 0 {
         return Err(CommandFailure::usage("--bound must be at least 1"));
     }
-    let spec = CrashSpec {
-        argv: args.command.clone(),
-        setup: CacheSetup::nvc(),
-        schedule: CrashSchedule::EachFence,
-        phases: 1,
-        jobs: job_count(args.jobs)?,
-        time: time_limit(args.timeout)?,
-        memory: None,
-        same_output: false,
-        expect: None,
-        work: args.work.clone().unwrap_or_else(std::env::temp_dir),
+    let spec = args.program.spec(CacheSetup::nvc(), CrashSchedule::EachFence)?;
+    let how = CheckSpec {
+        engine,
+        bound: args.bound,
+        seed: args.program.seed,
+        mapped: args.mapped.clone(),
     };
-    let how = CheckSpec { engine, bound: args.bound, seed: args.seed };
     let checker = args.check.as_ref().map(|command| ["sh", "-c", command].map(OsString::from));
     let interrupt = Interrupt::catch();
-    let mut live = StatusLine::new(args.json);
+    let mut live = StatusLine::new(args.program.json);
     let report = {
         let mut progress = show_progress(&mut live);
         let checker = checker.as_ref().map(|words| words.as_slice());
@@ -303,9 +293,10 @@ pub fn check(args: &CrashCheckArgs) -> Ending {
     if interrupt.seen() {
         say(&format!("stopped after {} of {} images", report.judged, report.images));
     }
-    if args.json {
+    if args.program.json {
         print_json(&report)?;
     } else {
+        report.notes.iter().for_each(|note| say(note));
         print(&report.text())?;
     }
     Ok(u8::from(!report.is_clean()))
@@ -317,16 +308,11 @@ pub fn run(args: &CrashRunArgs) -> Ending {
         return Err(CommandFailure::usage("--phases and --count must be at least 1"));
     }
     let spec = CrashSpec {
-        argv: args.command.clone(),
-        setup: caches(&args.caches)?,
-        schedule: schedule(args)?,
         phases: args.phases,
-        jobs: job_count(args.jobs)?,
-        time: time_limit(args.timeout)?,
         memory: args.memory.map(|mib| Bytes(mib << 20)),
         same_output: args.same_output,
         expect: args.expect.clone(),
-        work: args.work.clone().unwrap_or_else(std::env::temp_dir),
+        ..args.program.spec(caches(&args.caches)?, schedule(args)?)?
     };
     let cannot = |e: std::io::Error, path: &PathBuf| {
         CommandFailure::failed(format!("cannot write {}: {e}", path.display()))
@@ -345,7 +331,7 @@ pub fn run(args: &CrashRunArgs) -> Ending {
         }
     };
     let interrupt = Interrupt::catch();
-    let mut live = StatusLine::new(args.json);
+    let mut live = StatusLine::new(args.program.json);
     let report = {
         let mut progress = show_progress(&mut live);
         run_study(&spec, interrupt.flag(), &mut progress, &mut each)
@@ -358,9 +344,28 @@ pub fn run(args: &CrashRunArgs) -> Ending {
     if interrupt.seen() {
         say(&format!("stopped after {} of {} restarts", report.total.restarts, report.crashes));
     }
-    if args.json {
-        print_json(&report)
+    show(args, &report)
+}
+
+/// Prints a study, and writes its page where one is asked for.
+fn show(args: &CrashRunArgs, report: &CrashReport) -> Ending {
+    let json = json_text(report, &[])?;
+    if let Some(path) = &args.report {
+        let page = documents::read(json.as_bytes()).map_err(CommandFailure::failed)?.to_html();
+        write(path, page)
+            .map_err(|e| CommandFailure::failed(format!("report {}: {e}", path.display())))?;
+    }
+    if args.program.json {
+        print(&json)?;
     } else {
-        print(&report.text())
+        report.notes.iter().for_each(|note| say(note));
+        print(&report.text())?;
+    }
+    match &report.ended_early {
+        Some(why) => Err(CommandFailure::failed(format!(
+            "only {} of {} restarts: {why}",
+            report.total.restarts, report.crashes
+        ))),
+        None => Ok(0),
     }
 }

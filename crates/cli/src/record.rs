@@ -65,6 +65,7 @@ pub fn record(args: &RecordArgs) -> Ending {
         end_at: args.end_at.clone(),
         environment: Vec::new(),
         program_output: None,
+        directory: None,
     };
     let recorded = record::record(&spec, &args.command).map_err(failure)?;
     for note in &recorded.notes {

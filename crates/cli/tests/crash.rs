@@ -3,6 +3,9 @@
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used)]
 
+mod compiled;
+
+use compiled::{done, folder_with, or_skip, text, TestProgram, TRANSLATOR};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,55 +14,25 @@ use std::sync::OnceLock;
 /// The folder with the translator and the programs, or why there is none. Made once.
 fn parts() -> Option<&'static Path> {
     static PARTS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let made = PARTS.get_or_init(|| {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let folder = root.join(format!("crash-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
-        let done = |command: &mut Command| match command.output() {
-            Ok(output) if output.status.success() => Ok(()),
-            Ok(output) => Err(text(&output.stderr)),
-            Err(error) => Err(error.to_string()),
+    or_skip(PARTS.get_or_init(|| {
+        let header = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../capi/include");
+        let program = |source: &str, name: &str, bug: &str| {
+            let flags = ["-std=gnu11", "-O1", "-g", "-pthread", bug, header, "-lm"];
+            TestProgram::new(source, name, &flags)
         };
-        let mut build = Command::new(here.join("../../capture/translator/build.sh"));
-        build
-            .arg(folder.join("terrace-translate"))
-            .env("TERRACE_TRANSLATOR_TARGET", root.join("translator"));
-        done(&mut build).map_err(|e| format!("the translator cannot be built: {e}"))?;
-        let examples = here.join("../../examples/crash");
-        let programs: Vec<(PathBuf, String, &str)> = [
-            (here.join("tests/programs/stores.c"), "stores", "-DPLAIN"),
-            (here.join("tests/programs/survive.c"), "survive", "-DPLAIN"),
-            (examples.join("cg.c"), "cg", "-DPLAIN"),
-        ]
-        .into_iter()
-        .map(|(source, name, flag)| (source, name.to_owned(), flag))
-        .chain(["list", "log", "btree"].into_iter().flat_map(|name| {
-            let source = examples.join(format!("{name}.c"));
-            ["-DBUG=0", "-DBUG=1", "-DBUG=2", "-DBUG=3", "-DBUG=4"]
-                .map(|flag| (source.clone(), format!("{name}-{}", &flag[6..]), flag))
-        }))
-        .collect();
-        for (source, program, flag) in programs {
-            let mut compile = Command::new("cc");
-            compile.args(["-std=gnu11", "-O1", "-g", "-pthread", flag, "-I"]);
-            compile.arg(here.join("../capi/include")).arg(&source);
-            done(compile.arg("-o").arg(folder.join(&program)).arg("-lm"))
-                .map_err(|e| format!("{program} cannot be built: {e}"))?;
+        let mut programs = vec![
+            program("tests/programs/stores.c", "stores", "-DPLAIN"),
+            program("tests/programs/survive.c", "survive", "-DPLAIN"),
+            program("../../examples/crash/cg.c", "cg", "-DPLAIN"),
+        ];
+        for (name, bugs) in [("list", 4), ("log", 3), ("btree", 3), ("mapped", 2)] {
+            programs.extend((0..=bugs).map(|bug| {
+                let source = format!("../../examples/crash/{name}.c");
+                program(&source, &format!("{name}-{bug}"), &format!("-DBUG={bug}"))
+            }));
         }
-        Ok(folder)
-    });
-    match made {
-        Ok(folder) => Some(folder),
-        Err(why) => {
-            println!("skipped: {why}");
-            None
-        }
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+        folder_with("crash", programs)
+    }))
 }
 
 fn crash(folder: &Path, arguments: &[&str]) -> Output {
@@ -67,7 +40,7 @@ fn crash(folder: &Path, arguments: &[&str]) -> Output {
         .arg("crash")
         .args(arguments)
         .current_dir(folder)
-        .env("TERRACE_TRANSLATOR", folder.join("terrace-translate"))
+        .env("TERRACE_TRANSLATOR", folder.join(TRANSLATOR))
         .output()
         .unwrap()
 }
@@ -75,6 +48,14 @@ fn crash(folder: &Path, arguments: &[&str]) -> Output {
 fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|e| panic!("{e}: {}{}", text(&output.stdout), text(&output.stderr)))
+}
+
+/// Processes of this program whose arguments contain a word.
+fn running(folder: &Path, word: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let names = processes.filter_map(|p| std::fs::read_to_string(p.path().join("cmdline")).ok());
+    let ours = folder.join("survive").display().to_string();
+    names.filter(|name| name.starts_with(&ours) && name.contains(word)).count()
 }
 
 /// The one line that a command said.
@@ -102,25 +83,35 @@ fn values_of_all_kinds_of_stores_are_recorded() {
 #[test]
 fn early_crashes_of_cg_recompute_and_late_ones_do_not() {
     let Some(folder) = parts() else { return };
-    let arguments = ["run", "--count", "60", "--seed", "7", "--json", "--", "./cg", "S"];
+    let arguments =
+        ["run", "--count", "60", "--seed", "7", "--report", "cg.html", "--json", "--", "./cg", "S"];
     let found = json(&crash(folder, &arguments));
     assert_eq!(found["total"]["restarts"], 60);
     assert_eq!(found["reference_iterations"], 15);
     let share = |phase: usize| found["phases"][phase]["share"].as_f64().unwrap();
     // All of class S fits the caches: a restart begins at the first guess with fewer iterations.
     assert!(share(0) > share(2), "{}", found["phases"]);
-    // The same seed gives the same crashes, and the same ends of them.
-    let again = json(&crash(folder, &arguments));
-    let facts = |all: &Value| -> Vec<(Value, Value, Value)> {
-        let results = all["results"].as_array().unwrap();
+    let path = found["call_paths"][0]["call_path"].to_string();
+    assert!(path.contains("main"), "{path}");
+    let page = std::fs::read_to_string(folder.join("cg.html")).unwrap();
+    assert!(page.contains("Restarts that recompute, by phase") && page.contains("cg S"));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_crashes_and_the_same_ends_of_them() {
+    let Some(folder) = parts() else { return };
+    let facts = |seed: &str| -> Vec<(Value, Value, Value)> {
+        let arguments = ["run", "--count", "20", "--seed", seed, "--json", "--", "./survive"];
+        let found = json(&crash(folder, &arguments));
+        let results = found["results"].as_array().unwrap();
         results
             .iter()
             .map(|r| (r["instruction"].clone(), r["outcome"].clone(), r["iterations_done"].clone()))
             .collect()
     };
-    assert_eq!(facts(&found), facts(&again));
-    let path = found["call_paths"][0]["call_path"].to_string();
-    assert!(path.contains("main"), "{path}");
+    let first = facts("7");
+    assert_eq!(first, facts("7"));
+    assert_ne!(first, facts("8"));
 }
 
 #[test]
@@ -178,6 +169,60 @@ fn correct_structures_have_no_bad_image_and_planted_bugs_are_found() {
 }
 
 #[test]
+fn fortran_programs_crash_and_restart() {
+    let Some(folder) = parts() else { return };
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (module, object) = (here.join("../capi/fortran"), folder.join("terrace_crash.o"));
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-c", "-I"]).arg(here.join("../capi/include"));
+    done(cc.arg(module.join("terrace_crash.c")).arg("-o").arg(&object)).unwrap();
+    if Command::new("gfortran").arg("--version").output().is_err() {
+        println!("skipped: gfortran not installed");
+        return;
+    }
+    let mut gfortran = Command::new("gfortran");
+    gfortran.args(["-O1", "-g", "-J"]).arg(folder).arg(module.join("terrace_crash.f90"));
+    gfortran.arg(here.join("tests/programs/survive.f90")).arg(object);
+    done(gfortran.arg("-o").arg(folder.join("survive-f90"))).unwrap();
+    let successes = |caches: &str| {
+        let arguments = ["run", "--at", "iteration", "--caches", caches, "--json", "--"];
+        let found = json(&crash(folder, &[&arguments[..], &["./survive-f90"]].concat()));
+        assert_eq!(found["total"]["restarts"], 10, "{found}");
+        found["total"]["successes"].as_u64().unwrap()
+    };
+    assert_eq!(successes("none"), 10);
+    // Nothing leaves these caches but the first line of x, which the program flushes.
+    assert_eq!(successes("unlimited"), 0);
+}
+
+#[test]
+fn files_that_programs_map_by_themselves_are_checked() {
+    let Some(folder) = parts() else { return };
+    let check = |program: &str, file: &str| {
+        let bound = ["check", "--bound", "60", "--mapped", file, "--json"];
+        crash(folder, &[&bound[..], &["--", program, "log.pm"]].concat())
+    };
+    let right = check("./mapped-0", "log.pm");
+    let found = json(&right);
+    assert_eq!(right.status.code(), Some(0), "{found}");
+    assert!(found["images"].as_u64().unwrap() > 12, "{found}");
+    assert_eq!(found["misuses"].as_array().unwrap().len(), 0, "{found}");
+    for (program, kind) in [("./mapped-1", "never_persisted"), ("./mapped-2", "")] {
+        let wrong = check(program, "log.pm");
+        let found = json(&wrong);
+        assert_eq!(wrong.status.code(), Some(1), "{program}: {found}");
+        assert!(!found["bad_images"].as_array().unwrap().is_empty(), "{program}: {found}");
+        let misuses = found["misuses"].as_array().unwrap();
+        assert!(kind.is_empty() || misuses.iter().any(|m| m["kind"] == kind), "{program}: {found}");
+    }
+    // Runs have copies: the file itself is neither made nor written.
+    assert!(!folder.join("log.pm").exists());
+    for (file, why) in [("/tmp/log.pm", "start there"), ("other.pm", "never maps")] {
+        assert!(line(&check("./mapped-0", file)).contains(why), "{file}");
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_program_is_one_line() {
     let Some(folder) = parts() else { return };
     for (mode, expected) in [
@@ -212,17 +257,13 @@ fn restarts_are_judged_and_none_is_left_running() {
     assert_eq!(outcome("sizes", &[])["outcomes"]["refused"], 4);
     assert_eq!(outcome("dies", &[])["outcomes"]["crashed"], 4);
     assert_eq!(outcome("hangs", &[])["outcomes"]["hung"], 4);
-    // Children of a restart end with it.
-    let found = outcome("forks", &[]);
-    assert_eq!(found["total"]["restarts"], 4);
-    let left = || {
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let names =
-            processes.filter_map(|p| std::fs::read_to_string(p.path().join("cmdline")).ok());
-        let ours = folder.join("survive").display().to_string();
-        names.filter(|name| name.starts_with(&ours) && name.contains("forks")).count()
-    };
-    assert_eq!(left(), 0);
+    // Children of a restart end with it, those with a session of their own, too.
+    for mode in ["forks", "sessions"] {
+        let found = outcome(mode, &[]);
+        assert_eq!(found["total"]["restarts"], 4, "{found}");
+        let listed = Path::new("/proc/thread-self/children").exists();
+        assert!(running(folder, mode) == 0 || (mode == "sessions" && !listed), "{mode}");
+    }
     let outside = folder.join("written-outside");
     outcome("writes", &[outside.to_str().unwrap()]);
     let has_landlock = std::fs::read_to_string("/sys/kernel/security/lsm")
@@ -236,4 +277,64 @@ fn restarts_are_judged_and_none_is_left_running() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0);
     assert_eq!(std::fs::read_to_string(folder.join("kept")).unwrap().lines().count(), 4);
+}
+
+#[test]
+fn a_killed_tool_leaves_no_restart_running() {
+    let Some(folder) = parts() else { return };
+    let mut tool = Command::new(env!("CARGO_BIN_EXE_terrace"))
+        .args(["crash", "run", "--timeout", "1000", "--work", "killed", "--"])
+        .args(["./survive", "hangs", "killed-tool"])
+        .current_dir(folder)
+        .env("TERRACE_TRANSLATOR", folder.join(TRANSLATOR))
+        .spawn()
+        .unwrap();
+    let wait_until = |what: &str, done: &dyn Fn(usize) -> bool| {
+        for _ in 0..1200 {
+            if done(running(folder, "killed-tool")) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        panic!("{what}");
+    };
+    // A restart hangs, which no other run does: its folder is named so.
+    let restarts = |_| {
+        let in_folder = |p: &std::path::PathBuf| {
+            let at = std::fs::read_link(p.join("cwd")).unwrap_or_default();
+            at.starts_with(folder.join("killed")) && at.display().to_string().contains("restart-")
+        };
+        let all = std::fs::read_dir("/proc").unwrap().flatten().map(|p| p.path());
+        all.filter(in_folder).count() > 0
+    };
+    wait_until("no restart begins", &restarts);
+    tool.kill().unwrap();
+    tool.wait().unwrap();
+    wait_until("restarts are left running", &|left| left == 0);
+    std::fs::remove_dir_all(folder.join("killed")).unwrap();
+}
+
+#[test]
+fn full_disks_are_said_and_results_are_kept() {
+    let Some(folder) = parts() else { return };
+    let arguments = ["run", "--count", "4", "-o", "/dev/full", "--json", "--", "./survive"];
+    let output = crash(folder, &arguments);
+    assert!(line(&output).contains("not all results are in /dev/full: No space left"));
+    assert_eq!(json(&output)["total"]["restarts"], 4);
+    // No room for the recording.
+    let full = "mkdir -p full && mount -t tmpfs -o size=64k none full";
+    let unshared = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["-rm", "sh", "-c", script, env!("CARGO_BIN_EXE_terrace")]);
+        command.current_dir(folder).env("TERRACE_TRANSLATOR", folder.join(TRANSLATOR));
+        command
+    };
+    if let Err(why) = done(&mut unshared(full)) {
+        println!("skipped: no file system of its own: {why}");
+        return;
+    }
+    let run = format!("{full} && exec \"$0\" crash run --count 4 --work full -- ./survive");
+    let output = unshared(&run).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(line(&output).contains("No space left on device"), "{}", line(&output));
 }

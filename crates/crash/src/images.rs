@@ -4,7 +4,7 @@
 use crate::memory::CachedMemory;
 use crate::region::DataObject;
 
-/// EventKind memory was given between two crashes.
+/// What memory was given between two crashes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct ImageDifference {
     /// Offset into the image and bytes, ascending.

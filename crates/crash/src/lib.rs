@@ -1,5 +1,5 @@
-//! EventKind a crash leaves in memory: caches with values over a recording, images of data objects,
-//! and how inconsistent they are. Pure: it starts no process and opens no file.
+//! What a crash leaves in memory: caches with values over a recording, images of data objects, and
+//! how inconsistent they are. Pure: it starts no process and opens no file.
 //!
 //! - [`region`]: the data objects that a program names, as its region file and image files have
 //!   them.

@@ -186,7 +186,7 @@ enum Caches {
     Levels(Box<Hierarchy>),
 }
 
-/// EventKind a crash would lose, all memory together.
+/// What a crash would lose, all memory together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LostData {
     /// Lines dirty in some cache.
@@ -201,7 +201,7 @@ pub struct CachedMemory {
     caches: Caches,
     line_shift: u32,
     coherent: SparseMemory,
-    /// EventKind memory holds of each dirty line.
+    /// What memory holds of each dirty line.
     behind: LineContents,
     /// Lines of objects, half-open, ascending.
     watched: Vec<(u64, u64)>,
@@ -303,7 +303,7 @@ impl CachedMemory {
         }
     }
 
-    /// EventKind a store to a line does before its value is there.
+    /// What a store to a line does before its value is there.
     fn store_line(&mut self, core: usize, line: u64) {
         let known = self.behind.contains(line);
         let Self { caches, touched, reached, .. } = self;
@@ -323,8 +323,8 @@ impl CachedMemory {
                         own |= other == line;
                     }
                 });
-                // EventKind reached memory during the store is either this store, written through,
-                // or what another core had changed before it.
+                // What reached memory during the store is either this store, written through, or
+                // what another core had changed before it.
                 if own {
                     levels.is_dirty(line)
                 } else {
@@ -422,14 +422,14 @@ impl CachedMemory {
         self.settle_reached();
     }
 
-    /// EventKind cores read.
+    /// What cores read.
     pub fn read_coherent(&self, address: u64, out: &mut [u8]) {
         for (at, from, count) in parts(address, out.len(), PAGE) {
             self.coherent.read_within(at, &mut out[from..from + count]);
         }
     }
 
-    /// EventKind memory holds: what a crash leaves.
+    /// What memory holds: what a crash leaves.
     pub fn read_persistent(&self, address: u64, out: &mut [u8]) {
         for (at, from, count) in parts(address, out.len(), 1 << self.line_shift) {
             match self.behind.get(at >> self.line_shift) {
@@ -442,8 +442,8 @@ impl CachedMemory {
         }
     }
 
-    /// EventKind a crash would lose now: in all, and of each of `objects` the inconsistent bytes.
-    /// Each dirty line counts once, however many caches have it (section 3 of the paper).
+    /// What a crash would lose now: in all, and of each of `objects` the inconsistent bytes. Each
+    /// dirty line counts once, however many caches have it (section 3 of the paper).
     #[must_use]
     pub fn lost(&self, objects: &[DataObject]) -> (LostData, Vec<u64>) {
         let mut all =

@@ -1,4 +1,4 @@
-//! EventKind became of a program that restarted from an image.
+//! What became of a program that restarted from an image.
 
 use serde::Serialize;
 

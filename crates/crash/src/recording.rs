@@ -8,7 +8,7 @@ use terrace_trace::{Block, BlockKind, EventKind, TraceError, TraceEvent, TraceRe
 /// Threads of a process at most: each takes a megabyte.
 const MOST_THREADS: usize = 1024;
 
-/// EventKind a recording is read into. `time` is in instructions.
+/// What a recording is read into. `time` is in instructions.
 pub trait RecordingVisitor {
     /// A load.
     fn load(&mut self, access: &AccessView<'_>) -> ControlFlow<()>;
@@ -31,7 +31,7 @@ pub struct AccessView<'a> {
     pub size: u32,
     /// The instruction's address, or zero.
     pub pc: u64,
-    /// EventKind a store wrote; empty where that is not known.
+    /// What a store wrote; empty where that is not known.
     pub value: &'a [u8],
 }
 

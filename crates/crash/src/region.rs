@@ -18,7 +18,7 @@ const OBJECT: usize = 88;
 /// Objects that a file may name, as `TERRACE_CRASH_OBJECTS` has it.
 pub const MOST_OBJECTS: usize = 256;
 
-/// EventKind a restart does with an object.
+/// What a restart does with an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectKind {
@@ -37,7 +37,7 @@ pub struct DataObject {
     pub name: String,
     /// The name of its elements' type.
     pub element_type: String,
-    /// EventKind it is for.
+    /// What it is for.
     pub kind: ObjectKind,
     /// Bytes of an element.
     pub element_bytes: u32,
@@ -113,6 +113,23 @@ impl ImageLayout {
         Self { ranges }
     }
 
+    /// The parts of the images' objects that lie in `spans`, which are half-open, ascending and
+    /// disjoint, one behind the other; and where each part lies in whole images: offset and bytes.
+    #[must_use]
+    pub fn cut(&self, spans: &[(u64, u64)]) -> (Self, Vec<(usize, usize)>) {
+        let (mut ranges, mut places, mut next) = (Vec::new(), Vec::new(), 0);
+        for (from, to) in spans {
+            let first = self.ranges.partition_point(|(_, end, _)| end <= from);
+            for (start, end, offset) in self.ranges[first..].iter().take_while(|r| r.0 < *to) {
+                let (low, high) = ((*start).max(*from), (*end).min(*to));
+                ranges.push((low, high, next));
+                places.push(((offset + (low - start)) as usize, (high - low) as usize));
+                next += high - low;
+            }
+        }
+        (Self { ranges }, places)
+    }
+
     /// Whether any of the bytes from `from` to before `to` is in images.
     #[must_use]
     pub fn overlaps(&self, from: u64, to: u64) -> bool {
@@ -136,7 +153,7 @@ impl ImageLayout {
     }
 }
 
-/// EventKind a program said at `start_crash()`.
+/// What a program said at `start_crash()`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionFile {
     /// In the order of the calls.

@@ -10,6 +10,7 @@ use crate::stack::CallStack;
 use serde::Serialize;
 use std::io::{Read, Seek};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use terrace_cache::HierarchyError;
 use terrace_trace::{CacheOperation, EventKind, TraceError, TraceReader};
 
@@ -22,7 +23,7 @@ pub struct StudyOptions {
     pub schedule: CrashSchedule,
     /// Crashes at most; the rest of a schedule is dropped.
     pub most: usize,
-    /// EventKind the program is taken to flush besides.
+    /// What the program is taken to flush besides.
     pub flushes: Vec<FlushPlan>,
 }
 
@@ -45,6 +46,20 @@ pub enum StudyError {
     /// The caches cannot be built.
     #[error(transparent)]
     Caches(#[from] HierarchyError),
+    /// No mapping of the file that is to be persistent.
+    #[error("the program never maps {} shared and writable; name the file that it maps", file.display())]
+    NotMapped {
+        /// Which.
+        file: PathBuf,
+    },
+    /// What lies where changes.
+    #[error("the program maps {} {count} times; check one that maps it once", file.display())]
+    SeveralMappings {
+        /// Which.
+        file: PathBuf,
+        /// How often.
+        count: usize,
+    },
     /// No mark of the begin.
     #[error("the program never calls start_crash(), so there is no region to crash in")]
     NoRegion,
@@ -103,6 +118,8 @@ pub struct CrashSet {
     pub points: Vec<CrashPoint>,
     /// An image for each.
     pub images: ImageChain,
+    /// Threads that loaded or stored up to the region's end.
+    pub threads: usize,
     /// Instructions of the region.
     pub instructions: u64,
     /// Loads of the region.
@@ -366,6 +383,7 @@ impl Pass<'_> {
         Ok(CrashSet {
             points: self.points,
             images: self.images,
+            threads: self.threads.len(),
             instructions,
             loads: self.loads,
             stores: self.stores,

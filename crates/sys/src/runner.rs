@@ -144,17 +144,18 @@ impl Runner {
         argv: &[OsString],
         environment: &[(&str, OsString)],
     ) -> Result<Self, StartError> {
-        Self::start_into(argv, environment, None)
+        Self::start_in(argv, environment, (None, None))
     }
 
-    /// As [`Runner::start_with`]; where a file is given, both output streams go there.
+    /// As [`Runner::start_with`]; where a file is given, both output streams go there, and where a
+    /// folder is given, the command starts in it.
     ///
     /// # Errors
     /// As [`Runner::start`].
-    pub fn start_into(
+    pub fn start_in(
         argv: &[OsString],
         environment: &[(&str, OsString)],
-        output: Option<&std::fs::File>,
+        (output, directory): (Option<&std::fs::File>, Option<&std::path::Path>),
     ) -> Result<Self, StartError> {
         let (program, arguments) = argv.split_first().ok_or(StartError::Empty)?;
         let set = signal_set();
@@ -173,6 +174,9 @@ impl Runner {
         let signals = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut command = std::process::Command::new(program);
         command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
+        if let Some(folder) = directory {
+            command.current_dir(folder);
+        }
         if let Some(file) = output {
             let copy = || {
                 let copied = file.try_clone();

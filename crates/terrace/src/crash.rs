@@ -3,6 +3,8 @@
 
 mod advise;
 mod check;
+mod mapped;
+mod recorded;
 mod reference;
 mod report;
 mod restart;
@@ -13,22 +15,19 @@ pub use advise::{advise, AdviceReport, AdviseSpec, FlushTrial, FlushedObject};
 pub use check::{check, BadImage, CheckReport, CheckSpec, LocatedMisuse};
 pub use report::{CrashReport, CrashResult, PathSummary, PhaseSummary};
 
-use crate::record::{record, CaptureMethod, RecordError, RecordSpec};
+use crate::record::RecordError;
+use recorded::RecordedRun;
 use reference::ReferenceRun;
 use restart::{restart_all, RestartJob};
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::BufReader;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::Arc;
 use terrace_crash::study::study;
 use terrace_crash::{
     CacheSetup, CrashSchedule, CrashSet, RegionError, RegionFile, StudyError, StudyOptions,
 };
 use terrace_sys::{CommandExit, SysError};
-use terrace_trace::capture::Filter;
-use terrace_trace::{TraceError, TraceReader};
+use terrace_trace::TraceError;
 use terrace_types::{Bytes, Nanos};
 use workspace::Workspace;
 
@@ -101,6 +100,27 @@ pub enum CrashError {
     /// The program ended within the region.
     #[error("the program never calls end_crash(): it ends within the region")]
     EndsInside,
+    /// The recording ends early.
+    #[error("the program is not recorded to its end: {why}")]
+    CutShort {
+        /// The recorder's words.
+        why: String,
+    },
+    /// A file of persistent memory that runs cannot have a copy of.
+    #[error(
+        "{}: runs have copies of files of the current folder only; start there and name the file alone",
+        path.display()
+    )]
+    FileElsewhere {
+        /// As it was named.
+        path: PathBuf,
+    },
+    /// What lies where is not known of parts of a file.
+    #[error("the program maps a part of {}; check one that maps all of it", path.display())]
+    PartMapped {
+        /// The file.
+        path: PathBuf,
+    },
     /// What the program named is of no use.
     #[error(transparent)]
     Region(#[from] RegionError),
@@ -147,9 +167,10 @@ pub fn run(
 ) -> Result<CrashReport, CrashError> {
     let workspace = Workspace::create(&spec.work)?;
     progress(CrashStep::Reference, 0.0);
-    let reference = ReferenceRun::make(spec, &workspace, stop)?;
+    let reference = ReferenceRun::make(spec, &workspace, None, stop)?;
     progress(CrashStep::Recording, 0.0);
-    let (region, recording, record_time) = record_region(spec, &workspace)?;
+    let recorded = RecordedRun::make(&reference, &workspace)?;
+    let region = recorded.region()?;
     progress(CrashStep::Caches, 0.0);
     let begun = terrace_sys::now();
     let most = MAX_CRASHES as usize;
@@ -159,7 +180,7 @@ pub fn run(
         most,
         flushes: Vec::new(),
     };
-    let mut reader = TraceReader::open(BufReader::new(open(&recording)?))?;
+    let mut reader = recorded.open()?;
     let set = study(&mut reader, &region, &options, &mut |done| {
         progress(CrashStep::Caches, done);
     })?;
@@ -171,59 +192,33 @@ pub fn run(
     }
     let mut results = CrashReport::new(spec, &region, &set, &reference);
     (results.recording_seconds, results.caches_seconds) =
-        (record_time.as_secs_f64(), study_time.as_secs_f64());
+        (recorded.wall.as_secs_f64(), study_time.as_secs_f64());
+    results.notes = recorded.notes;
     let begun = terrace_sys::now();
-    restart_each(spec, &workspace, &reference, (&region, &set), stop, &mut |result| {
+    let mut confined = true;
+    let ended = restart_each(spec, &workspace, &reference, (&region, &set), stop, &mut |done| {
+        let (result, is_confined) = done;
+        confined &= is_confined;
         each(&result);
         results.results.push(result);
         progress(CrashStep::Restarts, results.results.len() as f64 / set.points.len() as f64);
-    })?;
+    });
+    match ended {
+        Err(error) if results.results.is_empty() => return Err(error),
+        Err(error) => results.ended_early = Some(error.to_string()),
+        Ok(()) => {}
+    }
+    if !confined {
+        results.notes.push(UNCONFINED.to_owned());
+    }
     results.restarts_seconds = terrace_sys::now().since(begun).as_secs_f64();
     results.finish(&names);
     Ok(results)
 }
 
-fn open(path: &std::path::Path) -> Result<File, CrashError> {
-    File::open(path).map_err(|source| CrashError::Work { path: path.into(), source })
-}
-
-/// Records the program; what it said at the region's begin, and the recording.
-fn record_region(
-    spec: &CrashSpec,
-    workspace: &Workspace,
-) -> Result<(RegionFile, PathBuf, Nanos), CrashError> {
-    let (region, recording) = (workspace.path("region"), workspace.path("recording.trace"));
-    let output = workspace.create_file("recorded-output")?;
-    let begun = terrace_sys::now();
-    let recorded = record(
-        &RecordSpec {
-            source: CaptureMethod::Translator,
-            objects: None,
-            output: recording.clone(),
-            filter: Filter::default(),
-            pcs: true,
-            values: true,
-            begin_at: None,
-            end_at: None,
-            environment: vec![("TERRACE_CRASH_REGION", region.clone().into_os_string())],
-            program_output: Some(Arc::new(output)),
-        },
-        &spec.argv,
-    )?;
-    let time = terrace_sys::now().since(begun);
-    if recorded.ended != CommandExit::Code(0) {
-        return Err(CrashError::Reference {
-            how: format!("{} while it is recorded", describe_end(recorded.ended)),
-            last_line: workspace.last_line("recorded-output"),
-        });
-    }
-    let said = match std::fs::read(&region) {
-        Ok(bytes) => RegionFile::parse(&bytes)?,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(CrashError::NoRegion),
-        Err(source) => return Err(CrashError::Work { path: region, source }),
-    };
-    Ok((said, recording, time))
-}
+/// What is said where the kernel has no Landlock.
+const UNCONFINED: &str =
+    "this kernel cannot keep restarts from writing outside their folders (it has no Landlock)";
 
 fn describe_end(ended: CommandExit) -> String {
     match ended {
@@ -232,14 +227,15 @@ fn describe_end(ended: CommandExit) -> String {
     }
 }
 
-/// Restarts from each image, several at a time, in order of their crashes.
+/// Restarts from each image, several at a time, in order of their crashes. `each` is told whether
+/// the restart was kept from writing outside its folder, too.
 fn restart_each(
     spec: &CrashSpec,
     workspace: &Workspace,
     reference: &ReferenceRun,
     (region, set): (&RegionFile, &CrashSet),
     stop: &AtomicBool,
-    each: &mut dyn FnMut(CrashResult),
+    each: &mut dyn FnMut((CrashResult, bool)),
 ) -> Result<(), CrashError> {
     let mut cursor = set.images.cursor();
     let mut number = 0;
@@ -249,12 +245,13 @@ fn restart_each(
         Some(RestartJob { crash: number - 1, image: region.image(content) })
     };
     restart_all(spec, workspace, reference, &mut jobs, stop, &mut |job| {
-        each(CrashResult {
+        let result = CrashResult {
             crash: job.crash,
             point: set.points[job.crash].clone(),
             outcome: job.outcome,
             iterations: job.iterations,
             seconds: job.wall.as_secs_f64(),
-        });
+        };
+        each((result, job.confined));
     })
 }

@@ -69,6 +69,8 @@ pub struct RecordSpec {
     pub environment: Vec<(&'static str, OsString)>,
     /// Where the program's output streams go; by default they are this process's.
     pub program_output: Option<Arc<File>>,
+    /// The program's working folder; by default the current one.
+    pub directory: Option<PathBuf>,
 }
 
 /// Why a program was not recorded.
@@ -193,7 +195,8 @@ impl RecordSpec {
         mut environment: Vec<(&'static str, OsString)>,
     ) -> Result<Runner, StartError> {
         environment.extend(self.environment.iter().cloned());
-        Runner::start_into(argv, &environment, self.program_output.as_deref())
+        let place = (self.program_output.as_deref(), self.directory.as_deref());
+        Runner::start_in(argv, &environment, place)
     }
 
     /// What the hooks cannot give.

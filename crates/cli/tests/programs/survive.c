@@ -31,6 +31,11 @@ int main(int argc, char **argv)
     if (restarted && IS("forks") && fork() == 0)
         for (;;)
             pause();
+    if (restarted && IS("sessions") && fork() == 0) {
+        setsid();
+        for (;;)
+            pause();
+    }
     if (restarted && IS("dies"))
         raise(SIGSEGV);
     if (restarted && IS("writes")) {

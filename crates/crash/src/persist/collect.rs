@@ -1,6 +1,6 @@
 //! A recording's operations on persistent memory.
 
-use super::{PersistentOperation, LINE};
+use super::{MappedFile, PersistentOperation, LINE};
 use crate::mark;
 use crate::recording::{visit_process, AccessView, RecordingVisitor};
 use crate::region::{ImageLayout, RegionFile};
@@ -9,29 +9,43 @@ use std::io::{Read, Seek};
 use std::ops::ControlFlow;
 use terrace_trace::{CacheOperation, EventKind, TraceReader};
 
-/// EventKind the region of a recording does to the objects that images contain, in the order of
-/// time; at most `most` operations.
+/// Which part of a recording is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObservedSpan {
+    /// From `start_crash()` to `end_crash()`.
+    Region,
+    /// From where a file is mapped to where it is unmapped, or to the process's end.
+    Mapping(MappedFile),
+}
+
+/// What a part of a recording does to the objects that images contain, in the order of time; at
+/// most `most` operations.
 ///
 /// # Errors
 /// [`StudyError`]; [`StudyError::TooLong`] where there are more.
 pub fn collect_operations<R: Read + Seek>(
     reader: &mut TraceReader<R>,
     region: &RegionFile,
+    span: &ObservedSpan,
     most: usize,
 ) -> Result<Vec<PersistentOperation>, StudyError> {
     if !reader.header().values {
         return Err(StudyError::NoValues);
     }
-    let span = find_region(reader)?;
+    let (process, mapping) = match span {
+        ObservedSpan::Region => (find_region(reader)?.process, None),
+        ObservedSpan::Mapping(mapped) => (mapped.process, Some(*mapped)),
+    };
     let mut collector = Collector {
         layout: ImageLayout::new(&region.objects),
+        mapping,
         most,
         within: false,
         too_long: false,
         last_store: 0,
         operations: Vec::new(),
     };
-    visit_process(reader, span.process, &mut collector)?;
+    visit_process(reader, process, &mut collector)?;
     if collector.too_long {
         return Err(StudyError::TooLong { most });
     }
@@ -40,6 +54,8 @@ pub fn collect_operations<R: Read + Seek>(
 
 struct Collector {
     layout: ImageLayout,
+    /// Instead of marks.
+    mapping: Option<MappedFile>,
     most: usize,
     within: bool,
     too_long: bool,
@@ -119,10 +135,20 @@ impl RecordingVisitor for Collector {
     }
 
     fn event(&mut self, _: u32, _: u64, what: &EventKind) -> ControlFlow<()> {
-        match what {
-            EventKind::Mark { id: mark::START } => self.within = true,
-            EventKind::Mark { id: mark::END } if self.within => return ControlFlow::Break(()),
-            EventKind::Cache { operation, address, pc } if self.within => {
+        match (what, self.mapping) {
+            (EventKind::Mark { id: mark::START }, None) => self.within = true,
+            (EventKind::Mark { id: mark::END }, None) if self.within => {
+                return ControlFlow::Break(())
+            }
+            (EventKind::Map { start, .. }, Some(mapped)) if *start == mapped.address => {
+                self.within = true;
+            }
+            (EventKind::Unmap { start, length }, Some(mapped))
+                if self.within && mapped.overlaps(*start, *length) =>
+            {
+                return ControlFlow::Break(())
+            }
+            (EventKind::Cache { operation, address, pc }, _) if self.within => {
                 return self.operate(*operation, *address, *pc);
             }
             _ => {}

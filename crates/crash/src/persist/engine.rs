@@ -108,7 +108,7 @@ pub fn enumerate_images(
 struct Search<'a> {
     operations: &'a [PersistentOperation],
     layout: &'a ImageLayout,
-    /// EventKind is persistent.
+    /// What is persistent.
     now: Vec<u8>,
     seen: HashSet<Vec<u8>>,
     set: ImageSet,
@@ -145,7 +145,7 @@ impl Search<'_> {
         self.keep(number, image);
     }
 
-    /// EventKind may be left just before the operation of this number.
+    /// What may be left just before the operation of this number.
     fn look(&mut self, engine: ReorderEngine, number: usize, order: &PersistOrder) {
         if engine == ReorderEngine::Hardware {
             let lines: Vec<&[usize]> = order.pending().collect();

@@ -4,7 +4,7 @@ use super::{PersistOrder, PersistStep, PersistentOperation, LINE};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
-/// EventKind is wrong.
+/// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MisuseKind {
@@ -58,7 +58,7 @@ pub struct FlushMisuse {
     pub operation: usize,
 }
 
-/// EventKind `operations` do wrong, worst first, each kind once for each instruction.
+/// What `operations` do wrong, worst first, each kind once for each instruction.
 #[must_use]
 pub fn find_misuse(operations: &[PersistentOperation]) -> Vec<FlushMisuse> {
     let mut found = Found { operations, by_place: BTreeMap::new() };

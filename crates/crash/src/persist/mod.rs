@@ -6,27 +6,31 @@
 //! POPL 2020). A line's stores are persistent once the line was flushed and a fence follows, or at
 //! once by CLFLUSH; non-temporal stores need the fence only.
 
+mod changed;
 mod collect;
 mod engine;
 mod findings;
+mod mapped;
 mod order;
 
-pub use collect::collect_operations;
+pub use changed::ChangedBytes;
+pub use collect::{collect_operations, ObservedSpan};
 pub use engine::{enumerate_images, ImageSet, ReorderEngine};
 pub use findings::{find_misuse, FlushMisuse, MisuseKind};
+pub use mapped::{find_mapping, MappedFile};
 pub use order::{PersistOrder, PersistStep};
 
 /// Bytes of the lines that are flushed.
 pub const LINE: u64 = 64;
 
-/// EventKind a program did to persistent memory, in program order.
+/// What a program did to persistent memory, in program order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PersistentOperation {
     /// A store within one line.
     Store {
         /// First byte.
         address: u64,
-        /// EventKind it wrote.
+        /// What it wrote.
         value: Vec<u8>,
         /// It bypasses the caches.
         non_temporal: bool,

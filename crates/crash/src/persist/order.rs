@@ -3,7 +3,7 @@
 use super::{PersistentOperation, LINE};
 use std::collections::BTreeMap;
 
-/// EventKind an operation did to stores that were not persistent.
+/// What an operation did to stores that were not persistent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PersistStep {
     /// These stores, by the number of their operation, become persistent now, in program order.

@@ -2,27 +2,25 @@
 //! wanted at least cost. Each proposal is tried: the recording goes through the caches with the
 //! flushes added, and the program restarts from every image.
 
+use super::recorded::RecordedRun;
 use super::reference::ReferenceRun;
 use super::workspace::Workspace;
-use super::{open, record_region, restart_each, CrashError, CrashProgress, CrashSpec, CrashStep};
+use super::{restart_each, CrashError, CrashProgress, CrashSpec, CrashStep};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::BufReader;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_crash::study::study;
 use terrace_crash::{FlushPlan, ObjectKind, RegionFile, StudyError, StudyOptions, SuccessRate};
-use terrace_trace::TraceReader;
 
 /// The longest period that is tried, iterations.
 const LONGEST_PERIOD: u64 = 64;
 
-/// EventKind is wanted, besides a [`CrashSpec`].
+/// What is wanted, besides a [`CrashSpec`].
 #[derive(Debug, Clone, Copy)]
 pub struct AdviseSpec {
     /// Share of restarts that succeed, from 0 to 1.
     pub wanted: f64,
-    /// EventKind memory takes, bytes a second.
+    /// What memory takes, bytes a second.
     pub write_bytes_per_s: f64,
 }
 
@@ -38,7 +36,7 @@ pub struct FlushedObject {
 /// A proposal that was tried.
 #[derive(Debug, Clone, Serialize)]
 pub struct FlushTrial {
-    /// EventKind is flushed, just before the program flushes its iteration.
+    /// What is flushed, just before the program flushes its iteration.
     pub flushes: Vec<FlushedObject>,
     /// Restarts.
     #[serde(flatten)]
@@ -47,20 +45,20 @@ pub struct FlushTrial {
     pub share: f64,
     /// Bytes that memory is given beyond those without flushes.
     pub extra_bytes: u64,
-    /// EventKind that takes.
+    /// What that takes.
     pub extra_seconds: f64,
     /// As a share of a run without a crash.
     pub slowdown: f64,
 }
 
-/// EventKind was found.
+/// What was found.
 #[derive(Debug, Clone, Serialize)]
 pub struct AdviceReport {
     /// The program and its arguments.
     pub command: Vec<String>,
     /// The share of successes that is wanted.
     pub wanted: f64,
-    /// EventKind memory takes, bytes a second.
+    /// What memory takes, bytes a second.
     pub write_bytes_per_s: f64,
     /// In the order in which they were tried; the first flushes nothing.
     pub trials: Vec<FlushTrial>,
@@ -126,9 +124,10 @@ pub fn advise(
 ) -> Result<AdviceReport, CrashError> {
     let workspace = Workspace::create(&spec.work)?;
     progress(CrashStep::Reference, 0.0);
-    let reference = ReferenceRun::make(spec, &workspace, stop)?;
+    let reference = ReferenceRun::make(spec, &workspace, None, stop)?;
     progress(CrashStep::Recording, 0.0);
-    let (region, recording, _) = record_region(spec, &workspace)?;
+    let recorded = RecordedRun::make(&reference, &workspace)?;
+    let region = recorded.region()?;
     if region.iteration_object().is_none() {
         return Err(StudyError::NoIteration.into());
     }
@@ -139,7 +138,7 @@ pub fn advise(
         workspace: &workspace,
         reference: &reference,
         region: &region,
-        recording,
+        recorded: &recorded,
         base_lines: 0,
         trials: Vec::new(),
     };
@@ -167,7 +166,7 @@ struct Search<'a> {
     workspace: &'a Workspace,
     reference: &'a ReferenceRun,
     region: &'a RegionFile,
-    recording: PathBuf,
+    recorded: &'a RecordedRun,
     /// Lines that memory is given without flushes.
     base_lines: u64,
     trials: Vec<FlushTrial>,
@@ -252,7 +251,7 @@ impl Search<'_> {
             most: super::MAX_CRASHES as usize,
             flushes: plans.to_vec(),
         };
-        let mut reader = TraceReader::open(BufReader::new(open(&self.recording)?))?;
+        let mut reader = self.recorded.open()?;
         let set = study(&mut reader, self.region, &options, &mut |done| {
             progress(CrashStep::Caches, done);
         })?;
@@ -266,7 +265,7 @@ impl Search<'_> {
             self.reference,
             (self.region, &set),
             self.stop,
-            &mut |result| rate.add(result.outcome),
+            &mut |(result, _)| rate.add(result.outcome),
         )?;
         let line = self.spec.setup.line_bytes();
         let extra_bytes = set.lines_written.saturating_sub(self.base_lines) * line;

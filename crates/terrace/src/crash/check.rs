@@ -1,21 +1,22 @@
 //! `crash check`: all images that hardware may leave, each judged; and flushes and fences that are
 //! missing or idle.
 
+use super::mapped::PersistentFile;
+use super::recorded::RecordedRun;
 use super::reference::ReferenceRun;
 use super::restart::{restart_all, RestartJob};
 use super::symbols::SourceLines;
 use super::workspace::Workspace;
-use super::{open, record_region, CrashError, CrashProgress, CrashSpec, CrashStep};
+use super::{CrashError, CrashProgress, CrashSpec, CrashStep, UNCONFINED};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::BufReader;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use terrace_crash::persist::{
-    collect_operations, enumerate_images, find_misuse, FlushMisuse, PersistentOperation,
-    ReorderEngine,
+    collect_operations, enumerate_images, find_mapping, find_misuse, ChangedBytes, FlushMisuse,
+    ObservedSpan, PersistentOperation, ReorderEngine,
 };
 use terrace_crash::{ImageLayout, RegionFile, RestartOutcome};
-use terrace_trace::TraceReader;
 
 /// Operations of a region that are looked at one by one at most: some hundred megabytes.
 const MAX_OPERATIONS: usize = 1 << 21;
@@ -29,6 +30,9 @@ pub struct CheckSpec {
     pub bound: usize,
     /// Seed of the sample where there are more.
     pub seed: u64,
+    /// A file of the current folder that the program maps: its content is what is persistent, from
+    /// where it is mapped on. Without one, it is the objects that `terrace_crash.h` names.
+    pub mapped: Option<PathBuf>,
 }
 
 /// A misuse with its place in the source.
@@ -52,7 +56,7 @@ pub struct LocatedMisuse {
 pub struct BadImage {
     /// Its number.
     pub image: usize,
-    /// EventKind the checker did.
+    /// What the checker did.
     #[serde(flatten)]
     pub outcome: RestartOutcome,
     /// It may be left just before this operation of the region.
@@ -61,7 +65,7 @@ pub struct BadImage {
     pub place: String,
 }
 
-/// EventKind a check found.
+/// What a check found.
 #[derive(Debug, Clone, Serialize)]
 pub struct CheckReport {
     /// The program and its arguments.
@@ -82,6 +86,8 @@ pub struct CheckReport {
     pub bad_images: Vec<BadImage>,
     /// Flushes and fences.
     pub misuses: Vec<LocatedMisuse>,
+    /// What is to be known of these results, one sentence each.
+    pub notes: Vec<String>,
 }
 
 impl CheckReport {
@@ -151,34 +157,58 @@ pub fn check(
 ) -> Result<CheckReport, CrashError> {
     let workspace = Workspace::create(&spec.work)?;
     progress(CrashStep::Reference, 0.0);
-    let mut reference = ReferenceRun::make(spec, &workspace, stop)?;
+    let own = how.mapped.as_deref().map(PersistentFile::read).transpose()?;
+    let mut reference = ReferenceRun::make(spec, &workspace, own, stop)?;
     progress(CrashStep::Recording, 0.0);
-    let (region, recording, _) = record_region(spec, &workspace)?;
-    let mut reader = TraceReader::open(BufReader::new(open(&recording)?))?;
-    let operations = collect_operations(&mut reader, &region, MAX_OPERATIONS)?;
+    let recorded = RecordedRun::make(&reference, &workspace)?;
+    let mut reader = recorded.open()?;
+    let (region, span) = match &reference.own {
+        None => (recorded.region()?, ObservedSpan::Region),
+        Some(file) => {
+            let mapped = find_mapping(&mut reader, &recorded.folder.join(file.name()))?;
+            (file.as_region(&recorded.folder, &mapped)?, ObservedSpan::Mapping(mapped))
+        }
+    };
+    let operations = collect_operations(&mut reader, &region, &span, MOST_OPERATIONS)?;
     let lines = SourceLines::read(&mut reader)?;
     drop(reader);
     progress(CrashStep::Caches, 0.0);
     let layout = ImageLayout::new(&region.objects);
-    let set =
-        enumerate_images(&operations, (&layout, &region.content), how.engine, how.bound, how.seed);
+    let changed = ChangedBytes::new(&operations, &layout);
+    let initial = changed.pick(&region.content);
+    let set = enumerate_images(
+        &operations,
+        (changed.layout(), &initial),
+        how.engine,
+        how.bound,
+        how.seed,
+    );
     if let Some(checker) = checker {
         reference.argv = super::reference::absolute(checker);
     }
+    let is_file = reference.own.is_some();
+    let mut notes = recorded.notes;
+    let mut confined = true;
     let mut bad = Vec::new();
     let mut judged = 0;
     let mut images = set.images.iter().enumerate();
     let mut jobs = || {
         let (crash, (_, image)) = images.next()?;
-        Some(RestartJob { crash, image: region.image(image) })
+        let content = changed.put_back(image, &region.content);
+        let image = if is_file { content } else { region.image(&content) };
+        Some(RestartJob { crash, image })
     };
     restart_all(spec, &workspace, &reference, &mut jobs, stop, &mut |done| {
         judged += 1;
+        confined &= done.confined;
         if !done.outcome.is_success() {
             bad.push((done.crash, done.outcome));
         }
         progress(CrashStep::Restarts, judged as f64 / set.images.len().max(1) as f64);
     })?;
+    if !confined {
+        notes.push(UNCONFINED.to_owned());
+    }
     bad.sort_by_key(|(image, _)| *image);
     let misuses = find_misuse(&operations);
     let mut wanted: Vec<u64> = misuses.iter().map(|m| m.pc).collect();
@@ -212,6 +242,7 @@ pub fn check(
                 misuse,
             })
             .collect(),
+        notes,
     })
 }
 

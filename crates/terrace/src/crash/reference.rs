@@ -1,5 +1,6 @@
 //! The run without a crash that restarts are judged by.
 
+use super::mapped::{create_run_folder, PersistentFile};
 use super::workspace::Workspace;
 use super::{describe_end, CrashError, CrashSpec, TIME_FACTOR, TIME_LEAST};
 use std::ffi::OsString;
@@ -15,7 +16,7 @@ pub const MAX_OUTPUT: u64 = 16 << 20;
 /// Files that a restart may write, each.
 pub const MAX_FILE: Bytes = Bytes(1 << 30);
 
-/// EventKind a run without a crash did.
+/// What a run without a crash did.
 #[derive(Debug)]
 pub struct ReferenceRun {
     /// The program, by a path that another folder does not change, and its arguments.
@@ -28,18 +29,21 @@ pub struct ReferenceRun {
     pub wall: Nanos,
     /// Limit of a restart's time.
     pub limit: Nanos,
+    /// The file that the program maps, where that is what is persistent.
+    pub own: Option<PersistentFile>,
 }
 
 impl ReferenceRun {
     pub fn make(
         spec: &CrashSpec,
         workspace: &Workspace,
+        own: Option<PersistentFile>,
         stop: &AtomicBool,
     ) -> Result<Self, CrashError> {
         let argv = absolute(&spec.argv);
         let result = workspace.path("reference-result");
         let output = workspace.create_file("reference-output")?;
-        let directory = workspace.create_folder("reference")?;
+        let directory = create_run_folder(workspace, "reference", own.as_ref())?;
         // The program writes its result there, too.
         let inner = directory.join(".terrace-crash-result");
         let run = run_bounded(
@@ -78,6 +82,7 @@ impl ReferenceRun {
             iterations: read_iterations(&result),
             wall: run.wall,
             limit: spec.time.unwrap_or(limit),
+            own,
         })
     }
 }

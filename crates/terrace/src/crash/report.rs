@@ -1,4 +1,4 @@
-//! EventKind a study found: JSON, text, and the figures of both.
+//! What a study found: JSON, text, and the figures of both.
 
 use super::symbols::SourceLines;
 use super::{CrashSpec, ReferenceRun};
@@ -18,7 +18,7 @@ pub struct CrashResult {
     /// Where it happened and what it lost.
     #[serde(flatten)]
     pub point: CrashPoint,
-    /// EventKind became of the restart.
+    /// What became of the restart.
     #[serde(flatten)]
     pub outcome: RestartOutcome,
     /// The restart's last iteration, where it came to the region's end.
@@ -65,12 +65,16 @@ const SHOWN_PATHS: usize = 5;
 /// All that a study found.
 #[derive(Debug, Clone, Serialize)]
 pub struct CrashReport {
+    /// What this is, for readers of its JSON.
+    pub kind: &'static str,
     /// The program and its arguments.
     pub command: Vec<String>,
     /// The seed of the crash points, where they come from one.
     pub seed: Option<u64>,
     /// The objects that it names.
     pub objects: Vec<DataObject>,
+    /// Threads that loaded or stored up to the region's end.
+    pub threads: usize,
     /// Instructions of the region.
     pub instructions: u64,
     /// Loads of the region.
@@ -105,6 +109,10 @@ pub struct CrashReport {
     pub results: Vec<CrashResult>,
     /// Those that fail most, first.
     pub call_paths: Vec<PathSummary>,
+    /// Why the restarts end before the last crash, where they do.
+    pub ended_early: Option<String>,
+    /// What is to be known of these results, one sentence each.
+    pub notes: Vec<String>,
 }
 
 impl CrashReport {
@@ -125,12 +133,14 @@ impl CrashReport {
             inconsistent_rate_of_all: 0.0,
         };
         Self {
+            kind: "crash_study",
             command: spec.argv.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
             seed: match spec.schedule {
                 CrashSchedule::Uniform { seed, .. } => Some(seed),
                 _ => None,
             },
             objects: region.objects.clone(),
+            threads: set.threads,
             instructions: set.instructions,
             loads: set.loads,
             stores: set.stores,
@@ -148,6 +158,8 @@ impl CrashReport {
             outcomes: BTreeMap::new(),
             results: Vec::new(),
             call_paths: Vec::new(),
+            ended_early: None,
+            notes: Vec::new(),
         }
     }
 

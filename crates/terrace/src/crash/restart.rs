@@ -1,6 +1,7 @@
 //! Restarts from images, several at a time.
 
-use super::reference::{read_iterations, read_output, ReferenceRun, MAX_FILE};
+use super::mapped::PersistentFile;
+use super::reference::{read_iterations, read_output, ReferenceRun, MOST_FILE};
 use super::workspace::Workspace;
 use super::{CrashError, CrashSpec};
 use std::fs::File;
@@ -16,7 +17,7 @@ use terrace_types::Nanos;
 const REFUSED: i32 = 122;
 const RESULT: &str = ".terrace-crash-result";
 
-/// EventKind to restart from.
+/// What to restart from.
 pub struct RestartJob {
     /// Number of the crash.
     pub crash: usize,
@@ -24,13 +25,15 @@ pub struct RestartJob {
     pub image: Vec<u8>,
 }
 
-/// EventKind became of it.
+/// What became of it.
 pub struct RestartDone {
     pub crash: usize,
     pub outcome: RestartOutcome,
     /// Its last iteration, where it came to the region's end.
     pub iterations: Option<i64>,
     pub wall: Nanos,
+    /// Whether it was kept from writing outside its folder.
+    pub confined: bool,
 }
 
 /// Restarts from each of `next`; results come in the order in which restarts end.
@@ -45,9 +48,15 @@ pub fn restart_all(
     let workers = spec.jobs.max(1);
     let mut places = Vec::new();
     for worker in 0..workers {
+        let own = reference.own.as_ref().map(PersistentFile::name);
+        let directory = workspace.create_folder(&format!("restart-{worker}"), own)?;
+        let image = match own {
+            Some(name) => directory.join(name),
+            None => workspace.path(&format!("image-{worker}")),
+        };
         places.push(WorkerPlace {
-            directory: workspace.create_folder(&format!("restart-{worker}"))?,
-            image: workspace.path(&format!("image-{worker}")),
+            directory,
+            image,
             output: workspace.path(&format!("output-{worker}")),
         });
     }
@@ -122,6 +131,8 @@ fn restart(
     stop: &AtomicBool,
 ) -> Result<Option<RestartDone>, CrashError> {
     let failed = |path: &Path, source| CrashError::Work { path: path.to_owned(), source };
+    // Through a link that an earlier restart left there, anything could be written.
+    let _none_yet = std::fs::remove_file(&place.image);
     std::fs::write(&place.image, &job.image).map_err(|e| failed(&place.image, e))?;
     let output = File::create(&place.output).map_err(|e| failed(&place.output, e))?;
     let result = place.directory.join(RESULT);
@@ -156,7 +167,8 @@ fn restart(
         BoundedEnd::Ended(CommandExit::Code(_)) => RestartOutcome::Wrong,
     };
     Workspace::tidy_folder(&place.directory);
-    Ok(Some(RestartDone { crash: job.crash, outcome, iterations, wall: run.wall }))
+    let (wall, confined) = (run.wall, run.confined);
+    Ok(Some(RestartDone { crash: job.crash, outcome, iterations, wall, confined }))
 }
 
 /// Whether the output is as asked for.

@@ -1,6 +1,7 @@
 //! The folder in which a study's files lie until it ends.
 
 use super::CrashError;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -39,13 +40,14 @@ impl Workspace {
     }
 
     /// A new folder in it that shows what the current folder holds, by links: programs that open
-    /// their input by relative paths find it.
-    pub fn create_folder(&self, name: &str) -> Result<PathBuf, CrashError> {
+    /// their input by relative paths find it. There is no link of the name `own`.
+    pub fn create_folder(&self, name: &str, own: Option<&OsString>) -> Result<PathBuf, CrashError> {
         let path = self.path(name);
         let failed = |source| CrashError::Work { path: path.clone(), source };
         std::fs::create_dir_all(&path).map_err(failed)?;
         let Ok(here) = std::env::current_dir() else { return Ok(path) };
-        for entry in std::fs::read_dir(&here).map_err(failed)?.flatten().take(MAX_LINKS) {
+        let entries = std::fs::read_dir(&here).map_err(failed)?.flatten();
+        for entry in entries.filter(|e| Some(&e.file_name()) != own).take(MOST_LINKS) {
             let link = path.join(entry.file_name());
             // One that cannot be made is one that the program does not find.
             let _ = std::os::unix::fs::symlink(entry.path(), link);
@@ -58,7 +60,7 @@ impl Workspace {
         let Ok(entries) = std::fs::read_dir(folder) else { return };
         for entry in entries.flatten() {
             let Ok(kind) = entry.file_type() else { continue };
-            // EventKind cannot be removed goes with the whole folder.
+            // What cannot be removed goes with the whole folder.
             let _ = match (kind.is_symlink(), kind.is_dir()) {
                 (true, _) => Ok(()),
                 (false, true) => std::fs::remove_dir_all(entry.path()),
@@ -88,7 +90,7 @@ const MAX_LINKS: usize = 1000;
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        // EventKind is left is in a folder for temporary files.
+        // What is left is in a folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.root);
     }
 }
