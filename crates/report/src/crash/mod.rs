@@ -4,7 +4,7 @@
 
 mod pictures;
 
-use crate::markup::{brief, count, escape, page, percent, put, seconds, tile};
+use crate::markup::{brief, bytes, count, escape, page, percent, put, seconds, tile};
 use serde_json::Value;
 
 /// Studies of a page, and crashes, objects, phases and call paths of a study, that are shown at
@@ -183,11 +183,11 @@ fn tiles(body: &mut String, study: &StudyFigures<'_>) {
     tile(body, &percent(share), "Restarts that recompute", &of);
     let more = list(&v["results"]).filter(|r| number(&r["more_iterations"]) > 0.0).count();
     tile(body, &count(more as u64), "With more iterations", "among those that recompute");
-    let instructions = v["instructions"].as_u64().unwrap_or(0);
-    tile(body, &count(instructions), "Instructions", "between start_crash and end_crash");
-    let megabytes = |key: &str| format!("{:.2} MB", number(&v[key]) / 1e6);
-    let all = format!("all images as differences: {}", megabytes("difference_bytes"));
-    tile(body, &megabytes("image_bytes"), "An image", &all);
+    let millions = format!("{:.1} M", number(&v["instructions"]) / 1e6);
+    tile(body, &millions, "Instructions", "between start_crash and end_crash");
+    let size = |key: &str| bytes(v[key].as_u64().unwrap_or(0));
+    let all = format!("all images as differences: {}", size("difference_bytes"));
+    tile(body, &size("image_bytes"), "An image", &all);
     let spent = |key: &str| seconds(number(&v[key]));
     let run = format!("a run without a crash: {}", spent("reference_seconds"));
     tile(body, &spent("recording_seconds"), "Recording", &run);
@@ -239,7 +239,7 @@ fn outcomes(body: &mut String, study: &StudyFigures<'_>) {
         put!(
             body,
             "<tr><th>{}</th><td class=\"track\"><i style=\"width:{:.1}%\"></i></td>\
-             <td>{restarts}</td></tr>\n",
+             <td class=\"nowrap\">{restarts}</td></tr>\n",
             brief(name, 60),
             97.0 * restarts / most
         );
