@@ -4,10 +4,11 @@
 #
 #   bench/crash.sh [CASE ...]     all cases unless said otherwise; a part of a name will do
 #
-# COUNT sets the crashes of a case (100, as in the paper), LIMIT its seconds at most (1200): a case that takes longer keeps
-# the restarts so far, or has no result. What was run stays in $target/bench/crash and is not run again: remove it to have
-# it anew. TERRACE names another terrace than the release build. An hour or more for all. The pictures of all cases are in
-# $target/bench/crash/crash.html.
+# COUNT sets the crashes of a case (100, as in the paper), LIMIT its seconds at most (1200): a case
+# that takes longer keeps the restarts so far, or has no result. TIMEOUT sets a restart's seconds at
+# most (600). What was run stays in $target/bench/crash and is not run again: remove it to have it
+# anew. TERRACE names another terrace than the release build. An hour or more for all. The pictures
+# of all cases are in $target/bench/crash/crash.html.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -62,8 +63,10 @@ while read -r name phases program arguments; do
     echo "$name" >&2
     # A run that ends early leaves nothing that looks like a result.
     # shellcheck disable=SC2086
-    timeout -k 60 "${LIMIT:-1200}" "$TERRACE" crash run --json --count "$count" --phases "$phases" --work "$out" -- \
-        "$out/$program" $arguments </dev/null >"$out/$name.part" && mv "$out/$name.part" "$out/$name.json"
+    timeout -k 60 "${LIMIT:-1200}" "$TERRACE" crash run --json --count "$count" \
+        --phases "$phases" --timeout "${TIMEOUT:-600}" --work "$out" -- \
+        "$out/$program" $arguments </dev/null >"$out/$name.part" && mv "$out/$name.part" \
+            "$out/$name.json"
 done <"$out/cases"
 cat "$out"/*.json >"$out/all" && "$TERRACE" report "$out/all" -o "$out/crash.html" >/dev/null
 python3 bench/crash_table.py "$out" <"$out/cases"

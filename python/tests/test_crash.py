@@ -25,13 +25,15 @@ print(x.sum(), region.done)
 
 
 def run(folder, **environment):
-    return subprocess.run([sys.executable, "-c", PROGRAM], env={**os.environ, **environment}, cwd=folder, capture_output=True, text=True)
+    command, environment = [sys.executable, "-c", PROGRAM], {**os.environ, **environment}
+    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
 
 
 def test_a_program_restarts_from_an_image_and_counts_on(tmp_path):
     alone = run(tmp_path)
     assert alone.stdout == f"{45.0 + 10 * 21} 6\n", alone.stderr
-    told = run(tmp_path, TERRACE_CRASH_REGION=str(tmp_path / "region"), TERRACE_CRASH_RESULT=str(tmp_path / "result"))
+    files = {n: str(tmp_path / n) for n in ("region", "result")}
+    told = run(tmp_path, **{f"TERRACE_CRASH_{n.upper()}": path for n, path in files.items()})
     assert told.returncode == 0 and (tmp_path / "result").read_text() == "6\n"
     region = (tmp_path / "region").read_bytes()
     assert struct.unpack_from("<8sQQ", region) == (b"TERRCRR1", 3, 0)
@@ -44,7 +46,8 @@ def test_a_program_restarts_from_an_image_and_counts_on(tmp_path):
     (tmp_path / "image").write_bytes(image)
     restarted = run(tmp_path, TERRACE_CRASH_IMAGE=str(tmp_path / "image"))
     assert restarted.stdout == f"{100.0 + 10 * 11} 6\n", restarted.stderr
-    for bad in (image[:40], image[:-1], image.replace(struct.pack("<Q", 80), struct.pack("<Q", 88), 1)):
+    larger = image.replace(struct.pack("<Q", 80), struct.pack("<Q", 88), 1)
+    for bad in (image[:40], image[:-1], larger):
         (tmp_path / "image").write_bytes(bad)
         refused = run(tmp_path, TERRACE_CRASH_IMAGE=str(tmp_path / "image"))
         assert refused.returncode == 122 and "the image" in refused.stdout
@@ -59,12 +62,14 @@ def test_studies_are_frames(tmp_path):
     pytest.importorskip("pandas")
     crashes = [{"crash": n, "inconsistent_bytes": [n * 8, 0], "outcome": "wrong"} for n in range(3)]
     phases = [{"phase": 1, "share": 0.5, "inconsistent_rates": [0.1, 0.0]}]
-    study = {"kind": "crash_study", "objects": [{"name": "x", "bytes": 80}, {"name": "done", "bytes": 8}], "results": crashes, "phases": phases}
+    objects = [{"name": "x", "bytes": 80}, {"name": "done", "bytes": 8}]
+    study = {"kind": "crash_study", "objects": objects, "results": crashes, "phases": phases}
     path = tmp_path / "studies.json"
     path.write_text(json.dumps(study) + "\n" + json.dumps(study, indent=1) + "\n")
     first, second = crash.studies(path)
     assert first == second
-    assert list(first.frame()["rate_x"]) == [0.0, 0.1, 0.2] and list(first.frame()["outcome"]) == ["wrong"] * 3
+    assert list(first.frame()["rate_x"]) == [0.0, 0.1, 0.2]
+    assert list(first.frame()["outcome"]) == ["wrong"] * 3
     assert list(first.frame("phases")["rate_x"]) == [0.1]
     path.write_text('{"kind": "other"}')
     with pytest.raises(terrace.TerraceError, match="no study"):

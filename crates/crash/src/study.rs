@@ -47,7 +47,10 @@ pub enum StudyError {
     #[error(transparent)]
     Caches(#[from] HierarchyError),
     /// No mapping of the file that is to be persistent.
-    #[error("the program never maps {} shared and writable; name the file that it maps", file.display())]
+    #[error(
+        "the program never maps {} shared and writable; name the file that it maps",
+        file.display()
+    )]
     NotMapped {
         /// Which.
         file: PathBuf,

@@ -108,7 +108,7 @@ pub enum CrashError {
     },
     /// A file of persistent memory that runs cannot have a copy of.
     #[error(
-        "{}: runs have copies of files of the current folder only; start there and name the file alone",
+        "{}: runs have copies of files of the current folder only; start there",
         path.display()
     )]
     FileElsewhere {

@@ -7,9 +7,10 @@ A program names its arrays and runs its iterations in a region::
         for it in region.iterations(15):                # 1, 2, ..., or on from the last one done
             x += it
 
-``terrace crash run -- python3 program.py`` then crashes and restarts it. Without the tool this does nothing but count. It
-is ``terrace_crash.h`` for Python, and needs no compiler: the few instructions that the tool recognises are no-ops that
-this module puts into memory itself. On other processors than x86-64, which the tool cannot record, there are none.
+``terrace crash run -- python3 program.py`` then crashes and restarts it. Without the tool this does
+nothing but count. It is ``terrace_crash.h`` for Python, and needs no compiler: the few instructions
+that the tool recognises are no-ops that this module puts into memory itself. On other processors
+than x86-64, which the tool cannot record, there are none.
 
 :func:`studies` reads what ``terrace crash run --json`` printed.
 """
@@ -62,7 +63,7 @@ class _Marks:
         libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         if libc.mprotect(start, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC):
             why = os.strerror(ctypes.get_errno())
-            raise TerraceError(f"cannot make memory executable: {why}; a crash test needs a page of it")
+            raise TerraceError(f"cannot make a page executable for crash tests: {why}")
         function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
         for place, number in enumerate(numbers):
             self._functions[number] = function(start + place * self._STEP)
@@ -98,7 +99,8 @@ class Region:
         for one in self._objects:
             flags = one.array.flags
             if not flags.c_contiguous or not flags.writeable:
-                raise TerraceError(f"{one.name}: not one piece of memory that can be written; give a copy")
+                why = "not one piece of memory that can be written; give a copy"
+                raise TerraceError(f"{one.name}: {why}")
         if len(self._objects) > _MOST_OBJECTS:
             raise TerraceError(f"{len(self._objects)} objects; {_MOST_OBJECTS} can be named")
 
@@ -127,7 +129,10 @@ class Region:
             Path(path).write_text(f"{self.done}\n")
 
     def iterations(self, last: int) -> Iterator[int]:
-        """Numbers from the one behind the last done to ``last``; each is done, and flushed, when the next is asked for."""
+        """Numbers from the one behind the last done to ``last``.
+
+        Each is done, and flushed, when the next is asked for.
+        """
         for number in range(self.done + 1, last + 1):
             yield number
             self._done[0] = number
@@ -174,11 +179,14 @@ class Region:
                 at += one.array.nbytes
 
 
-def region(critical: Mapping[str, np.ndarray], readonly: Optional[Mapping[str, np.ndarray]] = None) -> Region:
+def region(
+    critical: Mapping[str, np.ndarray], readonly: Optional[Mapping[str, np.ndarray]] = None
+) -> Region:
     """A region of the program in which a crash may happen, as a context manager.
 
     Args:
-        critical: arrays that a restart needs, by name. After a crash they are filled with what memory held.
+        critical: arrays that a restart needs, by name. After a crash they are filled with what
+            memory held.
         readonly: arrays that the program makes again by itself; they are in rates and in no image.
 
     Raises:
@@ -196,9 +204,11 @@ class Study:
     values: Dict[str, Any]
 
     def frame(self, what: str = "results") -> "pandas.DataFrame":
-        """A DataFrame with one row for each of ``results`` (crashes), ``phases``, ``objects`` or ``call_paths``.
+        """A DataFrame with one row for each of ``results`` (crashes), ``phases``, ``objects`` or
+        ``call_paths``.
 
-        In ``results`` and ``phases`` there is a column for each object, ``rate_NAME``: its inconsistent rate, from 0 to 1.
+        In ``results`` and ``phases`` there is a column for each object, ``rate_NAME``: its
+        inconsistent rate, from 0 to 1.
         """
         names = [o["name"] for o in self.values["objects"]]
         sizes = [max(o["bytes"], 1) for o in self.values["objects"]]
@@ -226,8 +236,10 @@ def studies(path: Union[str, "os.PathLike[str]"]) -> List[Study]:
         try:
             value, at = json.JSONDecoder().raw_decode(text, at)
         except ValueError as error:
-            raise TerraceError(f"cannot read {os.fspath(path)}: {error}; give what terrace crash run --json printed") from error
+            wanted = "give what terrace crash run --json printed"
+            raise TerraceError(f"cannot read {os.fspath(path)}: {error}; {wanted}") from error
         if not isinstance(value, dict) or value.get("kind") != "crash_study":
-            raise TerraceError(f"cannot read {os.fspath(path)}: no study of terrace crash run --json")
+            name = os.fspath(path)
+            raise TerraceError(f"cannot read {name}: no study of terrace crash run --json")
         found.append(Study(value))
     return found

@@ -9,11 +9,11 @@ use serde_json::Value;
 
 /// Studies of a page, and crashes, objects, phases and call paths of a study, that are shown at
 /// most.
-const MOST_STUDIES: usize = 64;
-const MOST_CRASHES: usize = 2000;
-const MOST_OBJECTS: usize = 7;
-const MOST_PHASES: usize = 16;
-const MOST_PATHS: usize = 20;
+const MAX_STUDIES: usize = 64;
+const MAX_CRASHES: usize = 2000;
+const MAX_OBJECTS: usize = 7;
+const MAX_PHASES: usize = 16;
+const MAX_PATHS: usize = 20;
 /// Colours of the style.
 const COLOURS: usize = 8;
 
@@ -41,8 +41,8 @@ impl CrashStudies {
             if value["version"] != 1 {
                 return Err(format!("version {}, known is 1", value["version"]));
             }
-            if values.len() == MOST_STUDIES {
-                return Err(format!("more than {MOST_STUDIES} studies"));
+            if values.len() == MAX_STUDIES {
+                return Err(format!("more than {MAX_STUDIES} studies"));
             }
             values.push(value);
         }
@@ -147,13 +147,13 @@ impl<'a> StudyFigures<'a> {
             restarts: value["total"]["restarts"].as_u64().unwrap_or(0),
             successes: value["total"]["successes"].as_u64().unwrap_or(0),
             objects,
-            phases: list(&value["phases"]).take(MOST_PHASES).collect(),
+            phases: list(&value["phases"]).take(MAX_PHASES).collect(),
         }
     }
 
     fn crashes(&self) -> Vec<&'a Value> {
         let all: Vec<&Value> = list(&self.value["results"]).collect();
-        let stride = all.len().div_ceil(MOST_CRASHES).max(1);
+        let stride = all.len().div_ceil(MAX_CRASHES).max(1);
         all.into_iter().step_by(stride).collect()
     }
 }
@@ -222,8 +222,10 @@ fn phase_table(body: &mut String, studies: &[StudyFigures<'_>]) {
             );
         }
     }
-    body.push_str("</table></div>\n<p class=\"small under\">Phases are equal parts of the \
-        iterations. Inconsistent: of all memory, the mean at the phase's crashes.</p>\n</section>\n");
+    body.push_str(
+        "</table></div>\n<p class=\"small under\">Phases are equal parts of the iterations. \
+         Inconsistent: of all memory, the mean at the phase's crashes.</p>\n</section>\n",
+    );
 }
 
 fn outcomes(body: &mut String, study: &StudyFigures<'_>) {
@@ -250,7 +252,7 @@ fn outcomes(body: &mut String, study: &StudyFigures<'_>) {
 fn call_paths(body: &mut String, study: &StudyFigures<'_>) {
     let failures = |path: &Value| number(&path["restarts"]) - number(&path["successes"]);
     let paths: Vec<&Value> =
-        list(&study.value["call_paths"]).filter(|p| failures(p) > 0.0).take(MOST_PATHS).collect();
+        list(&study.value["call_paths"]).filter(|p| failures(p) > 0.0).take(MAX_PATHS).collect();
     if paths.is_empty() {
         return;
     }
@@ -289,7 +291,8 @@ mod tests {
                     "footprint_bytes": 640 })
         };
         json!({
-            "version": 1, "kind": "crash_study", "command": ["./bin/solve", input], "threads": threads,
+            "version": 1, "kind": "crash_study", "threads": threads,
+            "command": ["./bin/solve", input],
             "objects": [{ "name": "x<y>", "bytes": 64 }, { "name": "none", "bytes": 0 },
                         { "name": "done", "bytes": 4 }],
             "instructions": 1000, "total": { "successes": 5, "restarts": 20 },

@@ -1,6 +1,6 @@
 //! Charts of crash tests.
 
-use super::{number, text, StudyFigures, COLOURS, MOST_OBJECTS};
+use super::{number, text, StudyFigures, COLOURS, MAX_OBJECTS};
 use crate::chart::{legend, marks, Chart, Series};
 use crate::markup::{brief, percent, put};
 use serde_json::Value;
@@ -107,7 +107,7 @@ pub fn rates(body: &mut String, studies: &[StudyFigures<'_>]) {
         let mut columns: Vec<(Option<usize>, String)> = study
             .objects
             .iter()
-            .take(MOST_OBJECTS)
+            .take(MAX_OBJECTS)
             .map(|(i, name, _)| (Some(*i), name.clone()))
             .collect();
         columns.push((None, "all memory".to_owned()));
@@ -152,7 +152,7 @@ pub fn over_time(body: &mut String, study: &StudyFigures<'_>, named: bool) {
     let objects: Vec<(String, Vec<f64>)> = study
         .objects
         .iter()
-        .take(MOST_OBJECTS)
+        .take(MAX_OBJECTS)
         .map(|(i, name, bytes)| {
             let rate = |c: &&Value| number(&c["inconsistent_bytes"][*i]) / *bytes as f64;
             (name.clone(), crashes.iter().map(rate).collect())

@@ -189,8 +189,9 @@ fn crash_study(command: &str, threads: u64) -> Value {
     };
     let phase = |phase: u64| {
         let share = 1.0 / (phase * threads) as f64;
-        json!({ "phase": phase, "restarts": 100, "successes": (share * 100.0) as u64, "share": share,
-            "interval": [share * 0.9, (share * 1.05).min(1.0)], "mean_more_iterations": 0.25,
+        json!({ "phase": phase, "restarts": 100, "share": share,
+            "successes": (share * 100.0) as u64, "mean_more_iterations": 0.25,
+            "interval": [share * 0.9, (share * 1.05).min(1.0)],
             "inconsistent_rates": [0.0, 0.12 / phase as f64, 0.3, 0.998, 0.97, 0.0],
             "inconsistent_rate_of_all": 0.0123 })
     };
@@ -204,8 +205,9 @@ fn crash_study(command: &str, threads: u64) -> Value {
         "phases": (1..=3).map(phase).collect::<Vec<_>>(),
         "results": (0..300).map(crash).collect::<Vec<_>>(),
         "outcomes": { "recomputed": 181, "wrong": 112, "crashed": 7 },
-        "call_paths": [{ "call_path": ["conjugate_gradients cg.c:148", "work cg.c:171", "npb_run npb.h:79",
-            "main cg.c:214"], "successes": 3, "restarts": 99 }],
+        "call_paths": [{ "successes": 3, "restarts": 99, "call_path": [
+            "conjugate_gradients cg.c:148", "work cg.c:171", "npb_run npb.h:79", "main cg.c:214",
+        ] }],
     })
 }
 

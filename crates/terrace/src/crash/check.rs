@@ -169,7 +169,7 @@ pub fn check(
             (file.as_region(&recorded.folder, &mapped)?, ObservedSpan::Mapping(mapped))
         }
     };
-    let operations = collect_operations(&mut reader, &region, &span, MOST_OPERATIONS)?;
+    let operations = collect_operations(&mut reader, &region, &span, MAX_OPERATIONS)?;
     let lines = SourceLines::read(&mut reader)?;
     drop(reader);
     progress(CrashStep::Caches, 0.0);

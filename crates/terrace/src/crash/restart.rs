@@ -1,7 +1,7 @@
 //! Restarts from images, several at a time.
 
 use super::mapped::PersistentFile;
-use super::reference::{read_iterations, read_output, ReferenceRun, MOST_FILE};
+use super::reference::{read_iterations, read_output, ReferenceRun, MAX_FILE};
 use super::workspace::Workspace;
 use super::{CrashError, CrashSpec};
 use std::fs::File;

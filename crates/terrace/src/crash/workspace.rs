@@ -47,7 +47,7 @@ impl Workspace {
         std::fs::create_dir_all(&path).map_err(failed)?;
         let Ok(here) = std::env::current_dir() else { return Ok(path) };
         let entries = std::fs::read_dir(&here).map_err(failed)?.flatten();
-        for entry in entries.filter(|e| Some(&e.file_name()) != own).take(MOST_LINKS) {
+        for entry in entries.filter(|e| Some(&e.file_name()) != own).take(MAX_LINKS) {
             let link = path.join(entry.file_name());
             // One that cannot be made is one that the program does not find.
             let _ = std::os::unix::fs::symlink(entry.path(), link);
