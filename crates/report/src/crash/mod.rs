@@ -328,7 +328,7 @@ mod tests {
     fn studies_one_behind_the_other_are_one_page() {
         let several = format!("{}\n{}", study("S", 1, 0.5), study("A", 8, 0.0));
         let document = crate::read(several.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(document.to_text().lines().count(), 2);
+        assert_eq!(document.to_text(80).lines().count(), 2);
         assert_eq!(document.to_json().as_array().map(Vec::len), Some(2));
         let page = document.to_html();
         assert!(page.contains("S, 1 thread") && page.contains("A, 8 threads"), "{page}");
