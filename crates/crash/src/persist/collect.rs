@@ -1,6 +1,6 @@
 //! A recording's operations on persistent memory.
 
-use super::{MappedFile, PersistentOperation, LINE};
+use super::{PersistentMapping, PersistentOperation, LINE};
 use crate::mark;
 use crate::recording::{visit_process, AccessView, RecordingVisitor};
 use crate::region::{ImageLayout, RegionFile};
@@ -15,7 +15,7 @@ pub enum ObservedSpan {
     /// From `start_crash()` to `end_crash()`.
     Region,
     /// From where a file is mapped to where it is unmapped, or to the process's end.
-    Mapping(MappedFile),
+    Mapping(PersistentMapping),
 }
 
 /// What a part of a recording does to the objects that images contain, in the order of time; at
@@ -55,7 +55,7 @@ pub fn collect_operations<R: Read + Seek>(
 struct Collector {
     layout: ImageLayout,
     /// Instead of marks.
-    mapping: Option<MappedFile>,
+    mapping: Option<PersistentMapping>,
     most: usize,
     within: bool,
     too_long: bool,

@@ -12,7 +12,7 @@ const WRITE: u32 = 2;
 
 /// A mapping of a whole file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MappedFile {
+pub struct PersistentMapping {
     /// The process, as the recording numbers it.
     pub process: u32,
     /// First byte.
@@ -21,7 +21,7 @@ pub struct MappedFile {
     pub bytes: u64,
 }
 
-impl MappedFile {
+impl PersistentMapping {
     /// Whether any byte of `length` from `start` on is in it.
     #[must_use]
     pub fn overlaps(&self, start: u64, length: u64) -> bool {
@@ -37,12 +37,16 @@ impl MappedFile {
 pub fn find_mapping<R: Read + Seek>(
     reader: &mut TraceReader<R>,
     file: &Path,
-) -> Result<MappedFile, StudyError> {
+) -> Result<PersistentMapping, StudyError> {
     let mut found = Vec::new();
     visit_events(reader, |event| {
         let EventKind::Map { start, length, protection, flags, name } = &event.what else { return };
         if flags & SHARED != 0 && protection & WRITE != 0 && Path::new(name) == file {
-            found.push(MappedFile { process: event.process, address: *start, bytes: *length });
+            found.push(PersistentMapping {
+                process: event.process,
+                address: *start,
+                bytes: *length,
+            });
         }
     })?;
     let file = file.file_name().map_or_else(|| file.to_owned(), PathBuf::from);

@@ -17,7 +17,7 @@ pub use changed::ChangedBytes;
 pub use collect::{collect_operations, ObservedSpan};
 pub use engine::{enumerate_images, ImageSet, ReorderEngine};
 pub use findings::{find_misuse, FlushMisuse, MisuseKind};
-pub use mapped::{find_mapping, MappedFile};
+pub use mapped::{find_mapping, PersistentMapping};
 pub use order::{PersistOrder, PersistStep};
 
 /// Bytes of the lines that are flushed.

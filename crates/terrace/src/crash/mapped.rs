@@ -5,7 +5,7 @@ use super::workspace::Workspace;
 use super::CrashError;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
-use terrace_crash::persist::MappedFile;
+use terrace_crash::persist::PersistentMapping;
 use terrace_crash::{DataObject, ObjectKind, RegionFile};
 
 /// The file as it is before the program runs.
@@ -44,7 +44,11 @@ impl PersistentFile {
 
     /// What a run in `folder` did with it: one object, from the mapping's first byte to the file's
     /// last, with its content before.
-    pub fn as_region(&self, folder: &Path, mapped: &MappedFile) -> Result<RegionFile, CrashError> {
+    pub fn as_region(
+        &self,
+        folder: &Path,
+        mapped: &PersistentMapping,
+    ) -> Result<RegionFile, CrashError> {
         let path = folder.join(&self.name);
         let bytes = match std::fs::metadata(&path) {
             Ok(found) => found.len(),
