@@ -35,11 +35,13 @@ pub enum WorkloadName {
     NpbMg,
     /// NAS Parallel Benchmarks: conjugate gradients on a sparse matrix.
     NpbCg,
+    /// NAS Parallel Benchmarks: integers are ranked and put in order.
+    NpbIs,
 }
 
 impl WorkloadName {
     /// All of them, in the order that help lists them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Skew,
         Self::Shift,
         Self::Fits,
@@ -53,6 +55,7 @@ impl WorkloadName {
         Self::NpbFt,
         Self::NpbMg,
         Self::NpbCg,
+        Self::NpbIs,
     ];
 
     /// The name used everywhere.
@@ -72,6 +75,7 @@ impl WorkloadName {
             Self::NpbFt => "npb-ft",
             Self::NpbMg => "npb-mg",
             Self::NpbCg => "npb-cg",
+            Self::NpbIs => "npb-is",
         }
     }
 
@@ -92,6 +96,7 @@ impl WorkloadName {
             Self::NpbFt => "NAS Parallel Benchmarks FT: three-dimensional Fourier transforms",
             Self::NpbMg => "NAS Parallel Benchmarks MG: multigrid",
             Self::NpbCg => "NAS Parallel Benchmarks CG: conjugate gradients",
+            Self::NpbIs => "NAS Parallel Benchmarks IS: integer sort",
         }
     }
 
@@ -108,6 +113,8 @@ impl WorkloadName {
             Self::NpbFt => (1_250_000, 0),
             Self::NpbMg => (2_320_000, 0),
             Self::NpbCg => (1_240_000, 0),
+            // As FT: the table has no IS.
+            Self::NpbIs => (1_250_000, 0),
             Self::Chase => (1_000_000, 0),
         }
     }

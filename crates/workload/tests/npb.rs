@@ -8,7 +8,7 @@ use terrace_workload::{
 
 #[test]
 fn class_s_gives_the_published_values() {
-    for name in ["npb-cg", "npb-mg", "npb-ft", "npb-bt"] {
+    for name in ["npb-cg", "npb-mg", "npb-ft", "npb-bt", "npb-is"] {
         for threads in [1, 3] {
             let spec =
                 WorkloadSpec::parse(&format!("{name},class=S,threads={threads}")).expect("valid");
@@ -55,6 +55,7 @@ fn sizes_come_near_what_is_asked_for() {
         ("npb-bt", 0.08),
         ("npb-mg", 0.2),
         ("npb-ft", 0.42),
+        ("npb-is", 0.03),
         ("graph-pagerank", 0.3),
     ] {
         for share in ["0.56", "0.89", "1.24", "2.32", "4.69"] {

@@ -10,6 +10,7 @@
 pub mod bt;
 pub mod cg;
 pub mod ft;
+pub mod is;
 pub mod mg;
 #[cfg(test)]
 mod tests;

@@ -38,3 +38,16 @@ fn damage_is_noticed() {
     let wrong = cg.finish(&memory, &threads).expect_err("damaged");
     assert!(wrong.to_string().contains("npb-cg"), "{wrong}");
 }
+
+#[test]
+fn a_key_that_changes_on_its_way_is_noticed() {
+    let spec = WorkloadSpec::parse("npb-is,class=S").expect("valid");
+    let mut is = Team::new(super::is::Is::new(&spec), &spec);
+    let memory = Heap::new(is.words());
+    is.prepare(&memory);
+    // The second lowest bit of a key that no ranking changes and that none of the five is.
+    memory.store(1000, memory.load(1000) ^ 2);
+    let threads = take_turns(&is, 2, &memory);
+    let wrong = is.finish(&memory, &threads).expect_err("damaged");
+    assert!(wrong.to_string().contains("npb-is"), "{wrong}");
+}
