@@ -20,8 +20,9 @@ use std::io::BufReader;
 use terrace_terrace::engine::journal;
 use terrace_terrace::machine;
 use terrace_terrace::predict::{parse_sweep, parse_tracker, predict, Question};
+use terrace_terrace::system::{simulate_inputs, SystemQuestion};
 use terrace_terrace::trace::TraceReader;
-use terrace_terrace::types::{Contender, Seed};
+use terrace_terrace::types::{Bytes, Contender, Seed};
 
 create_exception!(
     terrace,
@@ -116,6 +117,37 @@ fn simulate(
     serde_json::to_string(&answer).map_err(|e| failed("write", "the answer", &e))
 }
 
+/// One system of hosts that share pools, as `terrace sim --system --json` tells of it.
+#[pyfunction]
+#[pyo3(signature = (system, inputs, policy, hosts, pools, local_bytes, placement, seed))]
+#[allow(clippy::too_many_arguments)]
+fn simulate_system(
+    py: Python<'_>,
+    system: String,
+    inputs: Vec<String>,
+    policy: Option<String>,
+    hosts: Option<u32>,
+    pools: Option<u32>,
+    local_bytes: Option<u64>,
+    placement: Option<String>,
+    seed: u64,
+) -> PyResult<String> {
+    let question = SystemQuestion {
+        system,
+        inputs,
+        policies: policy.into_iter().collect(),
+        hosts: hosts.into_iter().collect(),
+        pools: pools.into_iter().collect(),
+        placement,
+        local: local_bytes.map(Bytes).into_iter().collect(),
+        seed: Seed(seed),
+    };
+    let answer = py
+        .detach(|| simulate_inputs(&question, |_, _| ()))
+        .map_err(|e| failed("simulate", &question.system, &e))?;
+    serde_json::to_string(&answer).map_err(|e| failed("write", "the answer", &e))
+}
+
 /// A recording's accesses: columns as bytes, native order, and the times cost nothing that are not
 /// asked for. Damage that was left out is told under `damage`.
 #[pyfunction]
@@ -164,6 +196,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(presets, module)?)?;
     module.add_function(wrap_pyfunction!(policies, module)?)?;
     module.add_function(wrap_pyfunction!(simulate, module)?)?;
+    module.add_function(wrap_pyfunction!(simulate_system, module)?)?;
     module.add_function(wrap_pyfunction!(read_recording, module)?)?;
     module.add_function(wrap_pyfunction!(read_journal, module)?)?;
     module.add_class::<memory::Memory>()?;

@@ -158,6 +158,21 @@ def test_sweeps_go_through_any_map_and_give_the_same():
     assert [r["fast_percent"] for r in here.runs] == [2, 100]
 
 
+def test_systems_of_hosts_go_through_any_map_too():
+    program = "workload:skew,accesses=50k,size=4MiB,hot_size=1MiB"
+    cases = terrace.system_cases(["opal"], [program], ["local-first", "1:16"], [1, 2])
+    assert [(c.policy, c.hosts) for c in cases][:2] == [("local-first", 1), ("local-first", 2)]
+    assert pickle.loads(pickle.dumps(cases)) == cases
+    here = terrace.sweep(cases)
+    with ProcessPoolExecutor(2) as pool:
+        there = terrace.sweep(cases, map=lambda f, all_cases: pool.map(f, all_cases))
+    assert here == there
+    assert here.runs[2]["seconds"] > here.runs[0]["seconds"] == here.runs[1]["seconds"]
+    assert len(here.runs[3]["run"]["hosts"]) == 2
+    with pytest.raises(terrace.TerraceError, match="best"):
+        terrace.predict(terrace.SystemCase("opal", (program,), "best"))
+
+
 def test_journals_are_entries_and_frames(tmp_path):
     path = tmp_path / "run.jsonl"
     header = (

@@ -251,8 +251,8 @@ pub struct SimArgs {
     /// Several hosts that share pools of memory, in place of --machine: a system file, or opal,
     /// cxl2-8, cxl3-32 or network-16.
     /// --policy then says where frames come from: local-first, alternate, round-robin,
-    /// proportional, random, 1:2, 1:4, 1:8, 1:16, bandwidth, least-loaded or latency; without it,
-    /// the file does.
+    /// proportional, random, 1:2, 1:4, 1:8, 1:16, bandwidth, least-loaded, latency or
+    /// application-aware; without it, the file does.
     #[arg(
         long,
         value_name = "FILE",
@@ -267,6 +267,10 @@ pub struct SimArgs {
     /// counts are tried in turn.
     #[arg(long, value_name = "COUNT", requires = "system", value_delimiter = ',')]
     pub pools: Vec<u32>,
+    /// With --system: this policy of terrace list policies moves pages of every host between its
+    /// local memory and the pools.
+    #[arg(long, value_name = "NAME", requires = "system")]
+    pub placement: Option<String>,
     /// With --system: so much local memory for each host, such as 512MiB; several sizes are tried
     /// in turn.
     #[arg(long, value_name = "SIZE", requires = "system", value_delimiter = ',')]
@@ -306,7 +310,8 @@ pub struct SimArgs {
     #[arg(long, conflicts_with = "input", value_parser = WORKLOADS)]
     pub workload: Option<String>,
     /// A recording, or workload:NAME[,key=value...]; with --system one for all hosts, or one for
-    /// each.
+    /// each, or shared:lines=64,reads=16,writes=8,sections=1000: memory that all hosts write, kept
+    /// coherent by software, or not (flush=no, invalidate=no).
     #[arg(required_unless_present = "workload")]
     pub input: Vec<String>,
 }

@@ -6,6 +6,7 @@ use crate::replace::write;
 use std::time::Instant;
 use terrace_terrace::machine::parse_bytes;
 use terrace_terrace::pool::PoolError;
+use terrace_terrace::sharing::{parse_sharing, simulate_shared_memory};
 use terrace_terrace::system::{simulate_inputs, SystemProblem, SystemQuestion};
 use terrace_terrace::types::{Bytes, Seed};
 
@@ -20,9 +21,21 @@ pub fn simulate_hosts(args: &SimArgs, system: &str) -> Ending {
         policies: args.policy.clone(),
         hosts: args.hosts.clone(),
         pools: args.pools.clone(),
+        placement: args.placement.clone(),
         local: read_sizes(&args.local)?,
         seed: Seed(args.seed),
     };
+    if let [input] = &question.inputs[..] {
+        if let Some(program) = parse_sharing(input).map_err(CommandFailure::usage)? {
+            if args.report.is_some() {
+                let why = "--report: shared:... has no report; give --json";
+                return Err(CommandFailure::usage(why));
+            }
+            let answer =
+                simulate_shared_memory(&question, program).map_err(CommandFailure::usage)?;
+            return if args.json { print_json(&answer) } else { print(&answer.text()) };
+        }
+    }
     let (started, mut live) = (Instant::now(), StatusLine::new(args.json));
     let done = |finished: usize, all: usize| {
         let left = started.elapsed().as_secs_f64() / finished as f64 * (all - finished) as f64;

@@ -75,6 +75,9 @@ fn what_is_wrong_is_said_in_one_line_with_status_2() {
         (&["--system=opal", "--hosts=65", input], "65 hosts; give 1 to 64"),
         (&["--system=opal", "--hosts=3", input, input], "2 inputs; give one, or one for each of 3"),
         (&["--system=opal", "--pools=3", input], "is no whole number of frames in each of 3"),
+        (&["--system=opal", "--placement=best", input], "placement: no policy is called \"best\""),
+        (&["--system=opal", "shared:line=1"], "\"line=1\": give lines, reads"),
+        (&["--system=opal", "shared:lines=0"], "lines: 0; give 1 to"),
         (&["--machine=lab-cxl", "--policy=first-touch", input, input], "several inputs: give one"),
         (&["--system=opal", "--machine=lab-cxl", input], "--machine"),
         (&["--policy=first-touch", input], "--machine"),
@@ -86,4 +89,19 @@ fn what_is_wrong_is_said_in_one_line_with_status_2() {
         assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
         assert!(output.stdout.is_empty());
     }
+}
+
+#[test]
+fn stale_reads_of_shared_memory_are_reported() {
+    let run = |input: &str| json(&["sim", "--system=opal", "--hosts=1,4", "--json", input]);
+    let (kept, broken) = (run("shared:"), run("shared:invalidate=no"));
+    assert_eq!(kept["kind"], "shared_memory");
+    for (run, hosts) in kept["runs"].as_array().unwrap().iter().zip([1, 4]) {
+        assert_eq!((&run["hosts"], &run["stale_reads"]), (&hosts.into(), &0.into()));
+    }
+    assert_eq!(broken["runs"][0]["stale_reads"], 0, "one host alone");
+    assert!(broken["runs"][1]["stale_reads"].as_u64().unwrap() > 0);
+    let text = terrace(&["sim", "--system=opal", "--hosts=4", "shared:invalidate=no"]).stdout;
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("4 hosts: the first stale read is of line"), "{text}");
 }

@@ -74,6 +74,8 @@ pub struct QueueLoad {
     square: u128,
     /// Sum of messages times their round trips, picoseconds.
     under_way_ps: u128,
+    /// Sum of messages times what they wait here, picoseconds; of totals only.
+    pub waited_ps: u128,
 }
 
 /// The queues of a fabric, window by window.
@@ -132,6 +134,12 @@ impl FabricLoads {
                     load.under_way_ps = load.under_way_ps.saturating_add(under_way);
                 }
             }
+        }
+        for station in 0..self.loads.len() {
+            let wait = u128::from(self.mean_wait_ps(station, window_ps));
+            let waited = u128::from(self.loads[station].messages) * wait;
+            let total = &mut self.totals[station];
+            total.waited_ps = total.waited_ps.saturating_add(waited);
         }
         let mut outlooks: Vec<PairOutlook> = self
             .pairs

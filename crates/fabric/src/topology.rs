@@ -222,6 +222,20 @@ impl FabricTopology {
         Ok(rise)
     }
 
+    /// The first switch on the way from `from` to `to`; `None`: they are joined by a link.
+    ///
+    /// # Errors
+    /// As [`Self::route`].
+    pub fn first_switch(
+        &self,
+        from: VertexId,
+        to: VertexId,
+    ) -> Result<Option<VertexId>, FabricError> {
+        let switches = 2 * self.links.len();
+        let first = self.route(from, to)?.into_iter().find(|station| *station >= switches);
+        Ok(first.map(|station| VertexId((station - switches) as u32)))
+    }
+
     /// Picoseconds from `from` to `to` without queues and without the time that bytes take.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use crate::counters::Counters;
 use crate::lockstep::Lockstep;
 use crate::memory_mode::{MemoryMode, MemoryModeLookup};
 use crate::params::{CacheParams, LinkParams, ModelError, ModelParams};
+use crate::translation::{TranslationUnit, TranslationUnitCount};
 use crate::LINE;
 use std::collections::HashMap;
 use terrace_cache::Cache;
@@ -82,6 +83,7 @@ pub struct Uncore {
     memory_mode: Vec<Option<MemoryMode>>,
     /// Pages served by another node than the one they lie on, by page number.
     served: HashMap<u64, usize>,
+    translation: Option<TranslationUnit>,
 }
 
 /// The whole machine.
@@ -137,6 +139,7 @@ impl MemorySystem {
                     .map_err(|e| ModelError::Unusable(e.to_string()))?,
                 memory_mode,
                 served: HashMap::new(),
+                translation: None,
                 params,
             },
         })
@@ -201,6 +204,17 @@ impl MemorySystem {
         for route in self.units.iter_mut().filter_map(|unit| unit.routes.get_mut(node)) {
             route.queued = delay;
         }
+    }
+
+    /// From now on nodes behind it are reached through this unit.
+    pub fn set_translation_unit(&mut self, unit: TranslationUnit) {
+        self.uncore.translation = Some(unit);
+    }
+
+    /// What the translation unit did, where there is one.
+    #[must_use]
+    pub fn translation_count(&self) -> Option<TranslationUnitCount> {
+        self.uncore.translation.as_ref().map(TranslationUnit::count)
     }
 
     /// The quantum being run.
@@ -434,6 +448,7 @@ impl Uncore {
                 slow
             }
         };
+        let translated = self.translate(node, line);
         let (core, index) = (&mut unit.core, unit.index);
         let Route { link, channel, queued, counts } = unit.routes.get_mut(node)?;
         let channel = self.channels.get_mut(*channel)?;
@@ -449,7 +464,7 @@ impl Uncore {
             core.run_behind(ends, link.read_block);
         } else {
             let idle = if a.write { link.write_latency } else { link.read_latency };
-            let latency = idle + *queued + channel.added_latency();
+            let latency = idle + *queued + channel.added_latency() + translated;
             core.miss(a.virtual_, value, latency, |start| channel.transfer(index, start, bus_time));
         }
         Some(node)
@@ -463,6 +478,12 @@ impl Uncore {
             return Some(lies);
         }
         Some(self.served.get(&(physical / PAGE)).copied().unwrap_or(lies))
+    }
+
+    /// What the translation unit takes for a line of `node`, picoseconds.
+    #[inline]
+    fn translate(&mut self, node: usize, line: u64) -> u64 {
+        self.translation.as_mut().map_or(0, |unit| unit.pass_line(node, line * LINE))
     }
 
     /// A dirty line leaves the last level, or one is written past it.
@@ -503,6 +524,8 @@ impl Uncore {
     }
 
     fn bus_write(&mut self, unit: &mut Vcpu, node: usize, line: u64) {
+        // Nobody waits for a write.
+        self.translate(node, line);
         let Route { link, channel, counts, .. } = &mut unit.routes[node];
         let channel = &mut self.channels[*channel];
         if !channel.opens_block(line, true) {

@@ -8,6 +8,7 @@
 //! - [`core`]: one core: its own time, its misses in flight, its streams.
 //! - [`channel`]: one node's bus: bytes take time, several cores share it.
 //! - [`engine`]: caches and counters around them: one call an access.
+//! - [`translation`]: a unit between the machine and memory that it shares with others.
 //! - [`lockstep`]: the cores' times tied together, quantum by quantum.
 //!
 //! Units: times are `u64` picoseconds unless the name says otherwise; lines are physical addresses
@@ -24,11 +25,13 @@ pub mod loaded;
 pub mod lockstep;
 pub mod memory_mode;
 pub mod params;
+pub mod translation;
 
 pub use counters::Counters;
 pub use engine::{MemoryAccess, MemorySystem, Uncore, Vcpu};
 pub use lockstep::Lockstep;
 pub use params::{ModelError, ModelOptions, ModelParams};
+pub use translation::{TranslationUnit, TranslationUnitCount};
 
 /// Bytes of a cache line; machine files with another line size are refused.
 pub const LINE: u64 = terrace_machine::MODELLED_LINE.get();

@@ -25,6 +25,9 @@ pub enum AllocationPolicy {
     LeastLoaded,
     /// Each place in inverse proportion to its latency now, waits included (ours).
     Latency,
+    /// Pages that miss the caches most in a profile to local memory, the others to the shared pools
+    /// in turn (the paper's future work, footnote 2).
+    ApplicationAware,
     /// So many frames of shared pools for one of local memory (Opal's code, policies 5 to 8: 2, 4,
     /// 8, 16), pools in turn.
     OneTo(u32),
@@ -32,7 +35,7 @@ pub enum AllocationPolicy {
 
 impl AllocationPolicy {
     /// All, by the names that system files and `--policy` take.
-    pub const NAMED: [(&'static str, Self); 12] = [
+    pub const NAMED: [(&'static str, Self); 13] = [
         ("local-first", Self::LocalFirst),
         ("alternate", Self::Alternate),
         ("round-robin", Self::RoundRobin),
@@ -45,6 +48,7 @@ impl AllocationPolicy {
         ("bandwidth", Self::Bandwidth),
         ("least-loaded", Self::LeastLoaded),
         ("latency", Self::Latency),
+        ("application-aware", Self::ApplicationAware),
     ];
 
     /// The policy of this name.
@@ -58,6 +62,15 @@ impl AllocationPolicy {
             known: Self::NAMED.map(|(known, _)| known).join(", "),
         })
     }
+}
+
+/// What a profile says of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProfileRank {
+    /// It is among those that miss the caches most, as many as local memory has frames.
+    Hot,
+    /// It is not.
+    Cold,
 }
 
 /// What a policy is told of local memory, or of a shared pool.
@@ -120,6 +133,12 @@ impl AllocationSequence {
         }
     }
 
+    /// Shared pools.
+    #[must_use]
+    pub fn shared_pools(&self) -> usize {
+        self.shared_pools
+    }
+
     /// What requests wait from now on, by shared pool, picoseconds.
     pub fn set_waits(&mut self, waits_ps: &[u64]) {
         self.waits_ps.clear();
@@ -129,13 +148,25 @@ impl AllocationSequence {
 
     /// All pools in the order in which they are tried for the next frame.
     pub fn next_order(&mut self) -> Vec<usize> {
-        let first = if self.shared_pools == 0 { 0 } else { self.choose_first() };
+        self.next_order_of(ProfileRank::Hot)
+    }
+
+    /// The same for a page of which a profile says this; only
+    /// [`AllocationPolicy::ApplicationAware`] asks.
+    pub fn next_order_of(&mut self, rank: ProfileRank) -> Vec<usize> {
+        let first = match (self.shared_pools, self.policy, rank) {
+            (0, ..) | (_, AllocationPolicy::ApplicationAware, ProfileRank::Hot) => 0,
+            (_, AllocationPolicy::ApplicationAware, ProfileRank::Cold) => self.next_shared(),
+            _ => self.choose_first(),
+        };
         self.requests += 1;
         let mut order = vec![first];
         // The rest is tried where that one is full: local memory, then shared pools.
         order.extend((0..=self.shared_pools).filter(|pool| *pool != first));
         match self.policy {
             AllocationPolicy::LocalFirst => self.shuffle(1, &mut order),
+            // Local memory is for others.
+            AllocationPolicy::ApplicationAware if first > 0 => order[1..].rotate_left(1),
             // Where local memory is full, pools take turns.
             _ if first == 0 => {
                 self.local_requests += 1;
@@ -153,7 +184,9 @@ impl AllocationSequence {
     fn choose_first(&mut self) -> usize {
         let pools = self.shared_pools as u64 + 1;
         match self.policy {
-            AllocationPolicy::LocalFirst | AllocationPolicy::LeastLoaded => 0,
+            AllocationPolicy::LocalFirst
+            | AllocationPolicy::LeastLoaded
+            | AllocationPolicy::ApplicationAware => 0,
             AllocationPolicy::Bandwidth => {
                 self.choose_by_weight(|place, _| i128::from(place.bandwidth))
             }
@@ -169,10 +202,15 @@ impl AllocationSequence {
                 if self.requests % (self.shared_for_one + 1) == 0 {
                     return 0;
                 }
-                self.shared_requests += 1;
-                1 + ((self.shared_requests - 1) % self.shared_pools as u64) as usize
+                self.next_shared()
             }
         }
+    }
+
+    /// The next shared pool in turn.
+    fn next_shared(&mut self) -> usize {
+        self.shared_requests += 1;
+        1 + ((self.shared_requests - 1) % self.shared_pools as u64) as usize
     }
 
     /// The place that is furthest behind its weight; over time each is chosen in proportion to it
@@ -318,6 +356,17 @@ mod tests {
         let taken: Vec<usize> = (0..510).map(|_| sequence.next_order()[0]).collect();
         let count = |pool| taken.iter().filter(|p| **p == pool).count();
         assert!(count(1) < 15 && count(2) > 90, "{} and {}", count(1), count(2));
+    }
+
+    #[test]
+    fn a_profile_keeps_cold_pages_out_of_local_memory() {
+        let policy = AllocationPolicy::ApplicationAware;
+        let (local, shared) = (Bytes(2 * GIB), Bytes(16 * GIB));
+        let mut sequence = AllocationSequence::new(policy, places(2), local, shared, Seed(1));
+        let mut next = |rank| sequence.next_order_of(rank);
+        assert_eq!(next(ProfileRank::Cold), [1, 2, 0]);
+        assert_eq!(next(ProfileRank::Hot)[0], 0);
+        assert_eq!(next(ProfileRank::Cold), [2, 1, 0]);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! What hosts take from each other, window by window: queues of the fabric, of pools' banks and of
 //! the manager, all in closed form, so that a window costs the same however many messages it has.
 
-use crate::system::{PoolDescription, SystemDescription};
+use crate::system::{AccessScheme, PoolDescription, SystemDescription};
 use crate::PoolError;
 use serde::Serialize;
 use terrace_fabric::analysis::mean_wait_md1;
-use terrace_fabric::{FabricLoads, PairTraffic, VertexId};
+use terrace_fabric::loads::SAME_TRAFFIC;
+use terrace_fabric::{FabricError, FabricLoads, FabricTopology, PairTraffic, VertexId};
 use terrace_model::engine::BusBytes;
 use terrace_types::Nanos;
 
@@ -23,8 +24,8 @@ const MOST_POINTS: usize = 128;
 pub(crate) struct HostWindow {
     /// Bytes by pool.
     pub bytes: Vec<BusBytes>,
-    /// Frames that it got of pools.
-    pub frames: u64,
+    /// Requests for frames that it made to the manager.
+    pub requests: u64,
 }
 
 /// What one host finds in the next window.
@@ -47,10 +48,54 @@ pub struct QueueUse {
     pub messages: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Mean time that a message waited here, nanoseconds.
+    pub mean_wait_ns: f64,
     /// What it serves, bytes a second; none: no limit.
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Bytes in each of equal spans of time.
     pub bytes_over_time: Vec<u64>,
+}
+
+/// Waits at what is no part of the fabric: banks of a pool, checks of access, the manager.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StationUse {
+    /// What it is.
+    pub station: String,
+    /// Requests that passed.
+    pub requests: u64,
+    /// Mean time that a request waited, nanoseconds.
+    pub mean_wait_ns: f64,
+}
+
+/// Requests that passed a station, and how long all of them waited.
+#[derive(Debug, Clone, Copy, Default)]
+struct StationTotal {
+    requests: u64,
+    waited_ps: u128,
+}
+
+impl StationTotal {
+    fn count(&mut self, requests: u64, wait_ps: u64) {
+        self.requests += requests;
+        self.waited_ps += u128::from(requests) * u128::from(wait_ps);
+    }
+
+    fn named(&self, station: String) -> StationUse {
+        let mean_wait_ns = self.waited_ps as f64 / (self.requests as f64).max(1.0) / PS as f64;
+        StationUse { station, requests: self.requests, mean_wait_ns }
+    }
+}
+
+/// Who checks accesses, and how fast.
+#[derive(Debug, Clone)]
+struct AccessChecks {
+    /// Names of the checkers.
+    names: Vec<String>,
+    /// By host and pool: who checks.
+    checker: Vec<Vec<usize>>,
+    /// Checks in a microsecond; none: no limit.
+    per_us: Option<u64>,
+    totals: Vec<StationTotal>,
 }
 
 /// All queues of a system.
@@ -58,6 +103,11 @@ pub struct QueueUse {
 pub(crate) struct SystemQueues {
     loads: FabricLoads,
     hosts: Vec<(VertexId, u32)>,
+    /// Most that each host may move from and to pools, bytes a second.
+    caps: Vec<Option<u64>>,
+    checks: Option<AccessChecks>,
+    bank_totals: Vec<StationTotal>,
+    manager_total: StationTotal,
     pools: Vec<(VertexId, PoolDescription)>,
     header_bytes: u64,
     requests_per_us: Option<u64>,
@@ -83,19 +133,26 @@ impl SystemQueues {
             system.list_hosts().map(|(name, group)| (vertex(&name), group.weight)).collect();
         let pools: Vec<_> =
             system.list_pools(file)?.into_iter().map(|pool| (vertex(&pool.name), pool)).collect();
-        let wrong = |why| PoolError::Fabric { file: file.to_owned(), why };
+        let caps = system.list_hosts().map(|(_, group)| group.cap_bytes_per_s).collect();
+        let wrong = |why| PoolError::Fabric { file: file.to_owned(), line: None, why };
+        let check_ps = system.access.as_ref().and_then(|access| access.check_ns).unwrap_or(0) * PS;
         let mut bare_ps = Vec::new();
         for (host, _) in &hosts {
             let mut row = Vec::new();
             for (at, pool) in &pools {
                 let there = fabric.latency_ps(*host, *at).map_err(wrong)?;
                 let back = fabric.latency_ps(*at, *host).map_err(wrong)?;
-                row.push(there + back + pool.read.get() * PS);
+                row.push(there + back + pool.read.get() * PS + check_ps);
             }
             bare_ps.push(row);
         }
         let queues = fabric.station_count();
+        let checks = AccessChecks::new(system, &fabric, &hosts, &pools).map_err(wrong)?;
         Ok(Self {
+            caps,
+            checks,
+            bank_totals: vec![StationTotal::default(); pools.len()],
+            manager_total: StationTotal::default(),
             loads: FabricLoads::new(fabric),
             waits_ps: vec![vec![0; pools.len()]; hosts.len()],
             hosts,
@@ -121,18 +178,23 @@ impl SystemQueues {
     ) -> Result<Vec<HostQueues>, PoolError> {
         let window_ps = window.get() * PS;
         let traffic = self.traffic(hosts);
-        let outlooks = self
-            .loads
-            .pass(window_ps, &traffic)
-            .map_err(|why| PoolError::Fabric { file: "of the system".to_owned(), why })?;
+        let outlooks = self.loads.pass(window_ps, &traffic).map_err(|why| {
+            let file = "of the system".to_owned();
+            PoolError::Fabric { file, line: None, why }
+        })?;
         let banks: Vec<u64> =
             (0..self.pools.len()).map(|pool| self.bank_wait_ps(pool, window_ps, hosts)).collect();
         let manager_wait_ps = self.manager_wait_ps(window_ps, hosts);
+        let checks = self.checks.as_mut().map(|checks| checks.pass(window_ps, hosts));
         self.keep_use();
         let count = self.pools.len();
-        let reported = hosts.iter().enumerate().map(|(host, _)| {
+        let caps = &self.caps;
+        let reported = hosts.iter().enumerate().map(|(host, window)| {
             let mine = &outlooks[host * count..(host + 1) * count];
-            let found = mine.iter().zip(&banks).map(|(outlook, bank)| outlook.wait_ps + bank);
+            let check = |pool: usize| checks.as_ref().map_or(0, |waits| waits[host][pool]);
+            let found = mine.iter().zip(&banks).enumerate();
+            let found = found.map(|(pool, (outlook, bank))| outlook.wait_ps + bank + check(pool));
+            let cap = caps[host].and_then(|cap| limit_of_cap(cap, window_ps, window));
             for (wait, found) in self.waits_ps[host].iter_mut().zip(found) {
                 // Half of the way, since hosts that wait longer ask for less: the whole way
                 // overshoots, and waits and traffic then alternate from window to window.
@@ -140,7 +202,7 @@ impl SystemQueues {
             }
             HostQueues {
                 waits_ps: self.waits_ps[host].clone(),
-                limits: mine.iter().map(|outlook| outlook.limit).collect(),
+                limits: mine.iter().map(|outlook| least(outlook.limit, cap)).collect(),
                 manager_wait_ps,
             }
         });
@@ -155,10 +217,21 @@ impl SystemQueues {
             queue: self.loads.topology().station_name(queue),
             messages: total.messages,
             bytes: total.bytes,
+            mean_wait_ns: total.waited_ps as f64 / total.messages as f64 / PS as f64,
             bandwidth_bytes_per_s: self.loads.topology().station_bandwidth(queue).map(|b| b.get()),
             bytes_over_time: self.over_time[queue].clone(),
         };
         used.map(describe).collect()
+    }
+
+    /// Banks of each pool, who checks accesses, and the manager.
+    pub fn stations(&self) -> Vec<StationUse> {
+        let banks = self.pools.iter().zip(&self.bank_totals);
+        let banks = banks.map(|((_, pool), total)| total.named(format!("{} banks", pool.name)));
+        let checks = self.checks.iter().flat_map(|checks| {
+            checks.names.iter().zip(&checks.totals).map(|(name, total)| total.named(name.clone()))
+        });
+        banks.chain(checks).chain([self.manager_total.named("manager".to_owned())]).collect()
     }
 
     /// How long each point of [`QueueUse::bytes_over_time`] is.
@@ -189,7 +262,7 @@ impl SystemQueues {
 
     /// What a request waits for its bank: an M/G/1 queue for each bank, but no longer than the
     /// other requests take that are under way.
-    fn bank_wait_ps(&self, pool: usize, window_ps: u64, hosts: &[HostWindow]) -> u64 {
+    fn bank_wait_ps(&mut self, pool: usize, window_ps: u64, hosts: &[HostWindow]) -> u64 {
         let of = &self.pools[pool].1;
         let (mut reads, mut writes, mut under_way_ps) = (0, 0, 0_u128);
         for (index, host) in hosts.iter().enumerate() {
@@ -207,15 +280,16 @@ impl SystemQueues {
         let utilisation = (busy / places).min(MOST_UTILISATION);
         let open = squares / places / (2.0 * (1.0 - utilisation));
         let others = (under_way_ps as f64 / window_ps as f64 - 1.0).max(0.0) / f64::from(of.banks);
-        open.min(others * busy / ((reads + writes) as f64).max(1.0)) as u64
+        let wait_ps = open.min(others * busy / ((reads + writes) as f64).max(1.0)) as u64;
+        self.bank_totals[pool].count(reads + writes, wait_ps);
+        wait_ps
     }
 
-    fn manager_wait_ps(&self, window_ps: u64, hosts: &[HostWindow]) -> u64 {
-        let Some(rate) = self.requests_per_us else { return 0 };
-        let frames: u64 = hosts.iter().map(|host| host.frames).sum();
-        let service_ps = 1_000_000.0 / rate as f64;
-        let utilisation = (frames as f64 * service_ps / window_ps as f64).min(MOST_UTILISATION);
-        mean_wait_md1(utilisation, service_ps).unwrap_or_default() as u64
+    fn manager_wait_ps(&mut self, window_ps: u64, hosts: &[HostWindow]) -> u64 {
+        let requests: u64 = hosts.iter().map(|host| host.requests).sum();
+        let wait_ps = self.requests_per_us.map_or(0, |rate| wait_ps(requests, rate, window_ps));
+        self.manager_total.count(requests, wait_ps);
+        wait_ps
     }
 
     fn keep_use(&mut self) {
@@ -239,10 +313,83 @@ impl SystemQueues {
     }
 }
 
+/// The mean wait of `requests` in a window at a server of `per_us` of them, picoseconds: M/D/1.
+fn wait_ps(requests: u64, per_us: u64, window_ps: u64) -> u64 {
+    let service_ps = 1_000_000.0 / per_us as f64;
+    let utilisation = (requests as f64 * service_ps / window_ps as f64).min(MOST_UTILISATION);
+    mean_wait_md1(utilisation, service_ps).unwrap_or_default() as u64
+}
+
+/// How many 1024ths of its bytes in this window a host may move in the next one to stay below its
+/// cap.
+fn limit_of_cap(cap: u64, window_ps: u64, window: &HostWindow) -> Option<u64> {
+    let bytes: u64 = window.bytes.iter().map(|moved| moved.read + moved.written).sum();
+    let most = u128::from(cap) * u128::from(window_ps) / 1_000_000_000_000;
+    let limit = most * u128::from(SAME_TRAFFIC) / u128::from(bytes.max(1));
+    u64::try_from(limit).ok()
+}
+
+fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).min()
+}
+
+impl AccessChecks {
+    /// `None` where nobody checks on the way.
+    fn new(
+        system: &SystemDescription,
+        fabric: &FabricTopology,
+        hosts: &[(VertexId, u32)],
+        pools: &[(VertexId, PoolDescription)],
+    ) -> Result<Option<Self>, FabricError> {
+        let Some(access) = &system.access else { return Ok(None) };
+        let mut names: Vec<String> = Vec::new();
+        let mut checker = Vec::new();
+        for (host, _) in hosts {
+            let mut row = Vec::new();
+            for (at, pool) in pools {
+                let name = match access.scheme {
+                    AccessScheme::Translation => return Ok(None),
+                    AccessScheme::Module => pool.name.clone(),
+                    AccessScheme::Router => match fabric.first_switch(*host, *at)? {
+                        Some(switch) => fabric.name(switch).to_owned(),
+                        None => pool.name.clone(),
+                    },
+                };
+                let name = format!("{name} checks");
+                let known = names.iter().position(|known| *known == name);
+                row.push(known.unwrap_or(names.len()));
+                if known.is_none() {
+                    names.push(name);
+                }
+            }
+            checker.push(row);
+        }
+        let totals = vec![StationTotal::default(); names.len()];
+        Ok(Some(Self { names, checker, per_us: access.checks_per_us, totals }))
+    }
+
+    /// What each host waits for the check of a request to each pool, picoseconds.
+    fn pass(&mut self, window_ps: u64, hosts: &[HostWindow]) -> Vec<Vec<u64>> {
+        let mut requests = vec![0; self.names.len()];
+        for (row, host) in self.checker.iter().zip(hosts) {
+            for (checker, moved) in row.iter().zip(&host.bytes) {
+                requests[*checker] += (moved.read + moved.written) / LINE;
+            }
+        }
+        let wait = |count: &u64| self.per_us.map_or(0, |rate| wait_ps(*count, rate, window_ps));
+        let waits: Vec<u64> = requests.iter().map(wait).collect();
+        for ((total, count), wait) in self.totals.iter_mut().zip(requests).zip(&waits) {
+            total.count(count, *wait);
+        }
+        let of_row = |row: &Vec<usize>| row.iter().map(|checker| waits[*checker]).collect();
+        self.checker.iter().map(of_row).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::system::system_preset_text;
+    use crate::system::{system_preset_text, AccessDescription};
 
     fn opal(hosts: u32, pools: u32) -> SystemDescription {
         let text = system_preset_text("opal").unwrap();
@@ -252,7 +399,7 @@ mod tests {
     }
 
     fn window(lines: u64) -> HostWindow {
-        HostWindow { bytes: vec![BusBytes { read: 64 * lines, written: 0 }], frames: 0 }
+        HostWindow { bytes: vec![BusBytes { read: 64 * lines, written: 0 }], requests: 0 }
     }
 
     const WINDOW: Nanos = Nanos(10_000);
@@ -276,9 +423,49 @@ mod tests {
         let mut system = opal(1, 1);
         system.manager.requests_per_us = Some(1);
         let mut queues = SystemQueues::new(&system, "opal").unwrap();
-        let hosts = [HostWindow { frames: 5, ..window(0) }];
+        let hosts = [HostWindow { requests: 5, ..window(0) }];
         // Half used, a service of 1 us: M/D/1 waits half a service.
         assert_eq!(queues.pass(WINDOW, &hosts).unwrap()[0].manager_wait_ps, 500_000);
+    }
+
+    #[test]
+    fn a_router_checks_for_all_and_a_module_for_its_own_pool() {
+        let waits = |scheme| {
+            let mut system = opal(2, 2);
+            system.access = Some(AccessDescription {
+                scheme,
+                check_ns: Some(10),
+                checks_per_us: Some(10),
+                entries: None,
+                ways: None,
+                hit_ns: None,
+                step_ns: None,
+                steps: None,
+            });
+            let mut queues = SystemQueues::new(&system, "opal").unwrap();
+            let to = |pool: usize| {
+                let mut bytes = vec![BusBytes::default(); 2];
+                bytes[pool].read = 64 * 28;
+                HostWindow { bytes, requests: 0 }
+            };
+            let found = queues.pass(WINDOW, &[to(0), to(1)]).unwrap();
+            assert!(queues.stations().iter().any(|s| s.station.ends_with(" checks")));
+            found[0].waits_ps[0]
+        };
+        // 56 of 100 checks in a window: 0.56 / 0.88 of 100 ns; a module has 28: 0.28 / 1.44. Half
+        // of it is on the way, and 28 reads of 350 ns do not meet.
+        assert_eq!(waits(AccessScheme::Router), 31_818);
+        assert_eq!(waits(AccessScheme::Module), 9_722);
+    }
+
+    #[test]
+    fn a_cap_limits_a_host_to_its_bytes() {
+        let mut system = opal(2, 1);
+        system.hosts[0].cap_bytes_per_s = Some(64_000_000);
+        let mut queues = SystemQueues::new(&system, "opal").unwrap();
+        // 640 bytes in 10 us are ten lines.
+        let found = queues.pass(WINDOW, &[window(40), window(5)]).unwrap();
+        assert_eq!((found[0].limits[0], found[1].limits[0]), (Some(256), Some(2048)));
     }
 
     #[test]

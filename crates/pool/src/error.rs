@@ -1,5 +1,6 @@
 //! What can be wrong with a system of hosts and pools.
 
+use crate::manager::ManagerError;
 use terrace_fabric::FabricError;
 use terrace_sim::SimError;
 
@@ -29,10 +30,12 @@ pub enum PoolError {
         why: String,
     },
     /// The fabric is no tree, or has a figure out of range.
-    #[error("system file {file}: {why}")]
+    #[error("system file {file}{}: {why}", at_line(*line))]
     Fabric {
         /// The file.
         file: String,
+        /// The line, from 1, where it is known.
+        line: Option<usize>,
         /// What is wrong.
         why: FabricError,
     },
@@ -51,6 +54,14 @@ pub enum PoolError {
         host: String,
         /// Why.
         why: SimError,
+    },
+    /// A host's frames and the manager's account of them differ.
+    #[error("host {host}: {why}; a fault of the simulator, report the input")]
+    Manager {
+        /// The host.
+        host: String,
+        /// How.
+        why: ManagerError,
     },
     /// A thread of the simulation ended before its hosts did.
     #[error("a thread of the simulation ended early, a fault of the simulator; report the input")]

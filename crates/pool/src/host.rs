@@ -1,18 +1,29 @@
 //! A host: its machine with the pools as nodes of memory, and the account of its frames.
 
+use crate::account::FrameAccount;
 use crate::allocation::{AllocationPolicy, AllocationSequence, PlaceFigures};
-use crate::system::{PoolDescription, SystemDescription};
+use crate::manager::{ManagerError, MemoryManager, PoolFrame};
+use crate::system::{
+    AccessDescription, AccessScheme, HostGroup, PoolDescription, ShootdownChoice, SwapDescription,
+    SystemDescription,
+};
 use crate::PoolError;
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::collections::HashSet;
 use terrace_fabric::FabricTopology;
 use terrace_machine::{Energy, Evidence, Figure, Link, Machine, MemoryKind, Node, MODELLED_LINE};
-use terrace_sim::memory::FrameChooser;
-use terrace_sim::{SimError, SimInput, SimSetup};
-use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId, Seed};
+use terrace_model::TranslationUnit;
+use terrace_sim::feed::BASE;
+use terrace_sim::reclaim::SwapCosts;
+use terrace_sim::recording::FIRST;
+use terrace_sim::world::ShootdownMode;
+use terrace_sim::{profile_misses, SimError, SimInput, SimSetup};
+use terrace_types::{Bytes, BytesPerSec, Contender, Nanos, NodeId, PolicyId, Seed};
 
 /// Picoseconds in a nanosecond.
 const PS: u64 = 1000;
+const PAGE: u64 = 4096;
+/// Steps of a walk of a system page table of four levels.
+const DEFAULT_STEPS: u32 = 4;
 
 /// A host, its input and its policy, from which its world is made.
 #[derive(Debug, Clone)]
@@ -33,6 +44,27 @@ pub struct HostPlan {
     pub weight: u32,
     /// Seed of its policy.
     pub seed: Seed,
+    /// Policy that moves its pages.
+    pub placement: PolicyId,
+    /// How translations of pages that move are dropped.
+    pub shootdowns: ShootdownMode,
+    /// What its swap device takes, where it has one.
+    pub swap: Option<SwapCosts>,
+    /// Its translation unit, where it has one.
+    pub translation: Option<TranslationUnit>,
+    /// Its pages that belong to files of the pools, and where those lie.
+    pub(crate) shared_pages: Vec<SharedRange>,
+}
+
+/// Pages of a host that belong to a file of the pools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SharedRange {
+    /// The file.
+    pub file: u32,
+    /// The first page.
+    pub first: u64,
+    /// Where each page lies.
+    pub frames: Vec<PoolFrame>,
 }
 
 impl HostPlan {
@@ -50,49 +82,71 @@ impl HostPlan {
         inputs: &[SimInput],
         seed: Seed,
     ) -> Result<Vec<Self>, PoolError> {
-        let (pools, fabric) = (system.list_pools(file)?, system.fabric(file)?);
+        Self::with_manager(system, file, machines, inputs, seed).map(|(plans, _)| plans)
+    }
+
+    /// The same, and the manager with what it has given out before anything runs: files.
+    pub(crate) fn with_manager(
+        system: &SystemDescription,
+        file: &str,
+        machines: &[Machine],
+        inputs: &[SimInput],
+        seed: Seed,
+    ) -> Result<(Vec<Self>, MemoryManager), PoolError> {
+        let (mut pools, fabric) = (system.list_pools(file)?, system.fabric(file)?);
+        for pool in &mut pools {
+            pool.check_ns = system.access.as_ref().and_then(|access| access.check_ns).unwrap_or(0);
+        }
         let hosts: Vec<_> = system.list_hosts().collect();
-        let wrong = |key: String, why: String| PoolError::Value {
-            file: file.to_owned(),
-            line: None,
-            key,
-            why,
-        };
         if inputs.len() != 1 && inputs.len() != hosts.len() {
             let why =
                 format!("{} inputs; give one, or one for each of {}", inputs.len(), hosts.len());
-            return Err(wrong("hosts".to_owned(), why));
+            return Err(wrong_value(file, "hosts".to_owned(), why));
         }
+        let capacities: Vec<u64> = pools.iter().map(|pool| pool.capacity.get() / PAGE).collect();
+        let manager = MemoryManager::new(&capacities, hosts.len());
+        let mut planner = HostPlanner { system, file, pools, fabric, manager, seed };
         let mut plans = Vec::with_capacity(hosts.len());
         for (index, (name, group)) in hosts.into_iter().enumerate() {
             let base = system.hosts.iter().position(|g| g.name == group.name);
             let Some(base) = base.and_then(|at| machines.get(at)) else {
+                let key = format!("host {:?}, machine", group.name);
                 let why = "has no machine; give one for each group".to_owned();
-                return Err(wrong(format!("host {:?}, machine", group.name), why));
+                return Err(wrong_value(file, key, why));
             };
-            let (machine, local_nodes) = join_pools(base, &name, &pools, &fabric)
-                .map_err(|why| wrong(format!("host {name:?}"), why))?;
             let mut input = inputs.get(index).or(inputs.first()).cloned();
             if let (1, Some(SimInput::Workload(spec))) = (inputs.len(), &mut input) {
                 spec.seed = spec.seed.wrapping_add(index as u64);
             }
-            let plan = input.map(|input| SimSetup::from_machine(&machine, input));
-            let missing = || Err(SimError::Inconsistent("no input".to_owned()));
-            let plan = plan
-                .unwrap_or_else(missing)
-                .map_err(|why| PoolError::Host { host: name.clone(), why })?;
-            plans.push(Self {
-                name,
-                plan,
-                policy: AllocationPolicy::from_name(&group.policy)?,
-                clock_mhz: group.clock_mhz,
-                manager_round_trip: Nanos(2 * system.manager.latency_ns),
-                local_nodes,
-                weight: group.weight,
-                seed: Seed(seed.0.wrapping_add(index as u64)),
-            });
+            plans.push(planner.plan_host(index, name, group, base, input)?);
         }
-        Ok(plans)
+        Ok((plans, planner.manager))
+    }
+
+    /// Pools that it sees.
+    pub(crate) fn pool_count(&self) -> usize {
+        self.plan.machine.nodes.len() - self.local_nodes
+    }
+
+    /// The name of its allocation policy.
+    pub(crate) fn policy_name(&self) -> &'static str {
+        let named = AllocationPolicy::NAMED.iter().find(|(_, policy)| *policy == self.policy);
+        named.map_or("1:N", |(name, _)| name)
+    }
+
+    /// What its result is called.
+    pub(crate) fn contender(&self) -> Contender {
+        Contender::Custom(self.policy_name().to_owned())
+    }
+
+    /// Whether a policy moves its pages: it has one, and there is where to move them.
+    pub(crate) fn is_managed(&self) -> bool {
+        self.placement != PolicyId::FirstTouch && self.plan.tiers.len() > 1
+    }
+
+    /// The name of the policy that moves its pages.
+    pub(crate) fn placement_name(&self) -> Option<&'static str> {
+        (self.placement != PolicyId::FirstTouch).then(|| self.placement.name())
     }
 
     /// Threads of the input that run at a time.
@@ -124,24 +178,154 @@ impl HostPlan {
         local.into_iter().chain(machine.nodes[self.local_nodes..].iter().map(of)).collect()
     }
 
-    pub(crate) fn frame_account(&self) -> FrameAccount {
+    /// Its account before anything runs, and where a profile is asked for, after a run by itself.
+    pub(crate) fn frame_account(&self) -> Result<FrameAccount, SimError> {
         let usable = |range: std::ops::Range<usize>| -> u64 {
             range.map(|node| self.plan.usable(node)).sum()
         };
         let nodes = self.plan.machine.nodes.len();
         let (local, shared) = (usable(0..self.local_nodes), usable(self.local_nodes..nodes));
-        let pools = nodes - self.local_nodes;
         let places = self.place_figures();
         let sequence =
             AllocationSequence::new(self.policy, places, Bytes(local), Bytes(shared), self.seed);
-        FrameAccount(Rc::new(RefCell::new(FrameCounts {
-            sequence,
-            local_nodes: self.local_nodes,
-            taken: vec![0; pools + 1],
-            limits: vec![0; pools],
-            manager_ps: self.manager_round_trip.get() * PS,
-            manager_wait_ps: 0,
-        })))
+        let manager_ps = self.manager_round_trip.get() * PS;
+        let mut account = FrameAccount::new(sequence, self.local_nodes, manager_ps);
+        account.share(self.shared_pages.clone());
+        if self.policy == AllocationPolicy::ApplicationAware {
+            account.prefer_local(self.find_hot_pages(local / PAGE)?);
+        }
+        Ok(account)
+    }
+
+    /// The pages that miss the caches most, as many as local memory has frames.
+    fn find_hot_pages(&self, frames: u64) -> Result<HashSet<u64>, SimError> {
+        let mut misses = profile_misses(&self.plan)?;
+        misses.sort_by_key(|(vpn, m)| {
+            (std::cmp::Reverse(u64::from(m.reads) + u64::from(m.writes)), *vpn)
+        });
+        Ok(misses.iter().take(frames as usize).map(|(vpn, _)| *vpn).collect())
+    }
+}
+
+const fn shootdown_mode(choice: ShootdownChoice) -> ShootdownMode {
+    match choice {
+        ShootdownChoice::Batched => ShootdownMode::Batched,
+        ShootdownChoice::PerPage => ShootdownMode::PerPage,
+        ShootdownChoice::EarlyAcknowledge => ShootdownMode::EarlyAcknowledge,
+    }
+}
+
+/// The translation unit of a host whose pools are the nodes from `first` on.
+fn translation_unit(access: Option<&AccessDescription>, first: usize) -> Option<TranslationUnit> {
+    let access = access.filter(|access| access.scheme == AccessScheme::Translation)?;
+    let walk_ns = access.step_ns? * u64::from(access.steps.unwrap_or(DEFAULT_STEPS));
+    let geometry = (access.entries?, access.ways?);
+    TranslationUnit::new(first, geometry, access.hit_ns? * PS, walk_ns * PS).ok()
+}
+
+/// The pages of a host that belong to files.
+fn map_files(
+    system: &SystemDescription,
+    group: &HostGroup,
+    host: usize,
+    input: &SimInput,
+    manager: &mut MemoryManager,
+) -> Result<Vec<SharedRange>, (String, ManagerError)> {
+    let begin = match input {
+        SimInput::Workload(_) => BASE / PAGE,
+        SimInput::Recording { .. } => FIRST / PAGE,
+    };
+    let mut ranges = Vec::new();
+    for file in &system.files {
+        let Ok((offset, pages)) = file.range() else { continue };
+        if file.hosts.is_empty() || file.hosts.contains(&group.name) {
+            let frames = manager
+                .map_file(file.id, pages, host)
+                .map_err(|why| (format!("file \"{}\", size", file.id), why))?;
+            let (file, first) = (file.id, begin + offset);
+            ranges.push(SharedRange { file, first, frames: frames.to_vec() });
+        }
+    }
+    Ok(ranges)
+}
+
+/// The machine with so many of its cores, in even parts on its nodes with CPUs.
+fn with_cores(base: &Machine, cores: Option<u32>) -> Result<Machine, String> {
+    let mut machine = base.clone();
+    let Some(cores) = cores.map(|cores| cores as usize) else { return Ok(machine) };
+    let mut nodes: Vec<_> = machine.nodes.iter_mut().filter(|n| !n.cpus.is_empty()).collect();
+    let all: usize = nodes.iter().map(|node| node.cpus.len()).sum();
+    if cores > all || cores < nodes.len() {
+        return Err(format!("{cores}; machine {} lets give {} to {all}", base.name, nodes.len()));
+    }
+    let count = nodes.len();
+    let mut left = cores;
+    for (index, node) in nodes.iter_mut().enumerate() {
+        let part = left.div_ceil(count - index).min(node.cpus.len());
+        node.cpus.truncate(part);
+        left -= part;
+    }
+    Ok(machine)
+}
+
+fn wrong_value(file: &str, key: String, why: String) -> PoolError {
+    PoolError::Value { file: file.to_owned(), line: None, key, why }
+}
+
+/// What the plans of hosts are made from.
+struct HostPlanner<'a> {
+    system: &'a SystemDescription,
+    file: &'a str,
+    pools: Vec<PoolDescription>,
+    fabric: FabricTopology,
+    manager: MemoryManager,
+    seed: Seed,
+}
+
+impl HostPlanner<'_> {
+    fn plan_host(
+        &mut self,
+        index: usize,
+        name: String,
+        group: &HostGroup,
+        base: &Machine,
+        input: Option<SimInput>,
+    ) -> Result<HostPlan, PoolError> {
+        let system = self.system;
+        let wrong = |key: &str, why: String| {
+            wrong_value(self.file, format!("host {:?}, {key}", group.name), why)
+        };
+        let base = with_cores(base, group.cores).map_err(|why| wrong("cores", why))?;
+        let (machine, local_nodes) = join_pools(&base, &name, &self.pools, &self.fabric)
+            .map_err(|why| wrong("machine", why))?;
+        let plan = match input {
+            Some(input) => SimSetup::from_machine(&machine, input),
+            None => Err(SimError::Inconsistent("no input".to_owned())),
+        };
+        let mut plan = plan.map_err(|why| PoolError::Host { host: name.clone(), why })?;
+        plan.quantum = Nanos(system.window_ns);
+        let placement = group.placement_policy().map_err(|why| wrong("placement", why))?;
+        let shared_pages = map_files(system, group, index, &plan.input, &mut self.manager)
+            .map_err(|(key, why)| wrong_value(self.file, key, why.to_string()))?;
+        let swap_costs = |swap: SwapDescription| SwapCosts {
+            read: swap.read_ns * PS,
+            write: swap.write_ns * PS,
+        };
+        Ok(HostPlan {
+            name,
+            plan,
+            policy: AllocationPolicy::from_name(&group.policy)?,
+            clock_mhz: group.clock_mhz,
+            manager_round_trip: Nanos(2 * system.manager.latency_ns),
+            local_nodes,
+            weight: group.weight,
+            seed: Seed(self.seed.0.wrapping_add(index as u64)),
+            placement,
+            shootdowns: shootdown_mode(group.shootdowns),
+            swap: group.swap.map(swap_costs),
+            translation: translation_unit(system.access.as_ref(), local_nodes),
+            shared_pages,
+        })
     }
 }
 
@@ -166,7 +350,7 @@ fn join_pools(
         let to = fabric.find(&pool.name).ok_or_else(|| format!("{} has no link", pool.name))?;
         let there = fabric.latency_ps(from, to).map_err(|e| e.to_string())?;
         let back = fabric.latency_ps(to, from).map_err(|e| e.to_string())?;
-        let fabric_ns = (there + back).div_ceil(PS);
+        let fabric_ns = (there + back).div_ceil(PS) + pool.check_ns;
         let id = NodeId(first + index as u16);
         machine.nodes.push(Node {
             id,
@@ -195,71 +379,4 @@ fn join_pools(
 
 fn configured<T>(value: T) -> Figure<T> {
     Figure { value, evidence: Evidence::Config }
-}
-
-#[derive(Debug)]
-struct FrameCounts {
-    sequence: AllocationSequence,
-    local_nodes: usize,
-    /// Frames taken by pool, first of local memory.
-    taken: Vec<u64>,
-    /// Frames of each shared pool that this host may have until the window ends.
-    limits: Vec<u64>,
-    manager_ps: u64,
-    manager_wait_ps: u64,
-}
-
-/// Which frames a host has, and which it gets next; shared by its world and by whoever runs it.
-#[derive(Debug, Clone)]
-pub(crate) struct FrameAccount(Rc<RefCell<FrameCounts>>);
-
-impl FrameAccount {
-    /// Frames taken by pool, first of local memory.
-    pub fn used_pages(&self) -> Vec<u64> {
-        self.0.borrow().taken.clone()
-    }
-
-    /// Misses wait so long on the way to each pool and in it from now on, picoseconds.
-    pub fn set_waits(&self, waits_ps: &[u64]) {
-        self.0.borrow_mut().sequence.set_waits(waits_ps);
-    }
-
-    /// A request waits so long for the manager from now on, picoseconds.
-    pub fn set_manager_wait(&self, wait_ps: u64) {
-        self.0.borrow_mut().manager_wait_ps = wait_ps;
-    }
-
-    /// The host may have so many frames of each shared pool from now on.
-    pub fn set_limits(&self, limits: &[u64]) {
-        self.0.borrow_mut().limits.copy_from_slice(limits);
-    }
-}
-
-impl FrameChooser for FrameAccount {
-    fn choose_nodes(&mut self, home: usize) -> Vec<usize> {
-        let mut counts = self.0.borrow_mut();
-        let local = counts.local_nodes;
-        let mut nodes = Vec::with_capacity(local + counts.limits.len());
-        for pool in counts.sequence.next_order() {
-            if pool == 0 {
-                nodes.push(home);
-                nodes.extend((0..local).filter(|node| *node != home));
-            } else if counts.taken[pool] < counts.limits[pool - 1] {
-                nodes.push(local + pool - 1);
-            }
-        }
-        nodes
-    }
-
-    fn count_taken(&mut self, node: usize, frames: u64) -> u64 {
-        let mut counts = self.0.borrow_mut();
-        let pool = (node + 1).saturating_sub(counts.local_nodes);
-        counts.taken[pool] += frames;
-        // The host's own kernel has local memory; a frame of a pool is the manager's to give.
-        if pool > 0 {
-            counts.manager_ps + counts.manager_wait_ps
-        } else {
-            0
-        }
-    }
 }

@@ -1,24 +1,14 @@
 //! The system file: hosts, pools, fabric and manager, as TOML.
 
-use crate::allocation::AllocationPolicy;
+use crate::check::{add_line, check_pool};
 use crate::PoolError;
 use serde::Deserialize;
-use std::collections::HashSet;
 use terrace_fabric::{FabricTopology, LinkDescription, VertexDescription, VertexKind};
-use terrace_machine::parse_bytes;
 use terrace_types::{Bytes, BytesPerSec, Nanos};
 
-/// Hosts at most, and pools: what Terrace is to answer for.
-pub const MOST_MEMBERS: u32 = 64;
-/// Banks of a pool at most: far beyond any module (HBM4 has 4096).
-const MOST_BANKS: u32 = 1 << 16;
-/// Bytes of a request to a bank: a cache line.
-const REQUEST_BYTES: u64 = 64;
 /// Bytes of a header unless a system file says otherwise: a slot of a CXL flit (CXL 2.0, section
 /// 4.2).
 const HEADER_BYTES: u64 = 16;
-/// Bytes of a header at most: a page.
-const MOST_HEADER_BYTES: u64 = 4096;
 /// Bytes of a system file at most.
 const LARGEST_FILE: usize = 1 << 20;
 const PRESETS: [(&str, &str); 4] = [
@@ -62,6 +52,94 @@ pub struct SystemDescription {
     /// Links of the fabric.
     #[serde(rename = "link", default)]
     pub links: Vec<GroupLink>,
+    /// Whether hosts may reach a frame, and who says so; none: nobody checks.
+    pub access: Option<AccessDescription>,
+    /// Files that several hosts have mapped.
+    #[serde(rename = "file", default)]
+    pub files: Vec<SharedFileEntry>,
+    /// Length of the windows in which hosts run by themselves, nanoseconds. What a host sees of
+    /// another is at most so old; nothing reaches another host sooner than the least latency of the
+    /// fabric, so that with it nothing is late.
+    #[serde(default = "default_window")]
+    pub window_ns: u64,
+}
+
+/// Who checks that a host may reach a frame of a pool ("Exploring Allocation Policies in
+/// Disaggregated Non-Volatile Memories", MCHPC 2018, sections 3.1.1 and 3.1.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AccessScheme {
+    /// Each pool: hosts know the addresses of frames, and a request that must not is sent back.
+    Module,
+    /// The first switch on the way from the host.
+    Router,
+    /// A system translation unit of each host: hosts do not know the addresses of frames.
+    Translation,
+}
+
+/// Access control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessDescription {
+    /// Who checks.
+    pub scheme: AccessScheme,
+    /// Module or router: what a check takes, nanoseconds.
+    pub check_ns: Option<u64>,
+    /// Module or router: checks in a microsecond, one after the other; none: no limit.
+    pub checks_per_us: Option<u64>,
+    /// Translation: translations that the unit keeps.
+    pub entries: Option<u32>,
+    /// Translation: ways of a set of them.
+    pub ways: Option<u32>,
+    /// Translation: what a translation that it has takes, nanoseconds.
+    pub hit_ns: Option<u64>,
+    /// Translation: what a step of a walk takes, nanoseconds.
+    pub step_ns: Option<u64>,
+    /// Translation: steps of a walk: 4, unless the host's own page table lies behind the unit, too,
+    /// with which it may be up to 26 (section 3.1.1).
+    pub steps: Option<u32>,
+}
+
+/// A file in pools that several hosts have mapped at the same place of their data.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedFileEntry {
+    /// Its number: entries with the same one are the same file.
+    pub id: u32,
+    /// Such as `64 MiB`.
+    pub size: String,
+    /// Where it begins in the data of each host; 0 unless given.
+    #[serde(default)]
+    pub offset: Option<String>,
+    /// Groups of hosts that have it mapped; none: all.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// Pages a millisecond that the manager moves from the pool whose requests wait longest to the
+    /// one whose wait least; none: pages stay.
+    pub moves_per_ms: Option<u32>,
+}
+
+/// A device to which pages go when all memory is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwapDescription {
+    /// What reading a page takes, nanoseconds.
+    pub read_ns: u64,
+    /// What writing a page takes, nanoseconds.
+    pub write_ns: u64,
+}
+
+/// How hosts drop translations of pages that move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShootdownChoice {
+    /// One interrupt of every core for a group of pages.
+    #[default]
+    Batched,
+    /// One for each page.
+    PerPage,
+    /// As batched, and acknowledged before translations are dropped.
+    EarlyAcknowledge,
 }
 
 /// The memory manager.
@@ -91,6 +169,17 @@ pub struct HostGroup {
     /// Each host's part of a full link against the weights of others: 1 unless given.
     #[serde(default = "one")]
     pub weight: u32,
+    /// Most that each host may read from and write to pools, bytes a second; none: no cap.
+    pub cap_bytes_per_s: Option<u64>,
+    /// Cores of each host, of those that its machine has; none: all.
+    pub cores: Option<u32>,
+    /// Placement policy that moves pages between local memory and pools; none: pages stay.
+    pub placement: Option<String>,
+    /// How translations of pages that move are dropped.
+    #[serde(default)]
+    pub shootdowns: ShootdownChoice,
+    /// Where pages go when local memory and pools are full; none: the program ends with an error.
+    pub swap: Option<SwapDescription>,
 }
 
 /// Equal pools.
@@ -172,6 +261,8 @@ pub struct PoolDescription {
     pub read_bandwidth: BytesPerSec,
     /// All banks together, writing.
     pub write_bandwidth: BytesPerSec,
+    /// What checking a request takes on its way, nanoseconds.
+    pub check_ns: u64,
 }
 
 impl SystemDescription {
@@ -191,72 +282,8 @@ impl SystemDescription {
             let why = error.message().lines().collect::<Vec<_>>().join("; ");
             PoolError::Syntax { file: file.to_owned(), line, why }
         })?;
-        system.check(file).map_err(|error| match error {
-            PoolError::Value { file, line: None, key, why } => {
-                PoolError::Value { line: find_line(text, &key), file, key, why }
-            }
-            other => other,
-        })?;
+        system.check(file).map_err(|error| add_line(error, text, &system))?;
         Ok(system)
-    }
-
-    /// Checks everything but the machines of hosts.
-    ///
-    /// # Errors
-    /// As [`Self::from_toml`].
-    pub fn check(&self, file: &str) -> Result<(), PoolError> {
-        let wrong = |key: String, why: String| PoolError::Value {
-            file: file.to_owned(),
-            line: None,
-            key,
-            why,
-        };
-        let mut names = HashSet::new();
-        let switches = self.switches.iter().map(|switch| &switch.name);
-        let groups = self.hosts.iter().map(|h| &h.name).chain(self.pools.iter().map(|p| &p.name));
-        for name in groups.chain(switches) {
-            if !names.insert(name) {
-                let why = "is used twice; give each group and switch its own name".to_owned();
-                return Err(wrong(format!("name {name:?}"), why));
-            }
-        }
-        let count = |groups: &mut dyn Iterator<Item = u32>| groups.map(u64::from).sum::<u64>();
-        let hosts = count(&mut self.hosts.iter().map(|group| group.count));
-        let pools = count(&mut self.pools.iter().map(|group| group.count));
-        if hosts == 0 || hosts > MOST_MEMBERS.into() {
-            let why = format!("{hosts} hosts; give 1 to {MOST_MEMBERS}");
-            return Err(wrong("host.count".to_owned(), why));
-        }
-        if pools > MOST_MEMBERS.into() {
-            let why = format!("{pools} pools; give at most {MOST_MEMBERS}");
-            return Err(wrong("pool.count".to_owned(), why));
-        }
-        if Nanos(self.manager.latency_ns) > terrace_fabric::topology::MAX_LATENCY {
-            let why = "is over a second; give less".to_owned();
-            return Err(wrong("manager.latency_ns".to_owned(), why));
-        }
-        if self.manager.requests_per_us == Some(0) {
-            let why = "is zero; give 1 or more, or leave it out".to_owned();
-            return Err(wrong("manager.requests_per_us".to_owned(), why));
-        }
-        if self.messages.header_bytes > MOST_HEADER_BYTES {
-            let why = format!("{}; give at most {MOST_HEADER_BYTES}", self.messages.header_bytes);
-            return Err(wrong("messages.header_bytes".to_owned(), why));
-        }
-        for group in &self.hosts {
-            if group.weight == 0 {
-                let why = "is zero; give 1 or more".to_owned();
-                return Err(wrong(format!("host {:?}, weight", group.name), why));
-            }
-            if group.clock_mhz == 0 {
-                let why = "is zero; give the clock of a core".to_owned();
-                return Err(wrong(format!("host {:?}, clock_mhz", group.name), why));
-            }
-            AllocationPolicy::from_name(&group.policy)
-                .map_err(|e| wrong(format!("host {:?}, policy", group.name), e.to_string()))?;
-        }
-        self.list_pools(file)?;
-        self.fabric(file).map(|_| ())
     }
 
     /// The names of all hosts, each with its group.
@@ -317,99 +344,24 @@ impl SystemDescription {
             }
         }
         FabricTopology::new(endpoints.chain(switches).collect(), links)
-            .map_err(|why| PoolError::Fabric { file: file.to_owned(), why })
+            .map_err(|why| PoolError::Fabric { file: file.to_owned(), line: None, why })
     }
-}
-
-/// The line, from 1, that says what is called `TABLE.KEY` or `TABLE "NAME", KEY` in errors.
-fn find_line(text: &str, called: &str) -> Option<usize> {
-    let (table, name, key) = match called.split_once(", ") {
-        Some((group, key)) => {
-            let (table, name) = group.split_once(' ')?;
-            (table, Some(name.trim_matches('"')), key)
-        }
-        None => {
-            let (table, key) = called.split_once('.')?;
-            (table, None, key)
-        }
-    };
-    let value = |line: &str| {
-        let (key, value) = line.split_once('=')?;
-        Some((key.trim().to_owned(), value.trim().to_owned()))
-    };
-    // Of a table: whether it is the group that is meant, and where the key is.
-    let (mut inside, mut named, mut at) = (false, name.is_none(), None);
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.starts_with('[') {
-            if named && at.is_some() {
-                break;
-            }
-            inside = line.trim_matches(['[', ']']) == table;
-            (named, at) = (name.is_none(), None);
-        } else if let Some((found, value)) = value(line).filter(|_| inside) {
-            named |= found == "name" && name.is_some_and(|n| value.trim_matches('"') == n);
-            if found == key {
-                at = Some(index + 1);
-            }
-        }
-    }
-    at.filter(|_| named)
-}
-
-/// One pool of a group, without its own name; otherwise the key that is wrong, and why.
-fn check_pool(group: &PoolGroup) -> Result<PoolDescription, (&'static str, String)> {
-    let size = |key, text: &String| match parse_bytes(text).filter(|bytes| bytes.get() > 0) {
-        Some(bytes) => Ok(bytes),
-        None => Err((key, format!("{text:?} is no size; give one such as 16 GiB"))),
-    };
-    let total = size("total_capacity", &group.total_capacity)?;
-    let frame = size("frame_size", &group.frame_size)?;
-    if frame.get() != PAGE {
-        let why = format!("{frame} is not what hosts have; give {}", Bytes(PAGE));
-        return Err(("frame_size", why));
-    }
-    let frames = total.get() / frame.get();
-    if total.get() % frame.get() != 0 || frames % u64::from(group.count.max(1)) != 0 {
-        let why = format!("{total} is no whole number of frames in each of {} pools", group.count);
-        return Err(("total_capacity", why));
-    }
-    if frames == 0 || group.banks == 0 || group.banks > MOST_BANKS {
-        return Err(("banks", format!("{}; give 1 to {MOST_BANKS}", group.banks)));
-    }
-    if group.outstanding == Some(0) {
-        return Err(("outstanding", "is zero; give 1 or more, or leave it out".to_owned()));
-    }
-    // Requests that are in the pool at a time, and of those as many as there are banks are served.
-    let served = group.banks.min(group.outstanding.unwrap_or(group.banks));
-    let bandwidth = |key, ns: u64| {
-        if ns == 0 || Nanos(ns) > terrace_fabric::topology::MAX_LATENCY {
-            return Err((key, format!("{ns} ns; give 1 ns to a second")));
-        }
-        Ok(BytesPerSec(REQUEST_BYTES * u64::from(served) * 1_000_000_000 / ns))
-    };
-    Ok(PoolDescription {
-        name: String::new(),
-        capacity: Bytes(total.get() / u64::from(group.count.max(1))),
-        frame,
-        read: Nanos(group.read_ns),
-        write: Nanos(group.write_ns),
-        banks: served,
-        read_bandwidth: bandwidth("read_ns", group.read_ns)?,
-        write_bandwidth: bandwidth("write_ns", group.write_ns)?,
-    })
 }
 
 const fn one() -> u32 {
     1
 }
 
-/// A host's base page.
-const PAGE: u64 = 4096;
+/// One quantum of `terrace-sim`: 10 us.
+const fn default_window() -> u64 {
+    10_000
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const POOL_LINK: &str = "[\"pool\", \"switch\"]";
 
     fn opal() -> &'static str {
         system_preset_text("opal").unwrap()
@@ -446,10 +398,64 @@ mod tests {
             ("\"4 KiB\"", "\"3 KiB\"", "frame_size: 3 KiB is not what hosts have"),
             ("\"local-first\"", "\"best\"", "host \"node\", policy: allocation policy \"best\""),
             ("name = \"switch\"", "name = \"pool\"", "name \"pool\": is used twice"),
-            ("[\"pool\", \"switch\"]", "[\"node\", \"switch\"]", "link node0 - switch closes"),
-            ("[\"pool\", \"switch\"]", "[\"pool\", \"hub\"]", "ends at \"hub\""),
+            (POOL_LINK, "[\"node\", \"switch\"]", "x, line 37: link node0 - switch closes"),
+            (POOL_LINK, "[\"pool\", \"hub\"]", "x, line 37: link pool0 - hub ends at \"hub\""),
+            (
+                "latency_ns = 0\n",
+                "latency_ns = 0\n[[switch]]\nname = \"far\"\nlatency_ns = 1\n",
+                "x, line 33: no link",
+            ),
             ("clock_mhz = 2000", "clock_mhz = 0", "line 16: host \"node\", clock_mhz: is zero"),
             ("clock_mhz = 2000", "clock_mhz = 1\nweight = 0", "host \"node\", weight: is zero"),
+            (
+                "clock_mhz = 2000",
+                "clock_mhz = 1\ncores = 0",
+                "line 17: host \"node\", cores: is zero",
+            ),
+            (
+                "clock_mhz = 2000",
+                "clock_mhz = 1\nplacement = \"best\"",
+                "line 17: host \"node\", placement: no policy is called \"best\"",
+            ),
+            ("clock_mhz = 2000", "clock_mhz = 1\ncap_bytes_per_s = 0", "cap_bytes_per_s: is zero"),
+            (
+                "name = \"opal\"",
+                "name = \"o\"\nwindow_ns = 0",
+                "line 7: window_ns: 0 ns; give 1 ns",
+            ),
+            ("[[host]]", "[access]\nscheme = \"router\"\n[[host]]", "access.check_ns: is missing"),
+            (
+                "[[host]]",
+                "[access]\nscheme = \"module\"\ncheck_ns = 5\nchecks_per_us = 0\n[[host]]",
+                "line 15: access.checks_per_us: is zero",
+            ),
+            (
+                "[[host]]",
+                "[access]\nscheme = \"translation\"\nentries = 10\nways = 4\nhit_ns = 1\n\
+                 step_ns = 1\n[[host]]",
+                "line 14: access.entries: 10 are no whole sets of 4",
+            ),
+            (
+                "[[host]]",
+                "[access]\nscheme = \"translation\"\nentries = 8\nways = 4\nhit_ns = 1\n\
+                 step_ns = 1\nsteps = 27\n[[host]]",
+                "line 18: access.steps: 27; give 4 to 26",
+            ),
+            (
+                "[[host]]",
+                "[[file]]\nid = 1\nsize = \"5 KiB\"\n[[host]]",
+                "line 14: file \"1\", size: \"5 KiB\" is no whole",
+            ),
+            (
+                "[[host]]",
+                "[[file]]\nid = 1\nsize = \"8 KiB\"\n[[file]]\nid = 1\nsize = \"4 KiB\"\n[[host]]",
+                "file \"1\", size: is \"8 KiB\" in one place and \"4 KiB\"",
+            ),
+            (
+                "[[host]]",
+                "[[file]]\nid = 1\nsize = \"8 KiB\"\nhosts = [\"a\"]\n[[host]]",
+                "line 15: file \"1\", hosts: \"a\" is no group",
+            ),
             ("outstanding = 128", "outstanding = 0", "pool \"pool\", outstanding: is zero"),
             ("requests_per_us = 64000", "requests_per_us = 0", "manager.requests_per_us: is zero"),
             ("name = \"opal\"", "name = \"o\"\nmessages.header_bytes = 9999", "messages.header_b"),

@@ -34,6 +34,7 @@ pub struct SharedPools {
 struct QueueFigures {
     name: String,
     bytes: f64,
+    wait_ns: f64,
     bandwidth: Option<f64>,
     over_time: Vec<f64>,
 }
@@ -93,6 +94,8 @@ impl SharedPools {
             picture(&mut body, last, &queues);
             over_time(&mut body, last, &queues);
             queue_table(&mut body, last, &queues);
+            station_table(&mut body, last);
+            latency_table(&mut body, last, &self.value["pools"]);
         }
         page(&format!("Shared memory pools {name}"), &body)
     }
@@ -126,6 +129,7 @@ fn queues(run: &Value) -> Vec<QueueFigures> {
     let one = |queue: &Value| QueueFigures {
         name: text(&queue["queue"]),
         bytes: number(&queue["bytes"]),
+        wait_ns: number(&queue["mean_wait_ns"]),
         bandwidth: queue["bandwidth_bytes_per_s"].as_f64().filter(|b| *b > 0.0),
         over_time: list(&queue["bytes_over_time"]).take(MAX_POINTS).map(number).collect(),
     };
@@ -326,7 +330,7 @@ fn queue_table(body: &mut String, run: &Value, queues: &[QueueFigures]) {
     body.push_str(
         "<section><h2>Links and switches</h2>\n<div class=\"wide tall\"><table \
          class=\"figures\">\n<tr><th>Queue</th><th>GB</th><th>mean GB/s</th><th>mean used</th>\
-         <th>most used</th></tr>\n",
+         <th>most used</th><th>wait ns</th></tr>\n",
     );
     for queue in sorted.iter().take(MAX_ROWS) {
         let part = |bytes: f64, seconds: f64| match queue.bandwidth {
@@ -338,13 +342,68 @@ fn queue_table(body: &mut String, run: &Value, queues: &[QueueFigures]) {
         let peak = queue.over_time.iter().copied().fold(0.0, f64::max);
         put!(
             body,
-            "<tr><th>{}</th><td>{:.3}</td><td>{:.2}</td><td>{}</td><td>{}</td></tr>\n",
+            "<tr><th>{}</th><td>{:.3}</td><td>{:.2}</td><td>{}</td><td>{}</td>\
+             <td>{:.0}</td></tr>\n",
             brief(&queue.name, 40),
             queue.bytes / 1e9,
             queue.bytes / span / 1e9,
             part(queue.bytes, span),
-            part(peak, point)
+            part(peak, point),
+            queue.wait_ns
         );
+    }
+    body.push_str("</table></div>\n</section>\n");
+}
+
+/// Banks of pools, checks of access, the manager.
+fn station_table(body: &mut String, run: &Value) {
+    let mut used = list(&run["stations"]).filter(|s| number(&s["requests"]) > 0.0).peekable();
+    if used.peek().is_none() {
+        return;
+    }
+    body.push_str(
+        "<section><h2>Banks, checks and the manager</h2>\n<div class=\"wide tall\"><table \
+         class=\"figures\">\n<tr><th>Station</th><th>requests</th><th>wait ns</th></tr>\n",
+    );
+    for station in used.take(MAX_ROWS) {
+        put!(
+            body,
+            "<tr><th>{}</th><td>{}</td><td>{:.0}</td></tr>\n",
+            brief(&text(&station["station"]), 40),
+            count(number(&station["requests"]) as u64),
+            number(&station["mean_wait_ns"])
+        );
+    }
+    body.push_str("</table></div>\n</section>\n");
+}
+
+/// How long misses to each pool took, by host.
+fn latency_table(body: &mut String, run: &Value, names: &Value) {
+    body.push_str(
+        "<section><h2>Latency of misses to pools, ns</h2>\n<div class=\"wide tall\"><table \
+         class=\"figures\">\n<tr><th>Host</th><th>pool</th><th>half within</th><th>90%</th>\
+         <th>99%</th><th>most</th></tr>\n",
+    );
+    let mut rows = 0;
+    for host in list(&run["hosts"]).take(MAX_HOSTS) {
+        for (pool, of) in list(&host["pools"]).enumerate().skip(1) {
+            let latency = &of["latency_ns"];
+            if number(&latency["max"]) == 0.0 || rows == MAX_ROWS {
+                continue;
+            }
+            rows += 1;
+            put!(
+                body,
+                "<tr><th>{}</th><td>{}</td><td>{:.0}</td><td>{:.0}</td><td>{:.0}</td>\
+                 <td>{:.0}</td></tr>\n",
+                brief(&text(&host["host"]), 24),
+                brief(&text(&names[pool]), 24),
+                number(&latency["p50"]),
+                number(&latency["p90"]),
+                number(&latency["p99"]),
+                number(&latency["max"])
+            );
+        }
     }
     body.push_str("</table></div>\n</section>\n");
 }
@@ -360,10 +419,11 @@ mod tests {
                    "bytes_over_time": [1, 2, bytes]})
         };
         let pool = json!({"frames": 5, "accesses": 7, "read_bytes": 448, "write_bytes": 0,
-                          "mean_wait_ns": 12.0});
+                          "mean_wait_ns": 12.0,
+                          "latency_ns": {"p50": 340, "p90": 352, "p99": 431, "max": 617}});
         json!({
             "version": 1, "kind": "shared_pools", "system": "x", "inputs": ["a"],
-            "pools": ["local"],
+            "pools": ["local", "pool0"],
             "runs": [{
                 "pool_count": 1, "local_bytes": 1 << 29, "point_seconds": 1e-5,
                 "hosts": [{"host": host, "policy": "alternate", "seconds": 0.5, "ipc": 0.25,
@@ -372,6 +432,7 @@ mod tests {
                            queue("switch > pool0".into(), 90),
                            queue("pool0 > switch".into(), 300),
                            queue(format!("switch > {host}"), 9)],
+                "stations": [{"station": "pool0 banks", "requests": 7, "mean_wait_ns": 77.2}],
             }],
         })
     }
@@ -387,12 +448,16 @@ mod tests {
         assert_eq!(page.matches("class=\"link\"").count(), 2);
         assert!(page.contains("pool0 &gt; switch") && page.contains("12</td>"));
         assert_eq!(page.matches("<svg").count(), 2);
+        assert!(page.contains("<th>pool0 banks</th><td>7</td><td>77</td>"), "{page}");
+        assert!(page.contains("<td>pool0</td><td>340</td><td>352</td><td>431</td><td>617</td>"));
     }
 
     #[test]
     fn hostile_answers_stay_text() {
         let mut bad = answer("<script>alert(1)</script>");
         bad["runs"][0]["queues"][0]["bytes"] = json!(-5);
+        bad["runs"][0]["stations"][0]["station"] = json!("<b>");
+        bad["runs"][0]["hosts"][0]["pools"][1]["latency_ns"]["p50"] = json!(-1);
         bad["runs"][0]["queues"][1]["queue"] = json!(7);
         bad["runs"][0]["queues"][2]["bytes_over_time"] = json!("x");
         for value in [bad.clone(), json!({"version": 1, "kind": "shared_pools", "runs": [7, {}]})] {

@@ -32,6 +32,7 @@ pub mod mmu;
 pub mod percpu;
 pub mod pool;
 pub mod ports;
+pub mod reclaim;
 pub mod recording;
 pub mod run;
 mod sampled;
@@ -45,7 +46,7 @@ pub use far::FarCount;
 pub use ports::PebsSettings;
 pub use recording::Recording;
 pub use run::{
-    all, conclude, is_simulated, simulate, simulate_custom, CacheCount, NodeEnergy, RunOptions,
-    SimRun, TrackerKind,
+    all, conclude, is_simulated, profile_misses, simulate, simulate_custom, simulate_with,
+    CacheCount, NodeEnergy, RunOptions, SimRun, TrackerKind,
 };
 pub use sampled::{sample_program, SampledProgram};

@@ -2,6 +2,7 @@
 //! part in it (first touch, faults, page moves).
 
 use crate::pool::{FramePool, FrameUse, HUGE};
+use crate::reclaim::Reclaim;
 use std::collections::HashMap;
 use std::sync::Arc;
 use terrace_machine::{KernelCosts, KernelMemoryModel};
@@ -22,6 +23,11 @@ pub const UNTIL_REPORTED: u64 = u64::MAX;
 
 /// Mapped against writing, so that the first write is told to a pager.
 pub const PROTECTED: u8 = 1 << 5;
+
+/// On the swap device.
+pub const SWAPPED: u8 = 1 << 6;
+/// Not to be moved: others have it mapped, too.
+pub const PINNED: u8 = 1 << 7;
 
 /// The time of a walk by someone who has to wait for a pager.
 pub const WAITS: u64 = u64::MAX;
@@ -88,12 +94,30 @@ pub enum FirstTouch {
 
 /// Who chooses the nodes of pages at their first touch, in place of [`FirstTouch`].
 pub trait FrameChooser: std::fmt::Debug {
-    /// Nodes (indexes) for the next page, in the order in which they are tried; `home` is the
-    /// toucher's. Asked once a first touch.
-    fn choose_nodes(&mut self, home: usize) -> Vec<usize>;
+    /// Where the page `vpn` goes; `home` is the toucher's node. Asked once a first touch.
+    fn choose_nodes(&mut self, home: usize, vpn: u64) -> FrameChoice;
 
-    /// So many frames of `node` were taken for it. What that costs beside the fault, picoseconds.
-    fn count_taken(&mut self, node: usize, frames: u64) -> u64;
+    /// So many frames of `node` were taken for it.
+    fn count_taken(&mut self, node: usize, frames: u64);
+
+    /// So many pages left `node`, to another node or to the swap device.
+    fn count_given_back(&mut self, node: usize, frames: u64);
+
+    /// Whether `node` has a frame for a page that is to be moved there.
+    fn may_move_to(&self, node: usize) -> bool;
+
+    /// What it costs beside a fault or a move to ask for so many frames of `node` at once,
+    /// picoseconds.
+    fn request_cost(&mut self, node: usize, frames: u64) -> u64;
+}
+
+/// Where a page goes at its first touch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FrameChoice {
+    /// Nodes (indexes) in the order in which they are tried.
+    pub nodes: Vec<usize>,
+    /// It stays there: others have it mapped, too.
+    pub pinned: bool,
 }
 
 /// The program's memory.
@@ -117,6 +141,8 @@ pub struct ProgramMemory {
     pub paged: bool,
     first_touch: FirstTouch,
     chooser: Option<Box<dyn FrameChooser>>,
+    /// Takes pages away where no node has a frame left.
+    pub(crate) reclaim: Option<Reclaim>,
     /// When pages that are being moved are done, picoseconds.
     moving: HashMap<u32, u64>,
     /// The page whose move somebody has just found that he has to wait for.
@@ -169,6 +195,7 @@ impl ProgramMemory {
             paged: false,
             first_touch,
             chooser: None,
+            reclaim: None,
             moving: HashMap::new(),
             waited_for: None,
             locked_until: 0,
@@ -224,20 +251,34 @@ impl ProgramMemory {
 
     /// `frames` of `node` were taken at a first touch: what that costs beside the fault.
     fn count_taken(&mut self, node: usize, frames: u64) -> u64 {
-        self.chooser.as_mut().map_or(0, |chooser| chooser.count_taken(node, frames))
+        let Some(chooser) = &mut self.chooser else { return 0 };
+        chooser.count_taken(node, frames);
+        chooser.request_cost(node, frames)
+    }
+
+    /// So many pages have left `node`.
+    pub(crate) fn count_given_back(&mut self, node: usize, frames: u64) {
+        if let Some(chooser) = &mut self.chooser {
+            chooser.count_given_back(node, frames);
+        }
+    }
+
+    /// So many pages are moved to `node` by one call: what that costs beside the move.
+    pub(crate) fn move_request_cost(&mut self, node: usize, pages: u64) -> u64 {
+        self.chooser.as_mut().map_or(0, |chooser| chooser.request_cost(node, pages))
     }
 
     /// The nodes to be tried for a page at its first touch, in order.
-    fn first_touch_order(&mut self, vpn: u64, home: usize) -> Vec<usize> {
+    fn first_touch_order(&mut self, vpn: u64, home: usize) -> FrameChoice {
         if let Some(chooser) = &mut self.chooser {
-            return chooser.choose_nodes(home);
+            return chooser.choose_nodes(home, vpn);
         }
         let (placed, lists) = match &self.first_touch {
             FirstTouch::Nearest(lists) => (None, lists),
             FirstTouch::Placed(nodes, lists) => (nodes.get(&vpn).map(|n| *n as usize), lists),
         };
         let list = lists.get(home).or(lists.first()).cloned().unwrap_or_default();
-        placed.into_iter().chain(list).collect()
+        FrameChoice { nodes: placed.into_iter().chain(list).collect(), pinned: false }
     }
 
     /// The node, by its index, on which whoever is at home on node `home` and is no part of the
@@ -339,6 +380,15 @@ impl ProgramMemory {
         self.index(vpn, hint)
     }
 
+    /// The number of the page of this index.
+    pub(crate) fn vpn_of(&self, index: usize) -> Option<u64> {
+        let within = |r: &&Region| {
+            (r.first as usize..r.first as usize + (r.end - r.start) as usize).contains(&index)
+        };
+        let region = self.regions.iter().find(within)?;
+        Some(region.start + (index - region.first as usize) as u64)
+    }
+
     /// A page by its number; `None` where nothing is mapped.
     #[must_use]
     pub fn page_of(&self, vpn: u64) -> Option<BasePage> {
@@ -426,6 +476,9 @@ impl ProgramMemory {
         }
         if page.frame == ABSENT {
             time = time.max(self.locked_until) + self.touch_first(index, vpn, home);
+            if page.bits & SWAPPED != 0 {
+                time += self.come_back();
+            }
         }
         // It may have come as a part of a huge page just now.
         let head = self.head(index);
@@ -451,8 +504,8 @@ impl ProgramMemory {
     /// Backs a page for the first time; gives the cost, picoseconds. Where no node has space, the
     /// program gets a page of the last node all the same, and the run reports it.
     fn touch_first(&mut self, index: usize, vpn: u64, home: usize) -> u64 {
-        let order = self.first_touch_order(vpn, home);
-        let whole = self.huge && self.is_untouched_huge(index, vpn);
+        let FrameChoice { nodes: order, pinned } = self.first_touch_order(vpn, home);
+        let whole = self.huge && !pinned && self.is_untouched_huge(index, vpn);
         let start = if whole { index - (vpn % HUGE) as usize } else { index };
         for node in &order {
             if whole {
@@ -473,11 +526,16 @@ impl ProgramMemory {
                 }
             }
             if let Some(frame) = self.pools[*node].take(self.cpu, FrameUse::FirstTouch) {
-                return self.back(index, *node, frame);
+                let cost = self.back(index, *node, frame);
+                self.pages[index].bits |= if pinned { PINNED } else { 0 };
+                return cost;
             }
         }
         if let Some((node, frame)) = self.take_last(&order) {
             return self.back(index, node, frame);
+        }
+        if let Some((node, frame, cost)) = self.reclaim_frame(&order) {
+            return cost + self.back(index, node, frame);
         }
         self.refused += 1;
         // Frame 0 of the first node: shared by all that find no free space.
@@ -527,13 +585,21 @@ impl ProgramMemory {
     pub fn relocate(&mut self, head: usize, node: usize, ready: u64) -> bool {
         let old = self.pages[head];
         let huge = old.bits & PART_OF_HUGE != 0;
-        if old.frame == ABSENT || old.node as usize == node {
+        if old.frame == ABSENT || old.node as usize == node || old.bits & PINNED != 0 {
+            return false;
+        }
+        if self.chooser.as_ref().is_some_and(|chooser| !chooser.may_move_to(node)) {
             return false;
         }
         let pool = &mut self.pools[node];
         let taken = if huge { pool.take_huge() } else { pool.take(self.cpu, FrameUse::Move) };
         let Some(frame) = taken else { return false };
         self.pools[old.node as usize].give_back(self.cpu, u64::from(old.frame), huge);
+        if let Some(chooser) = &mut self.chooser {
+            let frames = if huge { HUGE } else { 1 };
+            chooser.count_given_back(usize::from(old.node), frames);
+            chooser.count_taken(node, frames);
+        }
         for (i, page) in
             self.pages[head..head + if huge { HUGE as usize } else { 1 }].iter_mut().enumerate()
         {
@@ -545,6 +611,25 @@ impl ProgramMemory {
             self.moving.insert(head as u32, ready);
         }
         true
+    }
+
+    /// Puts a pinned page on `node`, where whoever has it mapped agrees; who touches it before
+    /// `ready` waits. Its frames before and after; `None`: it is not there, or not pinned.
+    pub fn move_pinned(&mut self, vpn: u64, node: usize, ready: u64) -> Option<(u64, u64)> {
+        let index = self.index(vpn, &mut 0)?;
+        let old = self.pages[index];
+        if old.frame == ABSENT || old.bits & PINNED == 0 || usize::from(old.node) == node {
+            return None;
+        }
+        let frame = self.pools[node].take(self.cpu, FrameUse::Move)?;
+        self.pools[usize::from(old.node)].give_back(self.cpu, u64::from(old.frame), false);
+        let page = &mut self.pages[index];
+        (page.frame, page.node) = (frame as u32, node as u8);
+        if ready > 0 {
+            page.bits |= MOVING;
+            self.moving.insert(index as u32, ready);
+        }
+        Some((u64::from(old.frame), frame))
     }
 
     /// The page at `head`, which was to move until told, is there from `time` on.

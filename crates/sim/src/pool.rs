@@ -26,6 +26,8 @@ pub struct FramePool {
     used: u64,
     /// Frames beside these that others have.
     others: u64,
+    /// Frames that programs may have at a time, where others have the rest for now.
+    limit: u64,
     /// The kernel's lists for each CPU, where they are modelled.
     lists: Option<Lists>,
 }
@@ -88,6 +90,7 @@ impl FramePool {
             free: frames,
             used: 0,
             others: 0,
+            limit: u64::MAX,
             lists: None,
         }
     }
@@ -154,6 +157,23 @@ impl FramePool {
         self.frames
     }
 
+    /// Programs may have so many frames of it at a time from now on: others have the rest. What is
+    /// in use beyond stays so.
+    pub fn set_limit(&mut self, frames: u64) {
+        self.limit = frames;
+    }
+
+    /// Frames in programs' use.
+    #[must_use]
+    pub const fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Frames that programs may have beside those that they have.
+    const fn allowance(&self) -> u64 {
+        self.limit.saturating_sub(self.used)
+    }
+
     /// Whether any frame is in use.
     #[must_use]
     pub const fn is_used(&self) -> bool {
@@ -165,7 +185,7 @@ impl FramePool {
     pub fn free(&self) -> u64 {
         let (low, small) =
             self.lists.as_ref().map_or((0, 0), |l| (l.zone.low, l.small_above(|zone| zone.low)));
-        self.free.saturating_sub(low) + small
+        (self.free.saturating_sub(low) + small).min(self.allowance())
     }
 
     /// Free frames as policies find them: above the high watermark, on no list
@@ -174,16 +194,16 @@ impl FramePool {
     pub fn spare(&self) -> u64 {
         let (high, small) =
             self.lists.as_ref().map_or((0, 0), |l| (l.zone.high, l.small_above(|zone| zone.high)));
-        self.free.saturating_sub(high) + small
+        (self.free.saturating_sub(high) + small).min(self.allowance())
     }
 
     /// Frames in nobody's use: those, and what lies on lists (`NodeFreeMemory::unused` there).
     #[must_use]
     pub fn unused(&self) -> u64 {
-        let Some(lists) = &self.lists else { return self.free };
+        let Some(lists) = &self.lists else { return self.free.min(self.allowance()) };
         let listed: u64 = lists.of.iter().map(PerCpuPages::count).sum();
-        (self.free + listed + lists.other_kinds).saturating_sub(lists.zone.high)
-            + lists.small_above(|zone| zone.high)
+        let above = (self.free + listed + lists.other_kinds).saturating_sub(lists.zone.high);
+        (above + lists.small_above(|zone| zone.high)).min(self.allowance())
     }
 
     /// Frames on the CPUs' lists.
@@ -194,6 +214,9 @@ impl FramePool {
 
     /// A free frame for who runs on `cpu` (`get_page_from_freelist`).
     pub fn take(&mut self, cpu: usize, what: FrameUse) -> Option<u64> {
+        if self.allowance() == 0 {
+            return None;
+        }
         let index = match self.lists.take() {
             None => self.take_free()?,
             Some(mut lists) => {
@@ -359,6 +382,9 @@ mod tests {
         let huge = p.take_huge().unwrap();
         assert_eq!((huge % HUGE, p.take_huge().is_some(), p.take_huge()), (0, true, None));
         assert_eq!(p.free(), HUGE - 1);
+        p.set_limit(HUGE + 1);
+        assert_eq!((p.free(), p.take(0, FrameUse::Move), p.take_huge()), (0, None, None));
+        p.set_limit(u64::MAX);
         p.give_back(0, huge, true);
         assert_eq!(
             std::iter::from_fn(|| p.take(0, FrameUse::FirstTouch)).count() as u64,

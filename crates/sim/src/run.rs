@@ -253,6 +253,24 @@ pub fn conclude(
     result(plan, policy, world, Moves::default())
 }
 
+/// What somebody does to a world before it begins, and sees of it when it has ended or was halted.
+pub type WorldVisitors<'a> = (&'a mut dyn FnMut(&mut World), &'a mut dyn FnMut(&World));
+
+/// Runs a placement policy, called `name` in the result, in a world that somebody else has to do
+/// with, too. Moves nothing where there is one tier.
+///
+/// # Errors
+/// [`SimError`].
+pub fn simulate_with(
+    plan: &SimSetup,
+    (name, id): (&Contender, PolicyId),
+    options: RunOptions,
+    visitors: WorldVisitors<'_>,
+) -> Result<SimRun, SimError> {
+    let placement = Placement::new(id, &as_it_describes_itself(&plan.machine));
+    managed_with(plan, name, placement, options, visitors)
+}
+
 /// A run in the best tier's memory, with a store behind it.
 fn behind(plan: &SimSetup, policy: &Contender, store: &str) -> Result<SimRun, SimError> {
     let mut world = plan.paged_world(store)?;
@@ -284,6 +302,19 @@ fn profile(plan: &SimSetup) -> Result<(Vec<u64>, Vec<u64>), SimError> {
     let misses = world.memory.take_misses();
     let pages = world.memory.present().map(|(vpn, _)| vpn).collect();
     Ok((pages, rank(plan, &world, &misses)))
+}
+
+/// Misses of the last-level cache by page in the phase that counts, in a run in which nothing
+/// moves: what a placement can be made from. In the order of addresses; pages without any are left
+/// out.
+///
+/// # Errors
+/// [`SimError`].
+pub fn profile_misses(plan: &SimSetup) -> Result<Vec<(u64, Misses)>, SimError> {
+    let mut world = profiled(plan)?;
+    world.proceed(Nanos::ZERO);
+    world.pass(FOR_EVER);
+    Ok(world.memory.take_misses())
 }
 
 /// A world that counts misses by page and waits at the begin of the phase that counts.
@@ -429,6 +460,16 @@ fn managed(
         // As live: nothing is managed where there is nothing to place.
         return alone(plan, policy, MachineMode::Plain);
     }
+    managed_with(plan, policy, placement, options, (&mut |_| (), &mut |_| ()))
+}
+
+fn managed_with(
+    plan: &SimSetup,
+    policy: &Contender,
+    placement: Placement,
+    options: RunOptions,
+    (begin, end): WorldVisitors<'_>,
+) -> Result<SimRun, SimError> {
     let first_touch_placement = match (placement.starts_slow(), placement.wants_huge_pages()) {
         (true, _) => FirstTouchPlacement::Slow,
         (_, true) => FirstTouchPlacement::Huge,
@@ -436,6 +477,7 @@ fn managed(
     };
     let mut world = plan.world(MachineMode::Plain, first_touch_placement)?;
     world.start_daemon(&plan.spare_pages);
+    begin(&mut world);
     let world: Shared = Rc::new(RefCell::new(world));
     let trackers: Vec<Box<dyn Tracker>> = match options.tracker {
         TrackerKind::PageTable => vec![
@@ -470,7 +512,8 @@ fn managed(
         config.heat.memory = SAMPLES_KEPT;
     }
     let mut engine = Engine::new(parts, config);
-    let (summary, stop) = engine.run(|_| false);
+    let halted = world.clone();
+    let (summary, stop) = engine.run(move |_| halted.borrow().is_halted());
     if let Some(stop @ StopReason::Missing { .. }) = stop {
         return Err(SimError::Needs(stop.to_string()));
     }
@@ -484,6 +527,7 @@ fn managed(
     let mut world = world.borrow_mut();
     // An engine that stopped early leaves the program running.
     world.pass(FOR_EVER);
+    end(&world);
     let mut run =
         result(plan, policy, &mut world, Moves { moved, overhead, summary: Some(summary) })?;
     run.journal = options.journal.then(|| journal.text());

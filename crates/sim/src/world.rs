@@ -5,7 +5,14 @@
 //! after the other. What the manager (tracking, deciding, moving) uses of a core is taken from the
 //! program where no core is idle.
 
+mod gate;
+mod shootdown;
 mod threads;
+
+pub use gate::WindowGate;
+pub use shootdown::{ShootdownCount, ShootdownMode};
+
+use gate::TimedGate;
 
 use crate::costs::{nanos, CostTable};
 use crate::event::Batch;
@@ -19,7 +26,7 @@ use crate::ports::EngineInput;
 use crate::sampler::{AccessSampler, SamplingTotals};
 use std::collections::VecDeque;
 use terrace_model::channel::BusDemand;
-use terrace_model::{Counters, MemorySystem, PS};
+use terrace_model::{Counters, MemorySystem, TranslationUnit, PS};
 use terrace_types::{Nanos, Tick};
 
 /// Time that a thread has a core before another that waits for it, picoseconds: the base slice of
@@ -138,6 +145,11 @@ pub struct World {
     refreshed_at: u64,
     /// What the last call that had the program's address space to itself took a page, picoseconds.
     pub(crate) alone_ps: u64,
+    gate: Option<TimedGate>,
+    halted: bool,
+    /// How translations of pages that move are dropped.
+    pub shootdown_mode: ShootdownMode,
+    pub(crate) shootdowns: ShootdownCount,
 }
 
 const PAGE: u64 = 4096;
@@ -204,6 +216,10 @@ impl World {
             heap_mapped: 0,
             refreshed_at: REFRESHED,
             alone_ps: 0,
+            gate: None,
+            halted: false,
+            shootdown_mode: ShootdownMode::default(),
+            shootdowns: ShootdownCount::default(),
         }
     }
 
@@ -256,7 +272,7 @@ impl World {
 
     /// Goes on after a stop that took `span`.
     pub fn proceed(&mut self, span: Nanos) {
-        self.stopped = false;
+        self.stopped = self.halted;
         for unit in &mut self.engine.units {
             unit.core.time += span.get() * PS;
         }
@@ -339,8 +355,13 @@ impl World {
     pub fn pass(&mut self, span: Nanos) {
         self.time = self.time.saturating_add(span.get().saturating_mul(PS));
         while self.engine.lockstep().start() < self.time && !self.ended() && !self.stopped {
+            self.pass_gate();
+            if self.stopped {
+                break;
+            }
             let end = self.engine.lockstep().end();
             self.pass_far(end);
+            self.forget_reclaimed();
             if end >= self.refreshed_at {
                 self.refreshed_at += REFRESHED;
                 self.memory.pools.iter_mut().for_each(FramePool::refresh);
@@ -479,13 +500,31 @@ impl World {
         self.engine.units.iter_mut().for_each(|unit| unit.core.time += span.get() * PS);
     }
 
-    /// Takes `span` from every core that runs the program: an interrupt.
-    pub fn interrupt(&mut self, span: Nanos) {
+    /// Takes `span` from every core that runs the program: an interrupt. How many cores that were.
+    pub fn interrupt(&mut self, span: Nanos) -> u64 {
+        let mut interrupted = 0;
         for core in 0..self.queues.len() {
             if self.busy(core) {
                 self.engine.units[core].core.time += span.get() * PS;
+                interrupted += 1;
             }
         }
+        interrupted
+    }
+
+    /// Cores drop translations of pages that went to the swap device: within a quantum, not at
+    /// once.
+    fn forget_reclaimed(&mut self) {
+        for vpn in self.memory.take_reclaimed() {
+            if let Some(index) = self.memory.index(vpn, &mut 0) {
+                self.mmus.iter_mut().for_each(|mmu| mmu.forget(vpn, index, 1));
+            }
+        }
+    }
+
+    /// From now on nodes behind it are reached through a unit that translates once more.
+    pub fn set_translation_unit(&mut self, unit: TranslationUnit) {
+        self.engine.set_translation_unit(unit);
     }
 
     /// A thread waits for a page from `time` (picoseconds) on.

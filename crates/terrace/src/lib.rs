@@ -22,6 +22,7 @@ pub mod predict;
 pub mod probe;
 pub mod record;
 pub mod riscv;
+pub mod sharing;
 pub mod stack;
 mod stack_text;
 pub mod stage;

@@ -7,8 +7,8 @@ use std::io::Read;
 use std::time::Instant;
 use terrace_machine::Machine;
 use terrace_pool::{
-    simulate_system, system_preset_names, system_preset_text, HostOutcome, PoolError, QueueUse,
-    SystemDescription, SystemPlan,
+    simulate_system, system_preset_names, system_preset_text, FileMoveTotals, HostOutcome,
+    PoolError, QueueUse, StationUse, SystemDescription, SystemPlan,
 };
 use terrace_sim::{SimInput, SimSetup};
 use terrace_topology::{load_machine, MachineSource, TopologyError};
@@ -34,6 +34,8 @@ pub struct SystemQuestion {
     pub hosts: Vec<u32>,
     /// Counts of pools to try, in place of what the file says of its only group; empty: as it says.
     pub pools: Vec<u32>,
+    /// Placement policy of all hosts; none: as the file says.
+    pub placement: Option<String>,
     /// Sizes of each host's local memory to try; empty: as its machine has it.
     pub local: Vec<Bytes>,
     /// Seed of all chance.
@@ -70,6 +72,14 @@ pub enum SystemProblem {
         system: String,
         /// Groups that it has.
         groups: usize,
+    },
+    /// A program of shared memory is wrong.
+    #[error("input shared:... {part:?}: give {known}")]
+    Program {
+        /// The part.
+        part: String,
+        /// What would do.
+        known: &'static str,
     },
     /// A machine file is wrong.
     #[error(transparent)]
@@ -115,6 +125,10 @@ pub struct SystemRun {
     pub hosts: Vec<HostOutcome>,
     /// What passed each direction of each link, and each switch.
     pub queues: Vec<QueueUse>,
+    /// What waited at banks of pools, checks of access and the manager.
+    pub stations: Vec<StationUse>,
+    /// Pages of files that moved between pools.
+    pub file_moves: FileMoveTotals,
     /// Seconds of each point of their use over time.
     pub point_seconds: f64,
 }
@@ -130,13 +144,13 @@ pub fn simulate_inputs(
 ) -> Result<SystemAnswer, SystemProblem> {
     let started = Instant::now();
     let mut system = load_system(&question.system)?;
-    let groups = system.hosts.iter();
-    let machines: Result<Vec<Machine>, TopologyError> =
-        groups.map(|group| load_machine(&MachineSource::parse_machine(&group.machine))).collect();
-    let machines = machines?;
+    let machines = load_machines(&system)?;
     let inputs: Result<Vec<SimInput>, PredictError> =
         question.inputs.iter().map(|text| read_input(text, machines.first())).collect();
     let inputs = inputs?;
+    if question.placement.is_some() {
+        system.hosts.iter_mut().for_each(|group| group.placement.clone_from(&question.placement));
+    }
     let choices = list_choices(question)?;
     let file = &question.system;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -154,6 +168,8 @@ pub fn simulate_inputs(
             local_bytes: choice.local.map(Bytes::get),
             hosts: outcome.hosts,
             queues: outcome.queues,
+            stations: outcome.stations,
+            file_moves: outcome.file_moves,
             point_seconds: outcome.point.get() as f64 / 1e9,
         });
         done(runs.len(), choices.len());
@@ -170,16 +186,24 @@ pub fn simulate_inputs(
     })
 }
 
+/// The machines of all groups of hosts.
+pub(crate) fn load_machines(system: &SystemDescription) -> Result<Vec<Machine>, TopologyError> {
+    let groups = system.hosts.iter();
+    groups.map(|group| load_machine(&MachineSource::parse_machine(&group.machine))).collect()
+}
+
 /// What one run has in place of what the file says.
 #[derive(Debug, Clone, Copy)]
-struct SystemChoice<'a> {
+pub(crate) struct SystemChoice<'a> {
     policy: Option<&'a String>,
     hosts: Option<u32>,
     pools: Option<u32>,
     local: Option<Bytes>,
 }
 
-fn list_choices(question: &SystemQuestion) -> Result<Vec<SystemChoice<'_>>, SystemProblem> {
+pub(crate) fn list_choices(
+    question: &SystemQuestion,
+) -> Result<Vec<SystemChoice<'_>>, SystemProblem> {
     fn each<T: Copy>(all: &[T]) -> Vec<Option<T>> {
         if all.is_empty() {
             vec![None]
@@ -209,7 +233,7 @@ fn list_choices(question: &SystemQuestion) -> Result<Vec<SystemChoice<'_>>, Syst
     Ok(choices)
 }
 
-fn apply_choice(
+pub(crate) fn apply_choice(
     system: &mut SystemDescription,
     choice: &SystemChoice<'_>,
 ) -> Result<(), SystemProblem> {
@@ -245,7 +269,7 @@ fn with_local(machine: &Machine, local: Option<Bytes>) -> Machine {
 }
 
 /// Reads a preset or a system file.
-fn load_system(source: &str) -> Result<SystemDescription, SystemProblem> {
+pub(crate) fn load_system(source: &str) -> Result<SystemDescription, SystemProblem> {
     if let Some(text) = system_preset_text(source) {
         return Ok(SystemDescription::from_toml(text, source)?);
     }
@@ -301,6 +325,11 @@ impl SystemAnswer {
         let _ = writeln!(out, "seconds: modelled time; IPC: instructions a cycle and busy core;");
         let _ = writeln!(out, "local, pooled: frames there; remote: share of last-level misses;");
         let _ = writeln!(out, "wait: of a miss to a pool, in queues, mean, ns.");
+        for run in &self.runs {
+            for host in run.hosts.iter().filter(|host| host.shootdowns.pages > 0) {
+                let _ = writeln!(out, "{}", moved_line(host, &printable));
+            }
+        }
         out
     }
 }
@@ -321,5 +350,16 @@ fn host_line(host: &HostOutcome, pools: usize, printable: &impl Fn(&str) -> Stri
         shared.iter().map(|pool| pool.frames).sum::<u64>(),
         100.0 * remote as f64 / (local + remote).max(1) as f64,
         waited / (read as f64).max(1.0),
+    )
+}
+
+fn moved_line(host: &HostOutcome, printable: &impl Fn(&str) -> String) -> String {
+    format!(
+        "{}, {}: {} moved {} pages with {} TLB shootdowns",
+        printable(&host.run.policy.to_string()),
+        printable(&host.host),
+        host.placement.unwrap_or("nobody"),
+        host.shootdowns.pages,
+        host.shootdowns.rounds
     )
 }

@@ -20,7 +20,7 @@ from __future__ import annotations
 from . import alloc, crash, far, gpu, sim, stage
 from ._native import TerraceError, policies, presets
 from .journals import Journal, journal
-from .predictions import Case, Prediction, cases, predict, simulate, sweep
+from .predictions import Case, Prediction, SystemCase, cases, predict, simulate, sweep, system_cases
 from .recordings import ACCESS, Recording, recording
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Journal",
     "Prediction",
     "Recording",
+    "SystemCase",
     "TerraceError",
     "alloc",
     "cases",
@@ -44,4 +45,5 @@ __all__ = [
     "simulate",
     "stage",
     "sweep",
+    "system_cases",
 ]

@@ -13,6 +13,16 @@ def simulate(
     tracker: str,
     own: Optional[Tuple[str, Callable[[Dict[str, Any]], Any]]] = None,
 ) -> str: ...
+def simulate_system(
+    system: str,
+    inputs: List[str],
+    policy: Optional[str],
+    hosts: Optional[int],
+    pools: Optional[int],
+    local_bytes: Optional[int],
+    placement: Optional[str],
+    seed: int,
+) -> str: ...
 def read_recording(path: str, first: int, count: int, times: bool) -> Dict[str, Any]: ...
 def read_journal(path: str) -> str: ...
 def gpu_advise(

@@ -71,7 +71,6 @@ const EXCEPTIONS: &[(&str, usize, &str)] = &[
     ("lab/plugin/src/record.rs", 3, "a diagram, or a string without spaces"),
     ("python/python/terrace/alloc.py", 2, "formats and markup, as strings"),
     ("python/python/terrace/far.py", 1, "formats and markup, as strings"),
-    ("python/python/terrace/predictions.py", 1, "formats and markup, as strings"),
     ("python/python/terrace/sim.py", 1, "formats and markup, as strings"),
     ("python/tests/test_alloc.py", 4, "formats and markup, as strings"),
     ("scripts/install.sh", 1, "programs and formats for other tools, as strings"),

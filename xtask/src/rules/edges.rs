@@ -26,7 +26,7 @@ const LAW: &[(&str, &[&str])] = &[
         "sim",
         &["types", "machine", "cache", "model", "trace", "policy", "engine", "mover", "workload"],
     ),
-    ("pool", &["types", "machine", "model", "workload", "sim", "fabric"]),
+    ("pool", &["types", "machine", "cache", "model", "workload", "sim", "fabric"]),
     ("sys", &["types"]),
     ("topology", &["types", "machine", "sys"]),
     ("track", &["types", "engine", "sys", "sampling"]),

@@ -4,7 +4,7 @@
 use super::Shared;
 use crate::costs::nanos;
 use crate::memory::{BasePage, ABSENT, UNTIL_REPORTED};
-use crate::world::World;
+use crate::world::{ShootdownMode, World};
 use std::collections::BTreeMap;
 use terrace_engine::{MoveLimits, MoveOutcome, Mover};
 use terrace_machine::MigrationCost;
@@ -212,6 +212,9 @@ impl SimMoveCalls {
                 break;
             }
             world.shoot_down(vpn);
+            if world.shootdown_mode == ShootdownMode::PerPage {
+                world.interrupt_for_shootdown(pages);
+            }
             let frame = u64::from(world.memory.pages[head].frame);
             let zeroing = if modelled { world.zero(frame, pages * PAGE) } else { Nanos::ZERO };
             world.charge(part(self.cost.page, pages, UNMAPPING) + zeroing);
@@ -221,7 +224,11 @@ impl SimMoveCalls {
         if copies.is_empty() {
             return next;
         }
-        world.interrupt(nanos(world.costs.kernel.tlb_shootdown));
+        if world.shootdown_mode != ShootdownMode::PerPage {
+            world.interrupt_for_shootdown(size as u64);
+        }
+        let asked = world.memory.move_request_cost(to, size as u64);
+        world.charge(Nanos(asked / PS));
         for Unmapped { head, before, frame, pages } in copies {
             let took = world.copy(u64::from(before.frame), frame, pages * PAGE);
             let asked = part(self.cost.page, pages, COPYING);
