@@ -214,7 +214,13 @@ fn apply(
     let variant = apply_advice(request, advice).map_err(CommandFailure::failed)?;
     let text = variant.standalone(request.launch.block);
     let name = args.source.display().to_string();
-    if let Some(words) = compiler_objection(&name, &text, &[]) {
+    let kernel = choose_kernel(&request.source, Some(&advice.kernel));
+    let kernel = kernel.map_err(CommandFailure::failed)?;
+    // What is no parameter of the kernel is a name that its source needs defined.
+    let defined = |name: &String| kernel.scalars.iter().all(|scalar| scalar.name != *name);
+    let scalars = request.launch.scalars.iter().filter(|(name, _)| defined(name));
+    let defines: Vec<(String, i64)> = scalars.map(|(name, value)| (name.clone(), *value)).collect();
+    if let Some(words) = compiler_objection(&name, &text, &defines) {
         return Err(CommandFailure::failed(format!("the placed source is not written: {words}")));
     }
     write(output, &text)

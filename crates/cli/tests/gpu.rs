@@ -86,7 +86,8 @@ fn the_placed_source_is_written() {
     let placed = folder.join("placed.cu");
     let source = kernel("histogram.cu");
     let sizes = ["--size=data=16000000", "--size=count=256", "--arg=n=16000000"];
-    let launch = ["--arg=bins=256", "--grid=3907", "--block=256", "--apply", "-o"];
+    let launch =
+        ["--arg=bins=256", "--arg=BINS=256", "--grid=3907", "--block=256", "--apply", "-o"];
     let output = advise(
         &[&[source.as_str()], &sizes[..], &launch[..], &[placed.to_str().unwrap()]].concat(),
     );
