@@ -12,9 +12,7 @@ use terrace_terrace::gpu::analysis::LaunchNumbers;
 use terrace_terrace::gpu::counters::{
     is_recorded_run, longest_launch, write_recorded_run, COUNTERS,
 };
-use terrace_terrace::gpu::managed::{
-    is_managed_table, read_managed_arrays, recorded_managed_arrays, ManagedModel,
-};
+use terrace_terrace::gpu::managed::{is_managed_table, read_managed_arrays, ManagedModel};
 use terrace_terrace::gpu::model::PlacementModel;
 use terrace_terrace::gpu_profile::{compiler_objection, profile_command};
 
@@ -238,15 +236,11 @@ fn apply(
     Ok(())
 }
 
-/// Seed of the forests, which are trained on the recorded table at each call.
-const MANAGED_SEED: u64 = 1;
-
 /// Advice for arrays in unified memory.
 fn advise_managed(args: &GpuAdviseArgs, text: &str) -> Ending {
     let file = args.source.display().to_string();
     let arrays = read_managed_arrays(&file, text).map_err(CommandFailure::failed)?;
-    let recorded = recorded_managed_arrays().map_err(CommandFailure::failed)?;
-    let model = ManagedModel::train(&recorded, MANAGED_SEED);
+    let model = ManagedModel::shipped().map_err(CommandFailure::failed)?;
     let choices = arrays.iter().map(|array| (array, model.choose(&array.features)));
     if args.json {
         let choices: Vec<serde_json::Value> = choices

@@ -1,6 +1,6 @@
 //! Scores of all learners on the recorded measurements: `train`; the model alone: `train model
 //! FILE`; one division with what went wrong: `train quick`; the samples as CSV, for other learners:
-//! `train rows FILE`.
+//! `train rows FILE`. `train managed OUT TABLE...` trains the model of unified memory and scores it.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -11,13 +11,18 @@ use terrace_gpu::evaluate::{
 };
 use terrace_gpu::features::FEATURE_NAMES;
 use terrace_gpu::learn::LearnerKind;
-use terrace_gpu::managed::{leave_one_input_out, recorded_managed_arrays};
+use terrace_gpu::managed::{leave_one_input_out, merge_alike, read_managed_arrays, ManagedModel};
 use terrace_gpu::model::PlacementModel;
 use terrace_gpu::placement::ArrayPlacement;
 
 const SEED: u64 = 1;
 
 fn main() -> Result<(), Box<dyn Error>> {
+    if let [_, word, out, tables @ ..] = std::env::args().collect::<Vec<_>>().as_slice() {
+        if word == "managed" {
+            return managed(out, tables);
+        }
+    }
     let dataset = read_dataset(&recorded_devices())?;
     let samples = &dataset.samples;
     if let [_, word, path] = std::env::args().collect::<Vec<_>>().as_slice() {
@@ -82,7 +87,18 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    for (benchmark, s) in leave_one_input_out(&recorded_managed_arrays()?, SEED) {
+    Ok(())
+}
+
+/// Writes the model of unified memory, learned from these tables, and prints its scores.
+fn managed(out: &str, tables: &[String]) -> Result<(), Box<dyn Error>> {
+    let mut arrays = Vec::new();
+    for table in tables {
+        arrays.extend(read_managed_arrays(table, &std::fs::read_to_string(table)?)?);
+    }
+    let arrays = merge_alike(arrays);
+    std::fs::write(out, serde_json::to_string(&ManagedModel::train(&arrays, SEED))? + "\n")?;
+    for (benchmark, s) in leave_one_input_out(&arrays, SEED) {
         let percent = |launches: usize| 100.0 * launches as f64 / s.launches as f64;
         println!(
             "unified memory, {benchmark}, leave one input out: {:.1}% of {} launches, majority \

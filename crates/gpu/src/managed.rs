@@ -3,12 +3,12 @@
 
 use crate::data::{CsvTable, DataError};
 use crate::learn::{train, LearnedModel, LearnerKind, TrainingSet};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What to do with an array that host and GPU share. The order is that of the labels 0 to 6 in the
 /// measurements (Xu et al., MCHPC 2019; `bfs_adapt.cu` of its repository).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ManagedAdvice {
     /// No managed memory: `cudaMalloc` and a copy.
@@ -131,12 +131,20 @@ pub fn read_managed_arrays(file: &str, text: &str) -> Result<Vec<ManagedArray>, 
     (0..table.len()).map(read).collect()
 }
 
-/// The public measurements in the repository: arrays of Rodinia's bfs and cfd on a Tesla V100.
-///
-/// # Errors
-/// A table that cannot be read, which a test excludes.
-pub fn recorded_managed_arrays() -> Result<Vec<ManagedArray>, DataError> {
-    read_managed_arrays("v100-unified.csv", include_str!("../data/v100-unified.csv"))
+/// Puts lines together that differ in nothing but their launches, in the order of the first of each.
+#[must_use]
+pub fn merge_alike(arrays: Vec<ManagedArray>) -> Vec<ManagedArray> {
+    let mut merged: Vec<ManagedArray> = Vec::new();
+    for array in arrays {
+        let alike = |other: &&mut ManagedArray| {
+            ManagedArray { launches: array.launches, ..(**other).clone() } == array
+        };
+        match merged.iter_mut().find(alike) {
+            Some(known) => known.launches += array.launches,
+            None => merged.push(array),
+        }
+    }
+    merged
 }
 
 /// A choice of advice.
@@ -149,12 +157,20 @@ pub struct ManagedChoice {
 }
 
 /// One forest for each advice: how likely it is the fastest.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ManagedModel {
     forests: Vec<(ManagedAdvice, LearnedModel)>,
 }
 
 impl ManagedModel {
+    /// The model that Terrace brings: `crates/gpu/data/README.md` says what it was trained on.
+    ///
+    /// # Errors
+    /// A file that is no model, which a test excludes.
+    pub fn shipped() -> Result<Self, serde_json::Error> {
+        serde_json::from_str(include_str!("../data/managed-model.json"))
+    }
+
     /// Trains on the arrays whose best advice is known. Equal seeds give equal models.
     #[must_use]
     pub fn train<'a>(arrays: impl IntoIterator<Item = &'a ManagedArray>, seed: u64) -> Self {

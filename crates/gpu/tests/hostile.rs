@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use terrace_gpu::counters::longest_launch;
 use terrace_gpu::data::{read_counters, read_profile, read_shapes, read_timings};
-use terrace_gpu::managed::{read_managed_arrays, recorded_managed_arrays, ManagedModel};
+use terrace_gpu::managed::{read_managed_arrays, ManagedModel};
 use terrace_gpu::model::PlacementModel;
 use terrace_gpu::placement::ArrayPlacement;
 
@@ -24,12 +24,17 @@ fn small_model() -> String {
     head.to_owned() + &MODEL.replace('\n', "")
 }
 
+const MANAGED: &str = "Benchmark,InputData,Kernel,Data,DataSize,Block Size,Grid Size,Threads,\
+                       Registers Per Thread,Waves Per SM,Theoretical Occupancy,Launches,label\n\
+                       b,i,k,a,8000000,512,1954,1000448,16,6.11,100,10,4\n\
+                       b,i,k,c,1000000,512,1954,1000448,16,6.11,100,10,0\n";
+
 const TABLES: [&str; 5] = [
     include_str!("../data/h100-timings.csv"),
     include_str!("../data/h100-profile.csv"),
     include_str!("../data/h100-counters.csv"),
     include_str!("../data/problems.csv"),
-    include_str!("../data/v100-unified.csv"),
+    MANAGED,
 ];
 const RUN: &str = "kernel,block,grid,duration_ns\nk,(64  1  1),(10  1  1),900\nk,(8),(1),5\n";
 
@@ -102,7 +107,7 @@ proptest! {
 
     #[test]
     fn any_numbers_of_an_array_are_advised(features in prop::collection::vec(any::<f64>(), 0..9)) {
-        let few: Vec<_> = recorded_managed_arrays().unwrap().into_iter().take(12).collect();
+        let few = read_managed_arrays("few.csv", MANAGED).unwrap();
         let choice = ManagedModel::train(&few, 1).choose(&features);
         prop_assert!((0.0..=1.0).contains(&choice.confidence), "{choice:?}");
     }
