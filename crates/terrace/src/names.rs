@@ -145,7 +145,8 @@ mod tests {
         for policy in &listed {
             assert!(!policy.commands.is_empty(), "{} is taken by no command", policy.name);
             assert!(
-                policy.name.starts_with(FAR_STORE_PREFIX)
+                policy.name == "none" && policy.commands == ["run", "attach"]
+                    || policy.name.starts_with(FAR_STORE_PREFIX)
                     || policy.name.parse::<Contender>().is_ok()
             );
         }
