@@ -159,7 +159,8 @@ def test_sweeps_go_through_any_map_and_give_the_same():
 
 
 def test_systems_of_hosts_go_through_any_map_too():
-    program = "workload:skew,accesses=50k,size=4MiB,hot_size=1MiB"
+    # Larger than the caches, so that it matters where memory lies.
+    program = "workload:skew,accesses=200k,size=48MiB,hot_size=16MiB"
     cases = terrace.system_cases(["opal"], [program], ["local-first", "1:16"], [1, 2])
     assert [(c.policy, c.hosts) for c in cases][:2] == [("local-first", 1), ("local-first", 2)]
     assert pickle.loads(pickle.dumps(cases)) == cases

@@ -1,6 +1,6 @@
 //! Scores of all learners on the recorded measurements: `train`; the model alone: `train model
 //! FILE`; one division with what went wrong: `train quick`; the samples as CSV, for other learners:
-//! `train rows FILE`. `train managed OUT TABLE...` trains the model of unified memory and scores it.
+//! `train rows FILE`; the model of unified memory and its scores: `train managed OUT TABLE...`.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -131,7 +131,7 @@ pub fn read_managed_arrays(file: &str, text: &str) -> Result<Vec<ManagedArray>, 
     (0..table.len()).map(read).collect()
 }
 
-/// Puts lines together that differ in nothing but their launches, in the order of the first of each.
+/// Puts lines together that differ in nothing but their launches, in the order of their first.
 #[must_use]
 pub fn merge_alike(arrays: Vec<ManagedArray>) -> Vec<ManagedArray> {
     let mut merged: Vec<ManagedArray> = Vec::new();

@@ -1,6 +1,7 @@
 //! One file a rule; each is a function from the tree to what is wrong in it.
 
 mod columns;
+mod cycles;
 mod edges;
 mod length;
 mod links;
@@ -37,11 +38,12 @@ impl Finding {
 pub type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// All rules by name.
-pub const ALL: [(&str, Rule); 9] = [
+pub const ALL: [(&str, Rule); 10] = [
     ("dependency law", edges::check),
     ("unsafe code", unsafety::check),
     ("file length", length::check),
     ("columns", columns::check),
+    ("cycles of modules", cycles::check),
     ("map of crates", map::check),
     ("foreign places", places::check),
     ("unfinished code", unfinished::check),
