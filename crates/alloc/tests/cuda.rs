@@ -185,7 +185,7 @@ fn the_library_is_found_by_the_name_that_drivers_install() {
 /// What stands in the way, as the errors have it.
 #[test]
 fn the_obstacle_is_named() {
-    const NAME: &str = "what_stands_in_the_way_is_named";
+    const NAME: &str = "the_obstacle_is_named";
     if is_inside(NAME) {
         let memory = memory();
         let error = memory.allocate(Bytes(1), strict(this(0))).unwrap_err();

@@ -308,7 +308,7 @@ fn unmapped_by_somebody_else() {
 
 #[test]
 fn unmapped_bytes_are_fetched_again_or_raise_sigbus() {
-    let case = "unmapped_bytes_are_fetched_again_or_a_signal_and_one_line";
+    let case = "unmapped_bytes_are_fetched_again_or_raise_sigbus";
     if std::env::var("TERRACE_FAR_CASE").as_deref() == Ok(case) {
         return unmapped_by_somebody_else();
     }
