@@ -181,9 +181,9 @@ pub struct ManageArgs {
     /// Bytes a second that may be moved, such as 200M; default: as the policy finds worth it.
     #[arg(long)]
     pub rate: Option<String>,
-    /// auto, page-table, damon, damon-page, soft-dirty or perf. Behind perf may follow settings:
-    /// perf,loads=N,stores=N (events between two samples), or an event of your own:
-    /// perf,event=HEX,type=N,config1=HEX,precise=N,operation=loads.
+    /// auto, page-table, damon, damon-page, soft-dirty or perf. Behind perf may follow settings,
+    /// each after a comma: loads=N and stores=N (events between two samples), or an event of your
+    /// own by event=HEX, type=N, config1=HEX, precise=N and operation=loads.
     #[arg(long, default_value = "auto", value_parser = LIVE_TRACKERS)]
     pub tracker: String,
     /// Old name of --tracker.

@@ -24,8 +24,9 @@ pub struct MigratoryArgs {
     /// A program's file, or one of conductance, bellman-ford-pull, bellman-ford-push, triangles,
     /// pagerank, bfs, teenage-followers, components.
     pub program: String,
-    /// rmat, uniform or grid with :scale=N[,edges=N][,order=natural|random|degree][,directed=yes];
-    /// or a file: an edge list (undirected unless ,directed=yes follows), .mtx, .sg or .wsg.
+    /// rmat, uniform or grid with :scale=N, then after commas edges=N,
+    /// order=natural|random|degree and directed=yes; or a file: an edge list (undirected unless
+    /// ,directed=yes follows), .mtx, .sg or .wsg.
     #[arg(long, value_name = "GRAPH")]
     pub graph: String,
     /// emu-chick, emu-chick-8, emu-full-speed or pathfinder, with ,KEY=VALUE to replace figures.

@@ -245,6 +245,12 @@ impl Engine {
         let summary = self.summary();
         let mut notes = Vec::new();
         let at_ns = self.at().get();
+        // A program may end before the first step: its journal says so by having none.
+        if !self.headed {
+            if let Ok(tiers) = self.target.tiers() {
+                self.head_journal(&tiers, &mut notes);
+            }
+        }
         for text in self.tracker_accounts() {
             self.write(&JournalEntry::Note(NoteEntry { at_ns, text }), &mut notes);
         }

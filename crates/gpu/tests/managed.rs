@@ -42,7 +42,9 @@ fn arrays_that_were_learned_from_are_known() {
     let Some(arrays) = measured() else { return };
     assert_eq!(arrays.iter().map(|a| a.launches).sum::<usize>(), 470);
     let model = ManagedModel::shipped().unwrap();
-    assert_eq!(model, ManagedModel::train(&arrays, 1), "train the model again");
+    let trained = serde_json::to_string(&ManagedModel::train(&arrays, 1)).unwrap();
+    let shipped = include_str!("../data/managed-model.json");
+    assert!(trained == shipped.trim_end(), "train the model again (crates/gpu/data/README.md)");
     let alike = |a: &ManagedArray| {
         arrays.iter().filter(|b| b.features == a.features).all(|b| b.best == a.best)
     };

@@ -1,6 +1,7 @@
 //! `record`: every load and store of a program, by running it under an emulator with the capture
 //! plugin or from a translator's code cache, or as its compiler's hooks tell them.
 
+mod holders;
 mod program;
 mod recorder;
 mod sampled;

@@ -6,7 +6,7 @@ use crate::journal::{
     encode, encode_header, DecisionEntry, JournalEntry, JournalHeader, TrackerHeader, VERSION,
 };
 use crate::trackers::IntervalSamples;
-use terrace_types::{Plan, Snapshot, Tick};
+use terrace_types::{Plan, Snapshot, Tick, TierState};
 
 impl Engine {
     pub(super) fn journal_step(
@@ -20,11 +20,7 @@ impl Engine {
         if self.journal.is_none() {
             return;
         }
-        if !self.headed {
-            self.headed = true;
-            let header = self.header(snapshot);
-            self.write_line(&encode_header(&header), &mut report.notes);
-        }
+        self.head_journal(&snapshot.tiers, &mut report.notes);
         let every = self.config.journal_every;
         let due = self.journalled.is_none_or(|then| now.since(then) >= every);
         let at = now.since(self.started);
@@ -47,15 +43,24 @@ impl Engine {
         }
     }
 
-    fn header(&self, snapshot: &Snapshot) -> JournalHeader {
-        let tiers = snapshot.tiers.iter().enumerate();
+    /// Writes the journal's header, once.
+    pub(super) fn head_journal(&mut self, tiers: &[TierState], notes: &mut Vec<String>) {
+        if self.journal.is_some() && !self.headed {
+            self.headed = true;
+            let header = self.header(tiers);
+            self.write_line(&encode_header(&header), notes);
+        }
+    }
+
+    fn header(&self, tiers: &[TierState]) -> JournalHeader {
+        let tiers = tiers.iter().enumerate();
         JournalHeader {
             terrace_journal: VERSION,
             command: self.config.command.clone(),
             policy: self.placement.name().to_owned(),
             params: self.placement.params(),
             machine: self.machine.name.clone(),
-            page_size_bytes: snapshot.page_size.get(),
+            page_size_bytes: self.machine.page_size.get(),
             tiers: tiers.map(|(rank, t)| tier_header(&self.machine, rank, t)).collect(),
             trackers: self
                 .trackers

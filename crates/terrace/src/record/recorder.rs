@@ -1,5 +1,6 @@
 //! The recorder's side of the shared memory: from the slots' words to the trace.
 
+use super::holders::lasting_holders;
 use super::{CaptureMethod, RecordSpec, Recorded, SLOTS};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
@@ -217,6 +218,11 @@ impl Recorder {
         while self.take_all(MoreWords::Follows) {}
         while self.take_all(MoreWords::Never) {}
         let mut missing = self.missing(early, running);
+        // A process that starts another, or itself anew, has no slot for a moment.
+        let unseen = if running == 0 { lasting_holders(&self.area.path()) } else { 0 };
+        if unseen > 0 {
+            missing.push(format!("{unseen} processes outlived the command and ran on unrecorded"));
+        }
         if spec.source == CaptureMethod::Hooks && self.totals().threads == 0 {
             missing.push(
                 "the program has no hooks; compile and link it with terrace-cc, or use --source \
