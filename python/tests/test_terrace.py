@@ -168,7 +168,10 @@ def test_systems_of_hosts_go_through_any_map_too():
     with ProcessPoolExecutor(2) as pool:
         there = terrace.sweep(cases, map=lambda f, all_cases: pool.map(f, all_cases))
     assert here == there
-    assert here.runs[2]["seconds"] > here.runs[0]["seconds"] == here.runs[1]["seconds"]
+    alone, beside, pooled, crowded = (run["seconds"] for run in here.runs)
+    # Hosts do not share their local memory; each has a seed of its own.
+    assert beside == pytest.approx(alone, rel=0.01)
+    assert pooled > 2 * alone and crowded > pooled
     assert len(here.runs[3]["run"]["hosts"]) == 2
     with pytest.raises(terrace.TerraceError, match="best"):
         terrace.predict(terrace.SystemCase("opal", (program,), "best"))
