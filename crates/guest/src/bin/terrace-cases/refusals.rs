@@ -53,8 +53,9 @@ fn unmanaged(b: &CaseBench, out: &Output) -> Result<String, String> {
     one_line(out, "ran unmanaged")
 }
 
+/// Page tables do not say which thread accessed a page: with them alone `access-count` is refused.
 pub fn cells(b: &CaseBench) -> CaseVerdict {
-    let options = ["--policy", "access-count"];
+    let options = ["--policy", "access-count", "--tracker", "page-table"];
     let line = attach_refused(b, &options, |tool| tool, 3)?;
     names(&line, &["access-count"])?;
     let plain = output(&mut b.target("brief"))?;
