@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 use terrace_terrace::allocation_plan::{plan_allocations, AllocationPlanError, AllocationProfile};
-use terrace_terrace::machine::parse_bytes;
+use terrace_terrace::far_run::size;
 use terrace_terrace::topology::{load_machine, MachineSource};
 use terrace_terrace::trace::TraceReader;
 
@@ -32,7 +32,7 @@ pub struct PlanArgs {
 
 /// `terrace plan`.
 pub fn plan(args: &PlanArgs) -> Ending {
-    let room = parse_bytes(&args.fast).filter(|bytes| bytes.get() > 0).ok_or_else(|| {
+    let room = size(&args.fast).filter(|bytes| bytes.get() > 0).ok_or_else(|| {
         CommandFailure::usage(format!("--fast {}: give bytes, such as 64M", args.fast))
     })?;
     let source = args.machine.as_deref().map_or(MachineSource::Live, MachineSource::parse_machine);

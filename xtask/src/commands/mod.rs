@@ -94,6 +94,7 @@ fn run_all(prefix: &Path) -> Result<usize, String> {
 fn not_an_example(path: &str) -> Option<&'static str> {
     match path {
         "trace import" => Some("lackey.txt is what valgrind writes"),
+        "plan" => Some("takes a recording with named objects; see docs/guide/preload.md"),
         "attach" => Some("4242 stands for a process of the reader's"),
         "top" | "show" => Some("solver stands for a process of the reader's"),
         "riscv run" => {
