@@ -23,6 +23,7 @@ mod recording;
 mod run;
 mod stacked;
 mod steps;
+mod study;
 mod timeline;
 
 pub use comparison::{CalibrationFigure, Comparison, PolicyRun};

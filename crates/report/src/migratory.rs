@@ -4,17 +4,18 @@
 
 use crate::chart::{legend, marks, Chart, Series};
 use crate::markup::{brief, count, escape, page, percent, put, seconds, tile};
+use crate::study::{self, list, number, text};
 use serde_json::Value;
 
 /// Runs, nodelets, lines and notes that are shown at most.
-const MOST_RUNS: usize = 64;
-const MOST_NODELETS: usize = 64;
-const MOST_LINES: usize = 1000;
-const MOST_NOTES: usize = 40;
+const MAX_RUNS: usize = 64;
+const MAX_NODELETS: usize = 64;
+const MAX_LINES: usize = 1000;
+const MAX_NOTES: usize = 40;
 /// Points of a chart at most.
-const MOST_POINTS: usize = 1000;
+const MAX_POINTS: usize = 1000;
 /// Lines of the chart by nodelet at most: those with most threads.
-const MOST_SERIES: usize = 8;
+const MAX_SERIES: usize = 8;
 /// A matrix, pixels, and the space for its labels; it fits a telephone.
 const MATRIX: f64 = 288.0;
 const LABELS: f64 = 24.0;
@@ -30,20 +31,12 @@ pub struct MigratoryStudy {
 impl MigratoryStudy {
     /// Whether these bytes look like it, before they are parsed.
     pub(crate) fn looks_like(data: &[u8]) -> bool {
-        let has = |key: &[u8]| data.windows(key.len()).any(|w| w == key);
-        data.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{')
-            && has(b"\"migratory_threads\"")
-            && has(b"\"runs\"")
+        study::looks_like(data, "migratory_threads")
     }
 
     /// Reads the JSON.
     pub(crate) fn from_json(data: &[u8]) -> Result<Self, String> {
-        let value: Value = serde_json::from_slice(data).map_err(|e| e.to_string())?;
-        if value["version"] != 1 {
-            return Err(format!("version {}, known is 1", value["version"]));
-        }
-        value["runs"].as_array().ok_or("no list of runs")?;
-        Ok(Self { value })
+        Ok(Self { value: study::read(data)? })
     }
 
     /// The figures, as they were read.
@@ -52,7 +45,7 @@ impl MigratoryStudy {
     }
 
     fn runs(&self) -> Vec<&Value> {
-        list(&self.value["runs"]).take(MOST_RUNS).collect()
+        list(&self.value["runs"]).take(MAX_RUNS).collect()
     }
 
     /// For a terminal.
@@ -117,7 +110,7 @@ impl MigratoryStudy {
     }
 
     fn notes(&self, body: &mut String) {
-        let notes: Vec<String> = list(&self.value["notes"]).take(MOST_NOTES).map(text).collect();
+        let notes: Vec<String> = list(&self.value["notes"]).take(MAX_NOTES).map(text).collect();
         if notes.is_empty() {
             return;
         }
@@ -127,24 +120,6 @@ impl MigratoryStudy {
         }
         body.push_str("</section>\n");
     }
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-/// A value as text, quotes off, bounded.
-fn text(value: &Value) -> String {
-    let all = match value {
-        Value::String(text) => text.clone(),
-        Value::Null => "unknown".to_owned(),
-        other => other.to_string(),
-    };
-    all.chars().take(200).collect()
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().filter(|v| v.is_finite() && *v >= 0.0).unwrap_or(0.0)
 }
 
 /// A count in three or four characters: `17`, `4.2k`, `31k`, `1.5M`.
@@ -241,8 +216,8 @@ fn table(body: &mut String, runs: &[&Value]) {
 
 /// Migrations by nodelet: from, then to.
 fn matrix_of(run: &Value) -> Vec<Vec<f64>> {
-    let rows = list(&run["nodelet_counters"]).take(MOST_NODELETS);
-    rows.map(|row| list(&row["migrations_to"]).take(MOST_NODELETS).map(number).collect()).collect()
+    let rows = list(&run["nodelet_counters"]).take(MAX_NODELETS);
+    rows.map(|row| list(&row["migrations_to"]).take(MAX_NODELETS).map(number).collect()).collect()
 }
 
 /// From-to matrices beside each other, with one scale.
@@ -268,11 +243,8 @@ fn matrices(body: &mut String, runs: &[&Value]) {
          go to. The darkest cell is {} migrations.</p>\n",
         count(most as u64)
     );
-    if all_nodelets > MOST_NODELETS {
-        put!(
-            body,
-            "<p class=\"small\">The first {MOST_NODELETS} nodelets of {all_nodelets}.</p>\n"
-        );
+    if all_nodelets > MAX_NODELETS {
+        put!(body, "<p class=\"small\">The first {MAX_NODELETS} nodelets of {all_nodelets}.</p>\n");
     }
     body.push_str("</section>\n");
 }
@@ -328,7 +300,7 @@ fn matrix(body: &mut String, name: &str, cells: &[Vec<f64>], most: f64) {
 /// A figure of every nodelet over time.
 fn over_time(run: &Value, key: &str) -> Vec<Vec<f64>> {
     let rows = list(&run["nodelet_counters"]);
-    rows.map(|row| list(&row[key]).take(MOST_POINTS).map(number).collect()).collect()
+    rows.map(|row| list(&row[key]).take(MAX_POINTS).map(number).collect()).collect()
 }
 
 fn sum_at(rows: &[Vec<f64>], at: usize) -> f64 {
@@ -386,11 +358,11 @@ fn by_nodelet(body: &mut String, name: &str, threads: &[Vec<f64>], times: &[f64]
     let mut busiest: Vec<(usize, f64)> =
         threads.iter().enumerate().map(|(at, row)| (at, row.iter().sum())).collect();
     busiest.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    busiest.truncate(MOST_SERIES);
+    busiest.truncate(MAX_SERIES);
     busiest.sort_by_key(|(at, _)| *at);
     let of = |at: usize| threads[at].iter().copied();
     let top = busiest.iter().flat_map(|(at, _)| of(*at)).fold(0.0, f64::max) * 1.1;
-    let which = if threads.len() > MOST_SERIES { "the busiest nodelets" } else { "each nodelet" };
+    let which = if threads.len() > MAX_SERIES { "the busiest nodelets" } else { "each nodelet" };
     put!(body, "<h3>Occupied thread slots of {which}</h3>\n");
     let title = format!("Occupied thread slots by nodelet, {name}");
     let mut chart = Chart::new(&title, 200.0, end, top, &marks(top, whole));
@@ -408,7 +380,7 @@ fn by_nodelet(body: &mut String, name: &str, threads: &[Vec<f64>], times: &[f64]
 
 /// The program's text, with the migrations and remote updates of each line.
 fn lines(body: &mut String, run: &Value) {
-    let lines: Vec<&Value> = list(&run["lines"]).take(MOST_LINES).collect();
+    let lines: Vec<&Value> = list(&run["lines"]).take(MAX_LINES).collect();
     if lines.is_empty() {
         return;
     }

@@ -3,6 +3,7 @@
 
 use crate::chart::{legend, marks, Chart, Series};
 use crate::markup::{brief, bytes, count, escape, page, put, seconds};
+use crate::study::{self, list, number, text};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -42,20 +43,12 @@ struct QueueFigures {
 impl SharedPools {
     /// Whether these bytes look like it, before they are parsed.
     pub(crate) fn looks_like(data: &[u8]) -> bool {
-        let has = |key: &[u8]| data.windows(key.len()).any(|w| w == key);
-        data.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{')
-            && has(b"\"shared_pools\"")
-            && has(b"\"runs\"")
+        study::looks_like(data, "shared_pools")
     }
 
     /// Reads the JSON.
     pub(crate) fn from_json(data: &[u8]) -> Result<Self, String> {
-        let value: Value = serde_json::from_slice(data).map_err(|e| e.to_string())?;
-        if value["version"] != 1 {
-            return Err(format!("version {}, known is 1", value["version"]));
-        }
-        value["runs"].as_array().ok_or("no list of runs")?;
-        Ok(Self { value })
+        Ok(Self { value: study::read(data)? })
     }
 
     /// The figures, as they were read.
@@ -99,23 +92,6 @@ impl SharedPools {
         }
         page(&format!("Shared memory pools {name}"), &body)
     }
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-/// A value as text, quotes off, bounded.
-fn text(value: &Value) -> String {
-    let all = match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    all.chars().filter(|c| !c.is_control()).take(200).collect()
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().filter(|v| v.is_finite() && *v >= 0.0).unwrap_or(0.0)
 }
 
 /// Modelled time in which messages passed, seconds. Hosts tell only the time of what is measured.

@@ -5,6 +5,7 @@
 mod pictures;
 
 use crate::markup::{brief, bytes, count, escape, page, percent, put, seconds, tile};
+use crate::study::{list, number, text};
 use serde_json::Value;
 
 /// Studies of a page, and crashes, objects, phases and call paths of a study, that are shown at
@@ -156,23 +157,6 @@ impl<'a> StudyFigures<'a> {
         let stride = all.len().div_ceil(MAX_CRASHES).max(1);
         all.into_iter().step_by(stride).collect()
     }
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-/// A value as text, quotes off, bounded.
-fn text(value: &Value) -> String {
-    let all = match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    all.chars().filter(|c| !c.is_control()).take(200).collect()
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().filter(|v| v.is_finite() && *v >= 0.0).unwrap_or(0.0)
 }
 
 fn tiles(body: &mut String, study: &StudyFigures<'_>) {
