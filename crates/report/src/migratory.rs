@@ -16,6 +16,8 @@ const MAX_NOTES: usize = 40;
 const MAX_POINTS: usize = 1000;
 /// Lines of the chart by nodelet at most: those with most threads.
 const MAX_SERIES: usize = 8;
+/// Opacity of the cell with most migrations: its figure is read on it in both themes.
+const DARKEST: f64 = 0.5;
 /// A matrix, pixels, and the space for its labels; it fits a telephone.
 const MATRIX: f64 = 288.0;
 const LABELS: f64 = 24.0;
@@ -280,7 +282,7 @@ fn matrix(body: &mut String, name: &str, cells: &[Vec<f64>], most: f64) {
                  </rect>\n",
                 (size - 1.0).max(0.5),
                 (size - 1.0).max(0.5),
-                0.85 * migrations / most,
+                DARKEST * migrations / most,
                 count(*migrations as u64)
             );
             if size >= FIGURE_WIDTH - 2.0 && from != to {
