@@ -6,6 +6,7 @@
 //! - [`topology`]: names, links and switches; checks that they form one tree; routes.
 //! - [`queues`]: messages in flight, one queue at each direction of a link and at each switch,
 //!   service by arrival or by weight, caps by traffic class.
+//! - [`reservations`]: arrivals known at once, for senders that run ahead of each other.
 //! - [`loads`]: counts of messages in windows of time: waits in closed form, shares of full queues.
 //! - [`analysis`]: closed forms for such queues, to judge results by.
 //!
@@ -20,12 +21,14 @@ pub mod analysis;
 mod error;
 pub mod loads;
 pub mod queues;
+pub mod reservations;
 mod station;
 pub mod topology;
 
 pub use error::FabricError;
 pub use loads::{FabricLoads, PairOutlook, PairTraffic, QueueLoad};
 pub use queues::{ClassShare, FabricDelivery, FabricMessage, FabricQueues, TrafficClass};
+pub use reservations::FabricReservations;
 pub use station::{ServiceOrder, StationCounters};
 pub use topology::{FabricTopology, LinkDescription, VertexDescription, VertexId, VertexKind};
 

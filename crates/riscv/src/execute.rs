@@ -48,6 +48,8 @@ pub struct ObservedAccess {
     pub store: bool,
     /// Instructions that the hart retired before this one.
     pub instret: u64,
+    /// The bytes that a load brings, zero-extended; 0 for a store.
+    pub value: u64,
 }
 
 /// Nobody is shown accesses.
@@ -158,9 +160,15 @@ impl Hart {
     }
 
     #[inline(always)]
-    fn note<O: AccessObserver>(&self, observer: &mut O, address: u64, size: u8, store: bool) {
+    fn note_load<O: AccessObserver>(&self, observer: &mut O, address: u64, size: u8, value: u64) {
         let (pc, instret) = (self.pc, self.instret);
-        observer.access(ObservedAccess { pc, address, size, store, instret });
+        observer.access(ObservedAccess { pc, address, size, store: false, instret, value });
+    }
+
+    #[inline(always)]
+    fn note_store<O: AccessObserver>(&self, observer: &mut O, address: u64, size: u8) {
+        let (pc, instret) = (self.pc, self.instret);
+        observer.access(ObservedAccess { pc, address, size, store: true, instret, value: 0 });
     }
 
     #[inline(always)]
@@ -172,7 +180,9 @@ impl Hart {
     ) -> Result<[u8; N], Trap> {
         let address = self.x[usize::from(i.rs1) & 31].wrapping_add(i.immediate as i64 as u64);
         let bytes = memory.load(address)?;
-        self.note(observer, address, N as u8, false);
+        let mut value = [0; 8];
+        value[..N].copy_from_slice(&bytes);
+        self.note_load(observer, address, N as u8, u64::from_le_bytes(value));
         Ok(bytes)
     }
 
@@ -186,7 +196,7 @@ impl Hart {
     ) -> Result<(), Trap> {
         let address = self.x[usize::from(i.rs1) & 31].wrapping_add(i.immediate as i64 as u64);
         memory.store(address, bytes)?;
-        self.note(observer, address, N as u8, true);
+        self.note_store(observer, address, N as u8);
         Ok(())
     }
 
@@ -362,7 +372,7 @@ impl Hart {
             };
             if succeeds {
                 write(memory, operand)?;
-                self.note(observer, address, size as u8, true);
+                self.note_store(observer, address, size as u8);
             }
             self.set(i.rd, u64::from(!succeeds));
             return Ok(());
@@ -370,7 +380,7 @@ impl Hart {
         let old = read(memory)?;
         if matches!(i.op, Op::LrW | Op::LrD) {
             self.reservation = Some((address, old));
-            self.note(observer, address, size as u8, false);
+            self.note_load(observer, address, size as u8, old);
             self.set(i.rd, old);
             return Ok(());
         }
@@ -388,8 +398,8 @@ impl Hart {
             _ => return Err(Trap::Illegal),
         };
         write(memory, new)?;
-        self.note(observer, address, size as u8, false);
-        self.note(observer, address, size as u8, true);
+        self.note_load(observer, address, size as u8, old);
+        self.note_store(observer, address, size as u8);
         self.set(i.rd, old);
         Ok(())
     }

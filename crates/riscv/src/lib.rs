@@ -16,4 +16,5 @@ pub mod linux;
 #[cfg(test)]
 mod lockstep;
 pub mod memory;
+pub mod operands;
 pub mod print;

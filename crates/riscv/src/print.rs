@@ -26,7 +26,7 @@ fn float_register_name(register: u8) -> &'static str {
 }
 
 /// Whether the destination and the first source are integer registers.
-fn integer_operands(name: &str) -> (bool, bool) {
+pub(crate) fn integer_operands(name: &str) -> (bool, bool) {
     let mut parts = name.split('.');
     let (stem, to, from) = (parts.next(), parts.next(), parts.next());
     let integer = |part: Option<&str>| matches!(part, Some("w" | "wu" | "l" | "lu" | "x"));
