@@ -5,58 +5,34 @@
 //! follow), let the policy decide, keep its moves within the ledger, move, journal, pass requests
 //! on.
 
+mod budget;
 mod interval;
+mod located;
 mod log;
 mod moving;
+mod next;
 mod prescan;
+mod stop;
 
 use crate::account::Account;
 use crate::journal::{JournalEntry, JournalSummary, NoteEntry, OutcomeEntry};
 use crate::quick_scan::{QuickScans, ShiftDetector};
 use crate::trackers::{IntervalSamples, TrackerSet};
 use crate::write_schedule::WriteSchedule;
-use crate::{
-    Clock, Config, EngineParts, Journal, Mapping, MappingKind, Mover, Target, TargetError,
-};
+use crate::{Clock, Config, EngineParts, Mapping, MappingKind, Mover, Target};
+use budget::{Budget, OwnCpu};
+use located::LocatedPages;
+use log::JournalLog;
+use next::{AfterWarmUp, Cooling, Next, NextInterval, SampleStart};
 use prescan::PrescanState;
+pub use stop::StopReason;
 use terrace_machine::Machine;
-use terrace_policy::heat::{HeatMap, NodeTally, PageSamples};
+use terrace_policy::heat::{HeatMap, NodeTally};
 use terrace_policy::place::Placement;
-use terrace_policy::quota::{CpuLedger, TokenBucket};
 use terrace_types::{
-    Bytes, Decision, Nanos, Pid, Plan, PolicyWork, Request, Seed, Snapshot, ThroughputSource, Tick,
-    TierState, VpnRange,
+    Bytes, Decision, Nanos, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState,
+    VpnRange,
 };
-
-/// Pages are located anew where more than this part of them is touched and was not there before,
-/// and more than a few.
-const NEW: u64 = 64;
-const FEW: u64 = 64;
-
-/// What was measured is taken to have been so since the last time, and no longer than this.
-const GAIN_STANDS: Nanos = Nanos::secs(1);
-
-/// Why the loop cannot go on.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StopReason {
-    /// The target ended: the ordinary end.
-    #[error("the target has ended")]
-    TargetEnded,
-    /// The kernel refuses to show the target.
-    #[error(transparent)]
-    Refused(TargetError),
-    /// What the policy cannot do without is not there (any more). Exit status 3.
-    #[error(
-        "policy {policy} needs {what}, and no tracker here tells it; try --policy first-touch or \
-            see terrace doctor"
-    )]
-    Missing {
-        /// Policy.
-        policy: &'static str,
-        /// What it needs.
-        what: &'static str,
-    },
-}
 
 /// What one step did.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -82,29 +58,29 @@ fn on_nodes<'a>(
     tier.nodes.iter().filter_map(|n| tally.get(usize::from(n.0)))
 }
 
-/// What to do in the next interval.
-#[derive(Debug, Default)]
-struct NextInterval {
-    interval: Nanos,
-    fine: Vec<(Pid, VpnRange)>,
-    relaxed: bool,
-    /// That pages cool is no reason to sample.
-    ignore_cooling: bool,
-    /// A tracker that samples at an interval's end samples at its beginning too, which ends it.
-    at_once: bool,
-    /// Without trackers; decide only if pages came or memory was taken.
-    idle: bool,
-    /// Without trackers until free memory stands still; since when.
-    warm_up: Option<Tick>,
-    /// It was seen to fill memory while quick scans did: a decision follows before the next sample.
-    came: bool,
-}
-
 /// What is usual in quick scans, and in full samples after a rest.
 #[derive(Debug, Default)]
 struct UsualFindings {
     quick_scans: ShiftDetector,
     rests: ShiftDetector,
+}
+
+/// Where sampling stands, of accesses and of writes.
+#[derive(Debug, Default)]
+struct SamplingState {
+    prescans: PrescanState,
+    quick_scans: QuickScans,
+    usual: UsualFindings,
+    writes: WriteSchedule,
+}
+
+/// What happened since the last decision that the next snapshot says, once.
+#[derive(Debug, Default)]
+struct SinceDecision {
+    /// Heat has shifted.
+    shifted: bool,
+    /// The target was waited for.
+    waited: bool,
 }
 
 /// Idle intervals grow to this: how late new pages on a worse tier may be noticed.
@@ -116,100 +92,53 @@ pub struct Engine {
     trackers: TrackerSet,
     target: Box<dyn Target>,
     mover: Box<dyn Mover>,
-    journal: Option<Box<dyn Journal>>,
+    log: JournalLog,
     placement: Placement,
     machine: Machine,
-    own_cpu: Box<dyn FnMut(PolicyWork) -> Nanos>,
-    /// What the policy did that `own_cpu` was not given yet.
-    policy_work: PolicyWork,
     config: Config,
-    heat: HeatMap,
-    ledger: CpuLedger,
-    /// Gains are measured, and so bound what is spent.
-    measures: bool,
-    /// When gains were last booked.
-    gained: Option<Tick>,
-    rate: Option<TokenBucket>,
+    own_cpu: OwnCpu,
+    budget: Budget,
     account: Account,
-    started: Tick,
+    heat: HeatMap,
+    located: LocatedPages,
+    sampling: SamplingState,
     next: NextInterval,
-    quick_scans: QuickScans,
-    wont: UsualFindings,
-    writes: WriteSchedule,
-    prescans: PrescanState,
-    /// When pages were located: those that came at least, and all.
-    located: [Option<Tick>; 2],
-    must_locate: bool,
-    /// Touched pages that locating did not find.
-    unplaceable: u64,
-    /// Pages that were there when they were last located.
-    present: u64,
-    shifted: bool,
-    /// The target was waited for since the last decision.
-    waited: bool,
-    free_then: Vec<Bytes>,
-    /// What the target had in memory then, or less since; not known before it is asked for.
-    resident_then: Option<Bytes>,
-    /// CPU time that asking once how much memory the target has cost lately.
-    asking: Nanos,
-    /// Capacity of the smallest tier.
-    smallest_tier: Bytes,
-    journalled: Option<Tick>,
-    headed: bool,
-    left_out_said: bool,
+    since_decision: SinceDecision,
+    started: Tick,
     steps: u64,
+    left_out_said: bool,
 }
 
 impl Engine {
     /// Puts the parts together; touches nothing yet.
     #[must_use]
     pub fn new(parts: EngineParts, config: Config) -> Self {
-        let started = parts.clock.now();
-        let rate = config.limits.rate.map(|r| TokenBucket::new(r.get() as f64, Nanos::secs(1)));
-        let idle = parts.placement.needs().idles;
+        let needs = parts.placement.needs();
         let trackers = TrackerSet::new(parts.trackers);
-        let measures = parts.placement.needs().measures && trackers.sees().pages;
-        let interval =
-            if idle { Nanos(config.first_interval.get() / 4) } else { config.first_interval };
+        let first = config.first_interval;
+        let next = match needs.idles {
+            true => NextInterval::new(Nanos(first.get() / 4), Next::Idle),
+            false => NextInterval::sample(first, SampleStart::AtEnd),
+        };
         Self {
+            started: parts.clock.now(),
             clock: parts.clock,
+            budget: Budget::new(&config, needs.measures && trackers.sees().pages),
             trackers,
-            measures,
             target: parts.target,
             mover: parts.mover,
-            journal: parts.journal,
+            log: JournalLog::new(parts.journal),
             placement: parts.placement,
             machine: parts.machine,
-            own_cpu: parts.own_cpu,
-            policy_work: PolicyWork::default(),
-            heat: HeatMap::new(config.heat),
-            ledger: match measures {
-                true => CpuLedger::new(config.tracking_share, config.tracking_over),
-                false => CpuLedger::with_bursts(config.tracking_share, config.unmeasured_over),
-            },
-            gained: None,
-            rate,
+            own_cpu: OwnCpu::new(parts.own_cpu),
             account: Account::default(),
-            started,
-            next: NextInterval { interval, idle, ..NextInterval::default() },
-            quick_scans: QuickScans::default(),
-            wont: UsualFindings::default(),
-            writes: WriteSchedule::default(),
-            prescans: PrescanState::default(),
-            located: [None; 2],
-            must_locate: true,
-            unplaceable: 0,
-            present: 0,
-            shifted: false,
-            waited: false,
-            free_then: Vec::new(),
-            resident_then: None,
-            asking: Nanos::ZERO,
-            smallest_tier: Bytes::ZERO,
-            journalled: None,
-            headed: false,
-            left_out_said: false,
+            heat: HeatMap::new(config.heat),
+            located: LocatedPages::default(),
+            sampling: SamplingState::default(),
+            next,
+            since_decision: SinceDecision::default(),
             steps: 0,
+            left_out_said: false,
             config,
         }
     }
@@ -246,15 +175,15 @@ impl Engine {
         let mut notes = Vec::new();
         let at_ns = self.at().get();
         // A program may end before the first step: its journal says so by having none.
-        if !self.headed {
+        if self.log.wants_header() {
             if let Ok(tiers) = self.target.tiers() {
                 self.head_journal(&tiers, &mut notes);
             }
         }
         for text in self.tracker_accounts() {
-            self.write(&JournalEntry::Note(NoteEntry { at_ns, text }), &mut notes);
+            self.log.write(&JournalEntry::Note(NoteEntry { at_ns, text }), &mut notes);
         }
-        self.write(&JournalEntry::End(summary.clone()), &mut notes);
+        self.log.write(&JournalEntry::End(summary.clone()), &mut notes);
         summary
     }
 
@@ -274,11 +203,6 @@ impl Engine {
     #[must_use]
     pub fn placement(&self) -> &Placement {
         &self.placement
-    }
-
-    /// CPU time used so far.
-    fn used_cpu(&mut self) -> Nanos {
-        (self.own_cpu)(std::mem::take(&mut self.policy_work))
     }
 
     /// The heat map.
@@ -301,90 +225,74 @@ impl Engine {
         for note in &report.notes {
             let note = NoteEntry { at_ns: report.at.get(), text: note.clone() };
             let mut unsaid = Vec::new();
-            self.write(&JournalEntry::Note(note), &mut unsaid);
+            self.log.write(&JournalEntry::Note(note), &mut unsaid);
         }
         report
     }
 
     fn step(&mut self, report: &mut StepReport) -> Result<(), StopReason> {
         self.check()?;
-        let start = self.used_cpu();
+        let start = self.own_cpu.used();
         let mappings = self.refresh_mappings(report)?;
-        let sampling_cpu = self.used_cpu().saturating_sub(start);
-        if let Some(since) = self.next.warm_up {
-            return self.warm_up(since, sampling_cpu, report);
+        let refresh_cpu = self.own_cpu.since(start);
+        if let Next::WarmUp { since, then } = self.next.kind {
+            return self.warm_up((since, then), refresh_cpu, report);
         }
         if self.prescans() {
-            return self.prescan(&mappings, sampling_cpu, report);
+            return self.prescan(&mappings, refresh_cpu, report);
         }
         if let Some(every) = self.quick_scan_due() {
-            return self.quick_scan(&mappings, every, sampling_cpu, report);
+            return self.quick_scan(&mappings, every, refresh_cpu, report);
         }
-        let idling = self.next.idle;
+        self.full_step(&mappings, refresh_cpu, report)
+    }
+
+    /// An interval of full samples or without trackers, and the decision that follows.
+    fn full_step(
+        &mut self,
+        mappings: &[Mapping],
+        refresh_cpu: Nanos,
+        report: &mut StepReport,
+    ) -> Result<(), StopReason> {
+        let idling = self.next.is_idle();
         let mut observed =
-            if idling { self.idle(report) } else { self.sample_interval(&mappings, report) };
-        let before = self.used_cpu().saturating_sub(sampling_cpu);
+            if idling { self.idle(report) } else { self.sample_interval(mappings, report) };
+        let before = self.own_cpu.since(refresh_cpu);
         let now = self.clock.now();
-        self.heat.expect_access(self.trackers.sees().reads);
-        let tiers = self.target.tiers().map_err(stop)?;
+        let tiers = self.target.tiers()?;
         if idling {
             // What was mapped meanwhile may be filled already; what comes from now on takes memory.
             self.refresh_mappings(report)?;
         }
-        // After a rest what is seen may be all new.
-        let rested = self.next.relaxed && !observed.samples.is_empty();
-        let worse = interval::worse_nodes(&tiers);
-        let cooling = !self.next.ignore_cooling;
-        self.ledger.advance(now);
-        if rested
-            && self
-                .wont
-                .rests
-                .surprised_by(&self.heat.foreseen(&observed.samples, &worse), cooling)
-                .is_some()
-        {
-            self.doubt();
-        }
-        self.heat.absorb(&observed.seen, &observed.samples, &observed.writes, now);
-        let writes = WriteSchedule::cost(&observed.writes);
         let sampling_memory = observed.memory;
-        let new = self.finds_new(&observed.samples);
-        if !new {
-            observed.forget_samples();
-        }
-        let filling = self.shrank(&tiers);
-        match writes {
-            // What came since is no more than what comes in an interval.
-            Some(cost) => self.writes.record_report(cost, now),
-            None if new => self.writes.forget(),
-            None => {}
-        }
+        let filling = self.located.shrank(&tiers);
+        let new = self.absorb(&mut observed, &tiers, now);
         let located = self.locate_if_needed(&tiers, now)?;
         if new {
-            self.unplaceable = self.heat.unplaced(&observed.samples);
+            self.located.note_unplaceable(&self.heat, &observed.samples);
             observed.forget_samples();
         }
         self.steps += 1;
         if idling && !located {
-            self.next.interval = Nanos(self.next.interval.get() * 2).min(LONGEST_IDLE);
-            let deciding = self.used_cpu().saturating_sub(before);
+            self.next.length = Nanos(self.next.length.get() * 2).min(LONGEST_IDLE);
+            let deciding = self.own_cpu.since(before);
             self.account.interval(Nanos::ZERO, deciding, self.heat.memory(), 0);
-            self.ledger.book(deciding, true, now);
+            self.budget.ledger.book(deciding, true, now);
             return Ok(());
         }
         let tally = self.heat.by_node();
         self.account_for(&tiers, &tally, &observed, report.interval);
         let present: u64 = tally.iter().map(|n| n.pages).sum();
-        if idling && self.waited && present > self.present + self.present / NEW {
+        let came = self.located.note_present(present);
+        if idling && self.since_decision.waited && came {
             // Who fills memory begins something new.
             self.doubt();
         }
-        self.present = present;
-        let spent = observed.cpu + self.used_cpu().saturating_sub(before);
+        let spent = observed.cpu + self.own_cpu.since(before);
         let (snapshot, mut plan) = self.decide(tiers, &tally, &observed, (filling, spent), now);
-        self.book_gain(&plan, now);
+        self.budget.book_gain(&plan, now);
         self.journal_step(&snapshot, &plan, &observed, now, report);
-        let deciding = self.used_cpu().saturating_sub(before);
+        let deciding = self.own_cpu.since(before);
         let planned = !plan.moves.is_empty();
         let (longest, going_on) = self.carry_out(&mut plan, snapshot, present, now, report);
         // What was seen is gone before moves are planned; those are held twice: by the plan, and by
@@ -393,15 +301,43 @@ impl Engine {
         let memory = self.heat.memory() + sampling_memory.max(planning);
         let deciding = deciding + going_on;
         self.account.interval(observed.cpu, deciding, memory, observed.lost);
-        self.ledger.book(observed.cpu + deciding, observed.thrifty, self.clock.now());
+        self.budget.ledger.book(observed.cpu + deciding, observed.thrifty, self.clock.now());
         self.hand_on(&plan, planned, &mut report.notes);
         report.decisions = plan.decisions;
         Ok(())
     }
 
+    /// Merges what was observed into the heat map, and forgets samples that are needed no more.
+    /// Whether they touched so many new pages that pages must be located again.
+    fn absorb(&mut self, observed: &mut IntervalSamples, tiers: &[TierState], now: Tick) -> bool {
+        self.heat.expect_access(self.trackers.sees().reads);
+        self.budget.ledger.advance(now);
+        if let (Some(cooling), false) = (self.next.settled(), observed.samples.is_empty()) {
+            // After a rest what is seen may be all new.
+            let foreseen = self.heat.foreseen(&observed.samples, &interval::worse_nodes(tiers));
+            let cooling = cooling == Cooling::Counts;
+            if self.sampling.usual.rests.surprised_by(&foreseen, cooling).is_some() {
+                self.doubt();
+            }
+        }
+        self.heat.absorb(&observed.seen, &observed.samples, &observed.writes, now);
+        let writes = WriteSchedule::cost(&observed.writes);
+        let new = self.located.finds_new(&self.heat, &observed.samples);
+        if !new {
+            observed.forget_samples();
+        }
+        match writes {
+            // What came since is no more than what comes in an interval.
+            Some(cost) => self.sampling.writes.record_report(cost, now),
+            None if new => self.sampling.writes.forget(),
+            None => {}
+        }
+        new
+    }
+
     /// The target's mappings that may be managed, and births and deaths.
     fn refresh_mappings(&mut self, report: &mut StepReport) -> Result<Vec<Mapping>, StopReason> {
-        let change = self.target.refresh().map_err(stop)?;
+        let change = self.target.refresh()?;
         for (pids, what) in [(&change.born, "joined"), (&change.died, "ended")] {
             if let (Some(first), true) = (pids.first(), self.steps > 0) {
                 let more = pids.len() - 1;
@@ -412,7 +348,7 @@ impl Engine {
         report.notes.extend(
             change.left_out.iter().map(|(pid, why)| format!("left alone: process {pid}: {why}")),
         );
-        self.must_locate |= change.mappings_changed || !change.born.is_empty();
+        self.located.due |= change.mappings_changed || !change.born.is_empty();
         let shared = self.config.shared;
         let managed = |m: &&Mapping| match m.kind {
             MappingKind::Anonymous | MappingKind::FilePrivate => true,
@@ -438,63 +374,20 @@ impl Engine {
         Ok(mappings)
     }
 
-    /// Locating costs 0.15 to 0.3 us a page: only where something may have changed.
     fn locate_if_needed(&mut self, tiers: &[TierState], now: Tick) -> Result<bool, StopReason> {
-        let seldom = Nanos(self.config.locate_every.get().saturating_mul(4));
-        let every =
-            if self.next.relaxed || self.next.idle { seldom } else { self.config.locate_every };
-        let [came, all] = self.located;
-        let old = came.is_none_or(|then| now.since(then) >= every)
-            || all.is_none_or(|then| now.since(then) >= seldom);
-        let shifted = self.free_then.len() != tiers.len()
-            || tiers
-                .iter()
-                .zip(&self.free_then)
-                .any(|(t, then)| t.free.get().abs_diff(then.get()) > t.capacity.get() / 64);
-        // Who has no page on a worse tier has none where none of its memory was taken.
-        let idling = self.next.idle && !self.waited && self.located[1].is_some();
-        let due = if idling { self.worse_shrank(tiers) } else { shifted || self.must_locate };
-        if !(old || due) {
+        let waited = self.since_decision.waited;
+        if !self.located.is_due(tiers, &self.next, waited, self.config.locate_every, now) {
             return Ok(false);
         }
-        if self.next.idle && self.waited {
-            // Pages came, and those that were there are where they were.
-            self.target.locate_new(self.heat.areas_mut()).map_err(stop)?;
-        } else {
-            self.target.locate(self.heat.areas_mut()).map_err(stop)?;
-            self.located[1] = Some(now);
-        }
-        self.located[0] = Some(now);
-        self.must_locate = false;
-        self.resident_then = self.target.resident().ok();
-        self.smallest_tier = tiers.iter().map(|t| t.capacity).min().unwrap_or_default();
-        self.free_then = tiers.iter().map(|t| t.free).collect();
+        // Where pages came, those that were there are where they were.
+        let all = !(self.next.is_idle() && waited);
+        let areas = self.heat.areas_mut();
+        match all {
+            true => self.target.locate(areas),
+            false => self.target.locate_new(areas),
+        }?;
+        self.located.located(all, self.target.resident().ok(), tiers, now);
         Ok(true)
-    }
-
-    /// Whether free memory of a worse tier shrank since pages were last located.
-    fn worse_shrank(&self, tiers: &[TierState]) -> bool {
-        let few = self.smallest_tier.get() / interval::STANDS_STILL;
-        let mut worse = tiers.iter().zip(&self.free_then).skip(1);
-        self.free_then.len() != tiers.len()
-            || worse.any(|(t, then)| then.get().saturating_sub(t.free.get()) > few)
-    }
-
-    /// Whether so many pages are touched that were not there when pages were last located that they
-    /// must be located again. A program fills what it has long since mapped without a sign but
-    /// these.
-    fn finds_new(&mut self, samples: &[PageSamples]) -> bool {
-        let new = self.heat.unplaced(samples).saturating_sub(self.unplaceable);
-        let many = new > (self.present / NEW).max(FEW);
-        self.must_locate |= many;
-        many
-    }
-
-    /// Whether free memory shrank since pages were last located or the target was last waited for.
-    fn shrank(&self, tiers: &[TierState]) -> bool {
-        let less =
-            |(t, then): (&TierState, &Bytes)| interval::differs(t, then.get().max(t.free.get()));
-        tiers.iter().zip(&self.free_then).any(less)
     }
 
     fn decide(
@@ -506,6 +399,7 @@ impl Engine {
         now: Tick,
     ) -> (Snapshot, Plan) {
         let sees = self.trackers.sees();
+        let since = std::mem::take(&mut self.since_decision);
         // While writes are about to be told for the first time, which pages are not written is not
         // known.
         let knows_writes = self.heat.knows_writes();
@@ -516,14 +410,14 @@ impl Engine {
             tiers,
             by_cell: observed.by_cell.clone(),
             sees,
-            shifted: std::mem::take(&mut self.shifted),
+            shifted: since.shifted,
             filling,
-            waited: std::mem::take(&mut self.waited),
+            waited: since.waited,
             swept: self.heat.swept(),
             at_least: self.heat.at_least(),
             saturated: self.heat.saturated(),
             move_cost: self.account.move_cost(self.machine.page_size),
-            spendable: self.measures.then(|| self.ledger.for_moves(spent)),
+            spendable: self.budget.spendable(spent),
             ..Snapshot::default()
         };
         for tier in snapshot.tiers.iter_mut().filter(|t| t.write_throughput.is_none()) {
@@ -537,17 +431,8 @@ impl Engine {
         snapshot.areas = self.heat.lend();
         let seed = Seed(self.config.seed.0.wrapping_add(self.steps.wrapping_mul(0x9e37_79b9)));
         let plan = self.placement.step(&snapshot, now, seed);
-        self.policy_work += plan.work;
+        self.own_cpu.work += plan.work;
         (snapshot, plan)
-    }
-
-    /// Books what moves were measured to save since that was last booked.
-    fn book_gain(&mut self, plan: &Plan, now: Tick) {
-        if plan.measured_gain == 0.0 {
-            return;
-        }
-        let since = self.gained.replace(now).map_or(Nanos::ZERO, |then| now.since(then));
-        self.ledger.gain(plan.measured_gain / 1e9 * since.min(GAIN_STANDS).as_secs_f64());
     }
 
     fn account_for(
@@ -571,50 +456,25 @@ impl Engine {
 
     /// Passes a plan's requests on, and sets the next interval by them.
     fn hand_on(&mut self, plan: &Plan, moved: bool, notes: &mut Vec<String>) {
-        for wont in [&mut self.wont.quick_scans, &mut self.wont.rests] {
+        let usual = &mut self.sampling.usual;
+        for detector in [&mut usual.quick_scans, &mut usual.rests] {
             if moved {
-                wont.moved();
+                detector.moved();
             } else if plan.requests.contains(&Request::Relax) {
-                wont.mark_steady();
+                detector.mark_steady();
             }
         }
-        self.next =
-            NextInterval { interval: self.config.first_interval, ..NextInterval::default() };
+        let now = self.clock.now();
+        self.next = NextInterval::requested_by(plan, self.config.first_interval, now);
         for request in &plan.requests {
             match request {
                 Request::Clear { nodes } => self.heat.clear_bits(Some(nodes)),
                 Request::ClearPages { pid, range } => self.heat.clear_pages(*pid, *range),
-                Request::Wait(span) => {
-                    self.next.interval = (*span).max(Nanos::millis(1));
-                    continue;
-                }
-                Request::SampleByPage { pid, range } => self.next.fine.push((*pid, *range)),
-                // `Ask` says it for each interval; a tracker need not remember it.
-                Request::WarmUp => {
-                    self.next.warm_up = Some(self.clock.now());
-                    continue;
-                }
-                Request::Idle => {
-                    self.next.idle = true;
-                    continue;
-                }
-                Request::Relax => {
-                    self.next.relaxed = true;
-                    continue;
-                }
-                Request::IgnoreCooling => {
-                    self.next.ignore_cooling = true;
-                    continue;
-                }
+                Request::SampleByPage { .. } => {}
+                // `SampleRequest` says it for each interval; a tracker need not remember it.
+                _ => continue,
             }
             self.trackers.request(request, notes);
         }
-    }
-}
-
-fn stop(error: TargetError) -> StopReason {
-    match error {
-        TargetError::Ended => StopReason::TargetEnded,
-        refused => StopReason::Refused(refused),
     }
 }

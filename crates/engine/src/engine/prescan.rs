@@ -1,7 +1,6 @@
 //! Before the first full sample: whether it promises anything.
 
-use super::{Engine, NextInterval, StepReport, StopReason};
-use crate::journal::{DecisionEntry, JournalEntry};
+use super::{Engine, Next, NextInterval, SampleStart, StepReport, StopReason};
 use crate::{Mapping, Prescan, TouchEvenness};
 use terrace_types::{Bytes, Nanos, Tick};
 
@@ -39,7 +38,8 @@ impl Engine {
     pub(super) fn prescans(&self) -> bool {
         let needs = self.placement.needs();
         let able = needs.idles && !needs.writes && self.trackers.sees().pages;
-        able && self.prescans != PrescanState::Over && !self.next.idle && !self.next.relaxed
+        let samples = matches!(self.next.kind, Next::Sample(_));
+        able && samples && self.sampling.prescans != PrescanState::Over
     }
 
     /// Waits and prescans. A full sample follows unless touches are spread evenly, so that none
@@ -52,7 +52,7 @@ impl Engine {
     ) -> Result<(), StopReason> {
         let begun = self.clock.now();
         let pages: u64 = self.heat.by_node().iter().map(|n| n.pages).sum();
-        let (since, pause) = match self.prescans {
+        let (since, pause) = match self.sampling.prescans {
             PrescanState::Since(since, pause) => (since, pause),
             _ => (begun, Nanos(pages * PAGE.get() * SHARE)),
         };
@@ -60,15 +60,16 @@ impl Engine {
         self.clock.wait(pause.min(left));
         let prescan =
             if pause < left { self.trackers.prescan(mappings, &mut report.notes) } else { None };
-        let before = self.used_cpu().saturating_sub(sampling_cpu);
+        let before = self.own_cpu.since(sampling_cpu);
         let now = self.clock.now();
         report.interval = now.since(begun);
         let verdict = prescan.as_ref().and_then(Prescan::verdict);
         if verdict == Some(TouchEvenness::Even) {
-            self.prescans = PrescanState::Since(since, Nanos(pause.get().saturating_mul(LONGER)));
+            self.sampling.prescans =
+                PrescanState::Since(since, Nanos(pause.get().saturating_mul(LONGER)));
         } else {
-            self.prescans = PrescanState::Over;
-            self.next = NextInterval { interval: FULL, at_once: true, ..NextInterval::default() };
+            self.sampling.prescans = PrescanState::Over;
+            self.next = NextInterval::sample(FULL, SampleStart::AtOnce);
         }
         // A byte a page while it lasted.
         let (cpu, present) = prescan.as_ref().map_or((Nanos::ZERO, 0), |s| (s.cpu, s.present));
@@ -77,9 +78,9 @@ impl Engine {
         if let (Some(prescan), Some(verdict)) = (prescan, verdict) {
             self.tell(verdict, &prescan, now);
         }
-        let deciding = self.used_cpu().saturating_sub(before);
+        let deciding = self.own_cpu.since(before);
         self.account.interval(cpu, deciding, self.heat.memory() + Bytes(present), 0);
-        self.ledger.book(cpu + deciding, true, now);
+        self.budget.ledger.book(cpu + deciding, true, now);
         Ok(())
     }
 
@@ -92,20 +93,13 @@ impl Engine {
             TouchEvenness::Uneven => ("sample", "more than by chance"),
             TouchEvenness::Unclear => ("sample", "that says too little"),
         };
-        let entry = DecisionEntry {
-            at_ns: now.since(self.started).get(),
-            name: name.to_owned(),
-            why: format!(
-                "of {} pages {first} and {second} were touched in two short samples, {} in \
-                    both{}: {what}",
-                prescan.present,
-                prescan.both,
-                later.concat()
-            ),
-            gain_ns_per_s: 0,
-            cost_ns: 0,
-            state: Default::default(),
-        };
-        self.write(&JournalEntry::Decision(entry), &mut Vec::new());
+        let why = format!(
+            "of {} pages {first} and {second} were touched in two short samples, {} in both{}: \
+                {what}",
+            prescan.present,
+            prescan.both,
+            later.concat()
+        );
+        self.log.write_decision(name, why, now.since(self.started), &mut Vec::new());
     }
 }

@@ -1,0 +1,159 @@
+//! When pages were last located, and what says that they must be again.
+
+use super::NextInterval;
+use terrace_policy::heat::{HeatMap, PageSamples};
+use terrace_types::{Bytes, Nanos, Tick, TierState};
+
+/// Pages are located anew where more than this part of them is touched and was not there before,
+/// and more than a few.
+const NEW: u64 = 64;
+const FEW: u64 = 64;
+/// Memory stands still when less than this part of a tier came or went.
+const STANDS_STILL: u64 = 512;
+/// Between two questions how much memory the target has, while quick scans do,
+const FILLING: Nanos = Nanos::millis(5);
+/// or so many times what one of them costs: half a per cent of a core.
+const ASKED: u64 = 200;
+
+/// Whether a tier's free memory does not stand still, compared with what it was.
+fn differs(tier: &TierState, then: u64) -> bool {
+    tier.free.get().abs_diff(then) > tier.capacity.get() / STANDS_STILL
+}
+
+/// Whether the target's memory grows, by what it has in memory.
+#[derive(Debug, Default)]
+pub(super) struct GrowthWatch {
+    /// What it had when its pages were last located, or less since; not known before it is asked.
+    least: Option<Bytes>,
+    /// By so much it may grow unnoticed.
+    few: Bytes,
+    /// CPU time that asking once has cost lately.
+    question_cpu: Nanos,
+}
+
+impl GrowthWatch {
+    /// How often to ask.
+    pub fn every(&self) -> Nanos {
+        FILLING.max(Nanos(self.question_cpu.get().saturating_mul(ASKED)))
+    }
+
+    /// So many questions cost so much.
+    pub fn asked(&mut self, times: u64, cpu: Nanos) {
+        self.question_cpu = Nanos(cpu.get() / times.max(1));
+    }
+
+    /// Whether the target has more memory than when its pages were last located, or than at any
+    /// time since.
+    pub fn grew(&mut self, resident: Bytes) -> bool {
+        let least = self.least.get_or_insert(resident);
+        *least = (*least).min(resident);
+        resident.saturating_sub(*least) > self.few
+    }
+}
+
+/// Where pages are, as far as that is known.
+#[derive(Debug, Default)]
+pub(super) struct LocatedPages {
+    /// When those that came were located at least.
+    new: Option<Tick>,
+    /// When all were.
+    all: Option<Tick>,
+    /// Something happened after which they must be located.
+    pub due: bool,
+    /// Touched pages that locating did not find.
+    unplaceable: u64,
+    /// Pages that were there when they were last located.
+    pub present: u64,
+    /// Free memory of each tier then, or when the target was last waited for.
+    free: Vec<Bytes>,
+    pub growth: GrowthWatch,
+}
+
+impl LocatedPages {
+    /// Whether to locate pages before the next decision: locating costs 0.15 to 0.3 us a page.
+    /// `waited`: the target filled memory meanwhile.
+    pub fn is_due(
+        &self,
+        tiers: &[TierState],
+        next: &NextInterval,
+        waited: bool,
+        every: Nanos,
+        now: Tick,
+    ) -> bool {
+        let seldom = Nanos(every.get().saturating_mul(4));
+        let every = if next.settled().is_some() || next.is_idle() { seldom } else { every };
+        if self.new.is_none_or(|then| now.since(then) >= every)
+            || self.all.is_none_or(|then| now.since(then) >= seldom)
+        {
+            return true;
+        }
+        if next.is_idle() && !waited {
+            // Who has no page on a worse tier has none where none of its memory was taken.
+            return self.worse_shrank(tiers);
+        }
+        let shifted = self.free.len() != tiers.len()
+            || tiers
+                .iter()
+                .zip(&self.free)
+                .any(|(t, then)| t.free.get().abs_diff(then.get()) > t.capacity.get() / 64);
+        shifted || self.due
+    }
+
+    /// Whether free memory of a worse tier shrank since pages were last located.
+    fn worse_shrank(&self, tiers: &[TierState]) -> bool {
+        let few = self.growth.few.get();
+        let mut worse = tiers.iter().zip(&self.free).skip(1);
+        self.free.len() != tiers.len()
+            || worse.any(|(t, then)| then.get().saturating_sub(t.free.get()) > few)
+    }
+
+    /// Pages were located: all, or those that came.
+    pub fn located(&mut self, all: bool, resident: Option<Bytes>, tiers: &[TierState], now: Tick) {
+        self.new = Some(now);
+        self.all = if all { Some(now) } else { self.all };
+        self.due = false;
+        self.growth.least = resident;
+        let smallest = tiers.iter().map(|t| t.capacity).min().unwrap_or_default();
+        self.growth.few = Bytes(smallest.get() / STANDS_STILL);
+        self.note_free(tiers);
+    }
+
+    pub fn note_free(&mut self, tiers: &[TierState]) {
+        self.free = tiers.iter().map(|t| t.free).collect();
+    }
+
+    /// Whether so many pages are touched that were not there when pages were last located that they
+    /// must be located again. A program fills what it has long since mapped without a sign but
+    /// these.
+    pub fn finds_new(&mut self, heat: &HeatMap, samples: &[PageSamples]) -> bool {
+        let new = heat.unplaced(samples).saturating_sub(self.unplaceable);
+        let many = new > (self.present / NEW).max(FEW);
+        self.due |= many;
+        many
+    }
+
+    /// Pages were located, and these samples touched some that were not found.
+    pub fn note_unplaceable(&mut self, heat: &HeatMap, samples: &[PageSamples]) {
+        self.unplaceable = heat.unplaced(samples);
+    }
+
+    /// So many pages are there; whether many more than before.
+    pub fn note_present(&mut self, present: u64) -> bool {
+        let before = std::mem::replace(&mut self.present, present);
+        present > before + before / NEW
+    }
+
+    /// Whether free memory shrank since pages were last located or the target was last waited for.
+    pub fn shrank(&self, tiers: &[TierState]) -> bool {
+        let less = |(t, then): (&TierState, &Bytes)| differs(t, then.get().max(t.free.get()));
+        tiers.iter().zip(&self.free).any(less)
+    }
+
+    /// Whether free memory stands still since it was last noted; notes it.
+    pub fn stands_still(&mut self, tiers: &[TierState]) -> bool {
+        let stands = tiers.len() == self.free.len()
+            && !tiers.iter().zip(&self.free).any(|(t, then)| differs(t, then.get()));
+        self.note_free(tiers);
+        stands
+    }
+}
