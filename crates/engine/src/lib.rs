@@ -8,19 +8,17 @@ mod config;
 mod digest;
 mod engine;
 pub mod journal;
-pub mod large;
 mod ports;
 mod quick_scan;
-pub mod sample_length;
-mod sample_map;
 mod trackers;
 mod write_schedule;
-pub mod written;
 
 pub use config::{Config, EngineParts};
 pub use engine::{Engine, StepReport, StopReason};
-pub use sample_map::{SampleMap, SamplePeriods, SampledAccess};
-pub use terrace_policy::heat::{PageSamples, PageWrites, Prescan, RangeObservation, TouchEvenness};
+pub use terrace_policy::heat::{
+    PageEvidence, PageSamples, PageWrites, Prescan, RangeObservation, TouchEvenness,
+};
+pub use write_schedule::WRITE_FAULT;
 
 pub use ports::{
     Clock, Journal, JournalError, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome,

@@ -1,12 +1,14 @@
 //! How often writes are asked for.
 //!
-//! An interval over writes costs the target a fault for each page that it writes ([`FAULT`]). It
-//! tells what share of a page's accesses are writes; samples of accesses keep that share
-//! ([`terrace_policy::heat`]), so that an interval is no more needed at each of them.
+//! An interval over writes costs the target a fault for each page that it writes
+//! ([`WRITE_FAULT`]). It tells what share of a page's accesses are writes; samples of accesses keep
+//! that share ([`terrace_policy::heat`]), so that an interval is no more needed at each of them.
 
-use crate::written::FAULT;
 use terrace_policy::heat::PageWrites;
 use terrace_types::{Nanos, Tick};
+
+/// What one write fault costs the target: 1-3 us measured; the cautious end.
+pub const WRITE_FAULT: Nanos = Nanos::micros(2);
 
 /// When writes were last told, and what that cost the target.
 #[derive(Debug, Clone, Copy, Default)]
@@ -20,7 +22,7 @@ impl WriteSchedule {
         let runs = sample_count.iter().flat_map(PageWrites::runs);
         let dirty: u64 =
             runs.filter(|(_, reported)| reported.dirty).map(|(run, _)| run.len()).sum();
-        (!sample_count.is_empty()).then(|| Nanos(FAULT.get().saturating_mul(dirty)))
+        (!sample_count.is_empty()).then(|| Nanos(WRITE_FAULT.get().saturating_mul(dirty)))
     }
 
     /// Writes were reported, by intervals that end now and cost the target so much.

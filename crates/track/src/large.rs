@@ -1,12 +1,12 @@
 //! Short samples of the huge pages of one process: how long, and when, is
-//! [`terrace_engine::large`].
+//! [`terrace_tracker::huge_pages`].
 
-use terrace_engine::large::{at_once, order, together, AIMED, PAGES};
-use terrace_engine::sample_length::{
-    GroupObservation, PageSampleCount, SampleGroup, SampleLengthTuner,
-};
 use terrace_engine::{PageSamples, SampleRequest};
 use terrace_sys::{now, take_turn, ColdRefs, PageTables, SysError};
+use terrace_tracker::huge_pages::{at_once, order, together, AIMED, PAGES};
+use terrace_tracker::sample_length::{
+    GroupObservation, PageSampleCount, SampleGroup, SampleLengthTuner,
+};
 use terrace_types::{Nanos, Pid, Vpn, VpnRange};
 
 /// Ranges in one call.

@@ -2,10 +2,6 @@
 
 use crate::large::LargePages;
 use std::collections::BTreeMap;
-use terrace_engine::large::{by_bit, LargeAim, SetAsideSamples, PAGES};
-use terrace_engine::sample_length::{
-    GroupObservation, PageSampleCount, SampleGroup, SampleLengthTuner,
-};
 use terrace_engine::{
     Mapping, MappingKind, Observation, PageSamples, Prescan, SampleRequest, TrackError, Tracker,
     TrackerInfo,
@@ -13,6 +9,10 @@ use terrace_engine::{
 use terrace_sys::{
     now, sleep, take_turn, task, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError,
     TableEntry,
+};
+use terrace_tracker::huge_pages::{by_bit, LargeAim, SetAsideSamples, PAGES};
+use terrace_tracker::sample_length::{
+    GroupObservation, PageSampleCount, SampleGroup, SampleLengthTuner,
 };
 use terrace_types::{
     BitSource, Bytes, Nanos, Pid, Request, Tick, TrackerVisibility, Vpn, VpnRange,
@@ -27,7 +27,7 @@ const UNLOOKED: u32 = 3;
 
 /// Clears accessed bits (`clear_refs` = 1) and reads them back from the page tables
 /// ([`PageTables`]): the only source on a stock kernel that sees reads page by page.
-/// How long it samples: [`terrace_engine::sample_length`].
+/// How long it samples: [`terrace_tracker::sample_length`].
 #[derive(Debug)]
 pub struct PageTable {
     root: Root,

@@ -17,9 +17,7 @@ use rings::{RingDrainer, RingOwner, RingSet};
 use settings::SamplingPace;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace_engine::{
-    Mapping, Observation, SamplePeriods, SampleRequest, TrackError, Tracker, TrackerInfo,
-};
+use terrace_engine::{Mapping, Observation, SampleRequest, TrackError, Tracker, TrackerInfo};
 use terrace_sampling::{
     sample_type, sampling_events, CpuModel, EventAttributes, MemoryOperation, SampleDevice,
     SamplingEvent, UnitAnswer, LOAD_LATENCY_LEADER, PAGE_FAULTS, RING_SAMPLE_TYPE,
@@ -27,6 +25,7 @@ use terrace_sampling::{
 use terrace_sys::{
     now, page_size, task, CpuMeter, Root, SampleEvent, SampleRing, SampledTask, SysError,
 };
+use terrace_tracker::SamplePeriods;
 use terrace_types::{BitSource, Bytes, Nanos, NodeId, Pid, Request, Tick, Tid, TrackerVisibility};
 
 /// Pages of a ring: 64 KiB for some 900 samples of 72 bytes.

@@ -2,14 +2,14 @@
 
 use crate::Budget;
 use std::collections::BTreeMap;
-use terrace_engine::written::{WriteSamples, EARLY, FAULT, SHORTEST};
 use terrace_engine::{
-    Mapping, MappingKind, Observation, SampleRequest, TrackError, Tracker, TrackerInfo,
+    Mapping, MappingKind, Observation, SampleRequest, TrackError, Tracker, TrackerInfo, WRITE_FAULT,
 };
 use terrace_sys::{
     maps::smaps, now, page_size, sleep, task, Category, Clear, ClearRefs, CpuMeter, PageEntry,
     PageMap, Root, SysError,
 };
+use terrace_tracker::write_samples::{WriteSamples, EARLY, SHORTEST};
 use terrace_types::{
     BitSource, Bytes, Nanos, Pid, Request, Tick, TrackerVisibility, Vpn, VpnRange,
 };
@@ -19,7 +19,7 @@ use terrace_types::{
 /// fault for each page that it writes, so intervals are never shorter than 25 ms and, by
 /// the cost of the last one, rarer the more is written: the faults are charged to the budget.
 ///
-/// When an interval is sampled, and what that says: [`terrace_engine::written`].
+/// When an interval is sampled, and what that says: [`terrace_tracker::write_samples`].
 #[derive(Debug)]
 pub struct SoftDirty {
     root: Root,
@@ -274,7 +274,7 @@ impl Tracker for SoftDirty {
         }
         seen.cpu = open.cpu + work.used(Nanos::ZERO);
         seen.memory = Bytes(seen.writes.iter().map(|w| w.found.len() as u64).sum());
-        self.last_cost = seen.cpu + Nanos(FAULT.0 * written_pages);
+        self.last_cost = seen.cpu + Nanos(WRITE_FAULT.0 * written_pages);
         self.budget.spend(self.last_cost);
         Ok(seen)
     }

@@ -24,12 +24,16 @@ const LAW: &[(&str, &[&str])] = &[
     ("workload", &["types"]),
     (
         "sim",
-        &["types", "machine", "cache", "model", "trace", "policy", "engine", "mover", "workload"],
+        &[
+            "types", "machine", "cache", "model", "trace", "policy", "engine", "tracker", "mover",
+            "workload",
+        ],
     ),
     ("pool", &["types", "machine", "cache", "model", "workload", "sim", "fabric"]),
     ("sys", &["types"]),
     ("topology", &["types", "machine", "sys"]),
-    ("track", &["types", "engine", "sys", "sampling"]),
+    ("tracker", &["types", "engine"]),
+    ("track", &["types", "engine", "tracker", "sys", "sampling"]),
     ("mover", &["types", "engine"]),
     ("migrate", &["types", "engine", "mover", "sys"]),
     ("probe", &["types", "machine", "sys", "migrate"]),

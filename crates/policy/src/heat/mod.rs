@@ -13,7 +13,6 @@ mod prescan;
 mod round;
 mod span;
 mod sweeps;
-pub mod write_rate;
 
 pub use map::{ForecastCheck, HeatMap, HeatParams, MergeResult, NodeTally, TouchedPages};
 pub use prescan::{Prescan, TouchEvenness};

@@ -10,12 +10,12 @@ use crate::costs::{nanos, times};
 use crate::memory::{ABSENT, ACCESSED};
 use crate::pool::FramePool;
 use crate::world::World;
-use terrace_engine::large::{at_once, by_bit, order, together, LargeAim, AIMED, PAGES};
-use terrace_engine::sample_length::{
-    GroupObservation, PageSampleCount, SampleGroup, SampleLengthTuner,
-};
 use terrace_engine::{
     Mapping, Observation, PageSamples, Prescan, SampleRequest, TrackError, Tracker, TrackerInfo,
+};
+use terrace_tracker::huge_pages::{at_once, by_bit, order, together, LargeAim, AIMED, PAGES};
+use terrace_tracker::sample_length::{
+    GroupObservation, PageSampleCount, SampleGroup, SampleLengthTuner,
 };
 use terrace_types::{BitSource, Bytes, Nanos, Request, Tick, TrackerVisibility, Vpn, VpnRange};
 

@@ -8,10 +8,8 @@
 
 use super::{EngineInput, Shared, PID};
 use crate::sampler::{AccessSampler, Sample, SamplingParams};
-use terrace_engine::{
-    Mapping, Observation, SampleMap, SamplePeriods, SampleRequest, SampledAccess, TrackError,
-    Tracker, TrackerInfo,
-};
+use terrace_engine::{Mapping, Observation, SampleRequest, TrackError, Tracker, TrackerInfo};
+use terrace_tracker::{SampleMap, SamplePeriods, SampledAccess};
 use terrace_types::{BitSource, Bytes, Nanos, NodeId, Request, Tick, Tid, TrackerVisibility, Vpn};
 
 const LOADS: (u64, u64) = (199, 19_997);

@@ -8,9 +8,11 @@ use crate::costs::nanos;
 use crate::memory::{ABSENT, SOFT_CLEAN};
 use crate::world::World;
 use std::convert::Infallible;
-use terrace_engine::written::{WriteSamples, EARLY, FAULT, SHORTEST};
-use terrace_engine::{Mapping, Observation, SampleRequest, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{
+    Mapping, Observation, SampleRequest, TrackError, Tracker, TrackerInfo, WRITE_FAULT,
+};
 use terrace_policy::quota::TokenBucket;
+use terrace_tracker::write_samples::{WriteSamples, EARLY, SHORTEST};
 use terrace_types::{BitSource, Bytes, Nanos, Request, Tick, TrackerVisibility, Vpn, VpnRange};
 
 /// The faults' budget: saved up over this long.
@@ -160,7 +162,7 @@ impl Tracker for SoftDirtyScan {
         world.show(EngineInput { writes: true, ..EngineInput::default() });
         seen.cpu = open.cpu;
         seen.memory = Bytes(seen.writes.iter().map(|w| w.found.len() as u64).sum());
-        self.last_cost = seen.cpu + Nanos(FAULT.0 * written);
+        self.last_cost = seen.cpu + Nanos(WRITE_FAULT.0 * written);
         self.budget.spend(self.last_cost.as_secs_f64());
         Ok(seen)
     }

@@ -3,9 +3,9 @@
 use super::OpenEvent;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace_engine::{SampleMap, SampledAccess};
 use terrace_sampling::{records, MemoryOperation, PerfRecord, PerfSample};
 use terrace_sys::{page_size, thread_cpu, wait_for_records, SampleRing, WakeDescriptor};
+use terrace_tracker::{SampleMap, SampledAccess};
 use terrace_types::{Nanos, NodeId, Pid, Tid, Vpn};
 
 /// Least time between two drainings: MEMTIS's thread drains every 2 ms.

@@ -6,13 +6,14 @@
 //! cost no faults, and when a page was first found dirty tells rates up to some hundred writes a
 //! second apart, where one sample of 50 ms tells twenty at most. A target that writes many pages
 //! spends the first milliseconds in faults, not in writing; the time that its faults took by
-//! [`FAULT`] is left out of what the samples count as observed, and an interval that went in faults
-//! is left open ([`WriteSamples::ripe`]): pages not come to by then would seem unwritten. What a
-//! page is reported by when it was found, the others of its interval decide with it
-//! ([`terrace_policy::heat::write_rate`]).
+//! [`WRITE_FAULT`] is left out of what the samples count as observed. An interval that went in
+//! faults is left open ([`WriteSamples::ripe`]): pages not come to by then would seem unwritten.
+//! What a page is reported by when it was found, the others of its interval decide with it
+//! (`write_rate`).
 
+use crate::write_rate;
 use std::convert::Infallible;
-use terrace_policy::heat::{write_rate, PageWrites};
+use terrace_engine::{PageWrites, WRITE_FAULT};
 use terrace_types::{Nanos, Pid, VpnRange};
 
 /// Shortest interval: below it the target mostly takes faults (26-29 ms with 16 k hot pages,
@@ -20,8 +21,6 @@ use terrace_types::{Nanos, Pid, VpnRange};
 pub const SHORTEST: Nanos = Nanos::millis(25);
 /// Longest: by then it is sampled, whatever the target did.
 pub const LONGEST: Nanos = Nanos::millis(150);
-/// What one write fault costs the target: 1-3 us measured; the cautious end.
-pub const FAULT: Nanos = Nanos::micros(2);
 /// Samples of an interval soon after it began.
 pub const EARLY: [Nanos; 2] = [Nanos::millis(2), Nanos::millis(6)];
 /// A stretch counts for at least this part of its length, however many faults fell into it.
@@ -132,7 +131,7 @@ impl WriteSamples {
     /// Whether the last sample found so many pages of a range dirty at once that the kernel may
     /// have meant the mapping by it, not its pages: one that something was mapped beside, and that
     /// is one with it since, counts as dirty as a whole (`VM_SOFTDIRTY`, `mm/vma.c`). Then ask
-    /// which mappings do, and [leave them out](Window::leave_out).
+    /// which mappings do, and [leave them out](Self::leave_out).
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
         let last = self.samples.len() as u8;
@@ -185,7 +184,7 @@ impl WriteSamples {
             .nth(1)
             .copied()
             .unwrap_or(WriteSample { at: Nanos::ZERO, pages: 0 });
-        let faults = (last.pages - before.pages) * FAULT.0 / threads.max(1);
+        let faults = (last.pages - before.pages) * WRITE_FAULT.0 / threads.max(1);
         last.at >= LONGEST || 2 * faults <= last.at.saturating_sub(before.at).0
     }
 
@@ -197,7 +196,8 @@ impl WriteSamples {
             .iter()
             .map(|sample| {
                 let stretch = sample.at.saturating_sub(last);
-                let faults = Nanos(sample.pages.saturating_sub(dirty) * FAULT.0 / threads.max(1));
+                let faults =
+                    Nanos(sample.pages.saturating_sub(dirty) * WRITE_FAULT.0 / threads.max(1));
                 total +=
                     stretch.saturating_sub(faults).max(Nanos(stretch.0 / LEAST_PART)).max(Nanos(1));
                 (last, dirty) = (sample.at, sample.pages);

@@ -10,8 +10,7 @@
 //! are made so short that they miss a part of them: a few very hot pages among many warm ones (an
 //! array of vertices beside its edges).
 
-use crate::SampleRequest;
-use terrace_policy::heat::PageSamples;
+use terrace_engine::{PageSamples, SampleRequest};
 use terrace_types::Nanos;
 
 /// Samples in one burst, and in one while relaxed.
@@ -38,7 +37,7 @@ const BASE: SampleLengths = SampleLengths {
     longest: Nanos(u64::MAX),
     sharpest: Nanos::micros(50),
 };
-/// Of huge pages by themselves, some dozens: [`crate::large`].
+/// Of huge pages by themselves, some dozens: [`crate::huge_pages`].
 const HUGE: SampleLengths = SampleLengths {
     first: Nanos::micros(20),
     shortest: Nanos::micros(5),

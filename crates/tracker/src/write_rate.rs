@@ -9,7 +9,7 @@
 //! page's rate is what that mixture makes of when it was found (Robbins' empirical Bayes). Pages
 //! that are alike are told alike; two kinds of pages are distinguished as far as samples part them.
 
-use super::PageEvidence;
+use terrace_engine::PageEvidence;
 use terrace_types::Nanos;
 
 /// Rates tried, an octave.
@@ -26,8 +26,7 @@ const STEPS: usize = 300;
 /// first sample, its second, and so on. `samples` gives for each sample how long it had observed
 /// since the interval began, and how many pages were first found written by it; the times grow.
 /// `never` is how many pages were not found written.
-#[must_use]
-pub fn group_by_first_write(samples: &[(Nanos, u64)], never: u64) -> Vec<PageEvidence> {
+pub(crate) fn group_by_first_write(samples: &[(Nanos, u64)], never: u64) -> Vec<PageEvidence> {
     let (Some((first, _)), Some((last, _))) = (samples.first(), samples.last()) else {
         return vec![PageEvidence::default()];
     };

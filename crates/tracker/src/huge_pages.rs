@@ -14,7 +14,7 @@
 //! ([`PageSamples::at_random`]).
 
 use crate::sample_length::{PageSampleCount, SampleGroup, SampleLengthTuner};
-use terrace_policy::heat::PageSamples;
+use terrace_engine::PageSamples;
 use terrace_types::{Nanos, Pid, Vpn};
 
 /// Base pages of a huge page that has an accessed bit (x86-64).

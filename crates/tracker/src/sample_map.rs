@@ -6,8 +6,8 @@
 //! in `n` of many samples that are `W / P` long together: a stream thinned to one in `P` and
 //! observed for `W` shows as much as all of it in `W / P`.
 
-use crate::{Mapping, Observation, RangeObservation};
 use std::collections::BTreeMap;
+use terrace_engine::{Mapping, Observation, RangeObservation};
 use terrace_types::{CellCount, Nanos, NodeId, Pid, Tid, Vpn, VpnRange};
 
 /// Entries of the page maps that are kept; samples of further pages and threads are counted as
@@ -145,7 +145,7 @@ fn report(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MappingKind;
+    use terrace_engine::MappingKind;
 
     fn mapping(pid: i32, start: u64, end: u64) -> Mapping {
         let range = VpnRange::new(Vpn(start), Vpn(end));
