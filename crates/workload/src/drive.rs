@@ -5,7 +5,7 @@ use crate::arena::{AlignedMapping, AlignedMappingError};
 use crate::chase::Chase;
 use crate::graph::GraphBfs;
 use crate::memory::WordMemory;
-use crate::npb::{bt::Bt, cg::Cg, ft::Ft, is::Is, mg::Mg};
+use crate::npb::{bt::Bt, cg::Cg, ft::Ft, is::Is, lu::Lu, mg::Mg, sp::Sp};
 use crate::pagerank::PageRank;
 use crate::scan::Scan;
 use crate::shift::Shift;
@@ -74,6 +74,8 @@ macro_rules! with_algorithm {
             WorkloadName::NpbMg => Team::new(Mg::new($spec), $spec);
             WorkloadName::NpbCg => Team::new(Cg::new($spec), $spec);
             WorkloadName::NpbIs => Team::new(Is::new($spec), $spec);
+            WorkloadName::NpbLu => Team::new(Lu::new($spec), $spec);
+            WorkloadName::NpbSp => Team::new(Sp::new($spec), $spec);
         )
     };
     (@each $spec:expr, $algorithm:ident => $run:expr; $($name:pat => $new:expr;)*) => {

@@ -57,6 +57,8 @@ impl WorkloadSpec {
             (WorkloadName::NpbCg, _, _) => 580,
             // Not counted: as `chase`, whose loop is as short.
             (WorkloadName::NpbIs, _, _) => 500,
+            (WorkloadName::NpbLu, _, _) => 4150,
+            (WorkloadName::NpbSp, _, _) => 1607,
         };
         hundredths * 1024 / 100
     }

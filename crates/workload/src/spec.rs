@@ -37,11 +37,15 @@ pub enum WorkloadName {
     NpbCg,
     /// NAS Parallel Benchmarks: integers are ranked and put in order.
     NpbIs,
+    /// NAS Parallel Benchmarks: the same equations by successive over-relaxation.
+    NpbLu,
+    /// NAS Parallel Benchmarks: the same by scalar pentadiagonal systems.
+    NpbSp,
 }
 
 impl WorkloadName {
     /// All of them, in the order that help lists them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Skew,
         Self::Shift,
         Self::Fits,
@@ -56,6 +60,8 @@ impl WorkloadName {
         Self::NpbMg,
         Self::NpbCg,
         Self::NpbIs,
+        Self::NpbLu,
+        Self::NpbSp,
     ];
 
     /// The name used everywhere.
@@ -76,6 +82,8 @@ impl WorkloadName {
             Self::NpbMg => "npb-mg",
             Self::NpbCg => "npb-cg",
             Self::NpbIs => "npb-is",
+            Self::NpbLu => "npb-lu",
+            Self::NpbSp => "npb-sp",
         }
     }
 
@@ -97,6 +105,8 @@ impl WorkloadName {
             Self::NpbMg => "NAS Parallel Benchmarks MG: multigrid",
             Self::NpbCg => "NAS Parallel Benchmarks CG: conjugate gradients",
             Self::NpbIs => "NAS Parallel Benchmarks IS: integer sort",
+            Self::NpbLu => "NAS Parallel Benchmarks LU: successive over-relaxation",
+            Self::NpbSp => "NAS Parallel Benchmarks SP: scalar pentadiagonal solver",
         }
     }
 
@@ -113,8 +123,9 @@ impl WorkloadName {
             Self::NpbFt => (1_250_000, 0),
             Self::NpbMg => (2_320_000, 0),
             Self::NpbCg => (1_240_000, 0),
-            // As FT: the table has no IS.
+            // As FT and BT: the table has none of these.
             Self::NpbIs => (1_250_000, 0),
+            Self::NpbLu | Self::NpbSp => (1_220_000, 0),
             Self::Chase => (1_000_000, 0),
         }
     }

@@ -8,7 +8,7 @@ use terrace_workload::{
 
 #[test]
 fn class_s_gives_the_published_values() {
-    for name in ["npb-cg", "npb-mg", "npb-ft", "npb-bt", "npb-is"] {
+    for name in ["npb-cg", "npb-mg", "npb-ft", "npb-bt", "npb-is", "npb-lu", "npb-sp"] {
         for threads in [1, 3] {
             let spec =
                 WorkloadSpec::parse(&format!("{name},class=S,threads={threads}")).expect("valid");
@@ -53,6 +53,8 @@ fn sizes_come_near_what_is_asked_for() {
     for (name, off) in [
         ("npb-cg", 0.03),
         ("npb-bt", 0.08),
+        ("npb-lu", 0.08),
+        ("npb-sp", 0.08),
         ("npb-mg", 0.2),
         ("npb-ft", 0.42),
         ("npb-is", 0.03),

@@ -63,7 +63,6 @@ const EXCEPTIONS: &[(&str, usize, &str)] = &[
     ("crates/terrace/src/stage.rs", 1, "a diagram, or a string without spaces"),
     ("crates/trace/src/frame.rs", 2, "a diagram, or a string without spaces"),
     ("crates/trace/src/lib.rs", 1, "a diagram, or a string without spaces"),
-    ("crates/workload/src/npb/bt/mod.rs", 1, "a diagram, or a string without spaces"),
     ("crates/workload/src/team.rs", 1, "a diagram, or a string without spaces"),
     ("lab/fetch.sh", 1, "programs and formats for other tools, as strings"),
     ("lab/plugin/plugin.c", 1, "lines of macros"),

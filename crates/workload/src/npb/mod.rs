@@ -9,9 +9,12 @@
 
 pub mod bt;
 pub mod cg;
+mod flow;
 pub mod ft;
 pub mod is;
+pub mod lu;
 pub mod mg;
+pub mod sp;
 #[cfg(test)]
 mod tests;
 

@@ -1,8 +1,7 @@
 //! Tridiagonal systems of blocks, one for each line of inner points.
 
-use super::physics::Matrix5;
-use super::{five, put_five, Bt};
 use crate::memory::WordMemory;
+use crate::npb::flow::{five, put_five, FlowGrid, Matrix5};
 use crate::team::get;
 
 /// A row while it is solved: what multiplies the next row's solution, and the right side.
@@ -12,57 +11,54 @@ pub struct SolvedRow {
     right: [f64; 5],
 }
 
-impl Bt {
-    /// Solves the line along `dimension` through `(a, b)` in the other two, in their order. Beyond
-    /// both ends of the inner points the solution is zero.
-    pub(super) fn solve<M: WordMemory + ?Sized>(
-        &self,
-        memory: &M,
-        rows: &mut Vec<SolvedRow>,
-        dimension: usize,
-        a: usize,
-        b: usize,
-    ) {
-        let first = match dimension {
-            0 => self.index([1, a, b]),
-            1 => self.index([a, 1, b]),
-            _ => self.index([a, b, 1]),
-        };
-        let (stride, count) = (self.stride(dimension), self.side - 2);
-        let blocks = |i: usize| {
-            let point = first + i * stride;
-            let derived = |which: usize| get(memory, self.derived(which, point));
-            self.scales.blocks(
-                dimension,
-                five(memory, self.u(point)),
-                derived(3),
-                derived(4),
-                derived(5),
-            )
-        };
-        rows.clear();
-        let mut before: Option<Matrix5> = None;
-        let mut here = blocks(0);
-        for i in 0..count {
-            let after = if i + 1 < count { blocks(i + 1) } else { [[[0.0; 5]; 5]; 3] };
-            let mut own = here[1];
-            let mut row =
-                SolvedRow { next: after[2], right: five(memory, self.right(first + i * stride)) };
-            if let (Some(lower), Some(last)) = (before, rows.last()) {
-                subtract(&mut own, &mut row.right, &lower, last);
-            }
-            eliminate(own, &mut row);
-            rows.push(row);
-            before = Some(here[0]);
-            here = after;
+/// Solves the line along `dimension` through `(a, b)` in the other two, in their order. Beyond
+/// both ends of the inner points the solution is zero.
+pub fn solve<M: WordMemory + ?Sized>(
+    grid: &FlowGrid,
+    memory: &M,
+    rows: &mut Vec<SolvedRow>,
+    dimension: usize,
+    (a, b): (usize, usize),
+) {
+    let first = match dimension {
+        0 => grid.index([1, a, b]),
+        1 => grid.index([a, 1, b]),
+        _ => grid.index([a, b, 1]),
+    };
+    let (stride, count) = (grid.stride(dimension), grid.side - 2);
+    let blocks = |i: usize| {
+        let point = first + i * stride;
+        let derived = |which: usize| get(memory, grid.derived(which, point));
+        grid.scales.blocks(
+            dimension,
+            five(memory, grid.u(point)),
+            derived(3),
+            derived(4),
+            derived(5),
+        )
+    };
+    rows.clear();
+    let mut before: Option<Matrix5> = None;
+    let mut here = blocks(0);
+    for i in 0..count {
+        let after = if i + 1 < count { blocks(i + 1) } else { [[[0.0; 5]; 5]; 3] };
+        let mut own = here[1];
+        let mut row =
+            SolvedRow { next: after[2], right: five(memory, grid.right(first + i * stride)) };
+        if let (Some(lower), Some(last)) = (before, rows.last()) {
+            subtract(&mut own, &mut row.right, &lower, last);
         }
-        let mut solution = [0.0; 5];
-        for (i, row) in rows.iter().enumerate().rev() {
-            solution = std::array::from_fn(|m| {
-                row.right[m] - row.next[m].iter().zip(&solution).map(|(n, s)| n * s).sum::<f64>()
-            });
-            put_five(memory, self.right(first + i * stride), solution);
-        }
+        eliminate(own, &mut row);
+        rows.push(row);
+        before = Some(here[0]);
+        here = after;
+    }
+    let mut solution = [0.0; 5];
+    for (i, row) in rows.iter().enumerate().rev() {
+        solution = std::array::from_fn(|m| {
+            row.right[m] - row.next[m].iter().zip(&solution).map(|(n, s)| n * s).sum::<f64>()
+        });
+        put_five(memory, grid.right(first + i * stride), solution);
     }
 }
 

@@ -1,14 +1,14 @@
 //! The equations: fluxes, their derivatives, and the solution that is known (RNR-94-007, section
 //! 3.1 and tables there).
 
-const C1: f64 = 1.4;
-const C2: f64 = 0.4;
-const C3: f64 = 0.1;
-const C4: f64 = 1.0;
-const C5: f64 = 1.4;
+pub const C1: f64 = 1.4;
+pub const C2: f64 = 0.4;
+pub const C3: f64 = 0.1;
+pub const C4: f64 = 1.0;
+pub const C5: f64 = 1.4;
 const FOUR_THIRDS: f64 = 4.0 / 3.0;
 /// Diffusion along each dimension, the same for all components.
-const DIFFUSION: [f64; 3] = [0.75, 0.75, 1.0];
+pub const DIFFUSION: [f64; 3] = [0.75, 0.75, 1.0];
 
 /// Coefficients of the known solution, by component: the constant, then those of x, y, z of the
 /// first to fourth power.
@@ -50,8 +50,8 @@ pub struct PointState {
 #[derive(Debug, Clone, Copy)]
 pub struct Scales {
     /// 1 / h^2 and 1 / 2 h.
-    second: f64,
-    first: f64,
+    pub second: f64,
+    pub first: f64,
     /// Of fourth differences.
     pub dissipation: f64,
     dt: f64,
