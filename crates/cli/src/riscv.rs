@@ -9,10 +9,12 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use terrace_terrace::riscv::{
-    self, Dialect, ElementOptions, ElementSchedule, ElementsRun, LookasideSize, RiscvError,
-    RiscvProgram, RiscvRecording, RiscvRun,
+    self, CoreOrder, Dialect, ElementNetwork, ElementOptions, ElementSchedule, ElementTime,
+    ElementTiming, ElementsRun, LookasideSize, ObjectOption, RiscvError, RiscvProgram,
+    RiscvRecording, RiscvRun,
 };
-use terrace_terrace::types::Bytes;
+use terrace_terrace::topology::{load_machine, MachineSource};
+use terrace_terrace::types::{Bytes, Nanos};
 
 /// Bytes of memory that a program may touch, where no other limit is given.
 const MEMORY: u64 = 4 << 30;
@@ -22,7 +24,8 @@ const MEMORY: u64 = 4 << 30;
 pub enum RiscvCommand {
     /// Run a static program for riscv64 Linux, on one or more xBGAS processing elements.
     #[command(after_help = "Example: terrace riscv run --root . --stats ./a.out input.txt\n\
-        Example: terrace riscv run --pes 4 --stats ./gather")]
+        Example: terrace riscv run --pes 4 --stats ./gather\n\
+        Example: terrace riscv run --pes 4 --machine lab-cxl --fabric 200ns --stats ./gather")]
     Run(RiscvRunArgs),
     /// Print the instructions of a static program.
     #[command(after_help = "Example: terrace riscv disasm --dialect 2018 ./gather")]
@@ -72,7 +75,8 @@ pub struct RiscvRunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32)
         .range(1..=i64::from(riscv::MOST_ELEMENTS)))]
     pub pes: Option<u32>,
-    /// Execute xBGAS instructions in this encoding (with --pes: 2018).
+    /// Execute xBGAS instructions in this encoding; without it, in that of the program's note, or
+    /// 2018.
     #[arg(long, value_name = "D")]
     pub dialect: Option<DialectName>,
     /// Instructions of an element's turn at most; its length is drawn with --seed.
@@ -86,6 +90,27 @@ pub struct RiscvRunArgs {
     #[arg(long, value_name = "N", default_value_t = LookasideSize::default().ways as u32,
         value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub olb_ways: u32,
+    /// What a miss of the look-aside buffer takes, in nanoseconds, with --machine or --fabric;
+    /// without it, as long as a load from memory.
+    #[arg(long, value_name = "NS",
+        value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
+    pub olb_miss_ns: Option<u64>,
+    /// Make a file an object (ID=FILE), or a part of an element's memory (ID=peN:START+LENGTH);
+    /// with :rw behind it, it may be written.
+    #[arg(long = "object", value_name = "ID=WHAT")]
+    pub objects: Vec<String>,
+    /// Model time: each element is a core of this machine, a preset's name or a file (with
+    /// --fabric: ddr-cxl).
+    #[arg(long, value_name = "M")]
+    pub machine: Option<String>,
+    /// Model time: how elements reach each other, 100ns, 200ns or figures by name (with --machine:
+    /// 100ns).
+    #[arg(long, value_name = "F")]
+    pub fabric: Option<String>,
+    /// Let cores wait where they first use what another element sends, instead of when their
+    /// window is full.
+    #[arg(long)]
+    pub in_order: bool,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
@@ -103,7 +128,9 @@ fn program(command: &[OsString], root: Option<PathBuf>, seed: u64) -> RiscvProgr
 
 fn failure(error: RiscvError) -> CommandFailure {
     match error {
-        RiscvError::Program { .. } => CommandFailure::usage(error),
+        RiscvError::Program { .. } | RiscvError::Note(_) | RiscvError::Caches { .. } => {
+            CommandFailure::usage(error)
+        }
         _ => CommandFailure::failed(error),
     }
 }
@@ -135,12 +162,24 @@ pub fn disasm(args: &RiscvDisasmArgs) -> Ending {
     }
 }
 
+/// Time, and its parts.
+fn describe_time(time: &ElementTime) -> String {
+    let ns = |ps: u64| ps / 1000;
+    format!(
+        ", {} ns ({} local, {} remote, {} waiting)",
+        ns(time.total_ps),
+        ns(time.local_ps()),
+        ns(time.remote_ps),
+        ns(time.waiting_ps)
+    )
+}
+
 /// One line for each element.
 fn say_statistics(run: &ElementsRun) {
     for (number, element) in run.elements.iter().enumerate() {
         say(&format!(
             "element {number}: {} instructions, {} remote loads, {} remote stores, {} bytes, \
-             {} local extended accesses, {} look-aside hits, {} misses, {} waits",
+             {} local extended accesses, {} look-aside hits, {} misses, {} waits{}",
             element.instructions,
             element.remote_loads,
             element.remote_stores,
@@ -148,8 +187,12 @@ fn say_statistics(run: &ElementsRun) {
             element.local_accesses,
             element.lookaside_hits,
             element.lookaside_misses,
-            element.waits
+            element.waits,
+            element.time.as_ref().map_or(String::new(), describe_time)
         ));
+    }
+    if let Some(last) = run.elements.iter().filter_map(|e| Some(e.time?.total_ps)).max() {
+        say(&format!("{:.3} us until the last element ended", last as f64 / 1e6));
     }
     let instructions: u64 = run.elements.iter().map(|element| element.instructions).sum();
     say(&format!(
@@ -160,20 +203,44 @@ fn say_statistics(run: &ElementsRun) {
     ));
 }
 
+/// Machine and network of the elements, where one is given.
+fn timing(args: &RiscvRunArgs) -> Result<Option<ElementTiming>, CommandFailure> {
+    if args.machine.is_none() && args.fabric.is_none() {
+        return Ok(None);
+    }
+    let machine = args.machine.as_deref().unwrap_or("ddr-cxl");
+    let machine =
+        load_machine(&MachineSource::parse_machine(machine)).map_err(CommandFailure::usage)?;
+    let network = ElementNetwork::parse(args.fabric.as_deref().unwrap_or("100ns"))
+        .map_err(CommandFailure::usage)?;
+    let order = if args.in_order { CoreOrder::InOrder } else { CoreOrder::OutOfOrder };
+    let lookaside_miss = args.olb_miss_ns.map(Nanos);
+    Ok(Some(ElementTiming { machine, network, order, lookaside_miss }))
+}
+
 fn run_elements(args: &RiscvRunArgs, program: &RiscvProgram) -> Ending {
     if args.record.is_some() {
         let line = "--record with --pes or --dialect: remote accesses cannot be recorded; leave \
                     out one of them";
         return Err(CommandFailure::lacking(line));
     }
+    let mut objects = Vec::new();
+    for text in &args.objects {
+        objects.push(ObjectOption::parse(text).ok_or_else(|| {
+            let line = format!("--object {text}: give ID=FILE or ID=peN:START+LENGTH, ID from 1");
+            CommandFailure::usage(line)
+        })?);
+    }
     let options = ElementOptions {
         count: args.pes.unwrap_or(1),
-        dialect: args.dialect.map_or(Dialect::V2018, dialect),
+        dialect: args.dialect.map(dialect),
         schedule: ElementSchedule { quantum: args.quantum, seed: args.seed },
         lookaside: LookasideSize {
             entries: args.olb_entries as usize,
             ways: args.olb_ways as usize,
         },
+        objects,
+        timing: timing(args)?,
     };
     let run = riscv::run_elements(program, &options).map_err(failure)?;
     if args.stats {
@@ -186,7 +253,8 @@ fn run_elements(args: &RiscvRunArgs, program: &RiscvProgram) -> Ending {
 /// `terrace riscv run`: ends as the program did.
 pub fn run(args: &RiscvRunArgs) -> Ending {
     let program = program(&args.command, args.root.clone(), args.seed);
-    if args.pes.is_some() || args.dialect.is_some() {
+    let elements = args.pes.is_some() || args.dialect.is_some() || !args.objects.is_empty();
+    if elements || args.machine.is_some() || args.fabric.is_some() {
         return run_elements(args, &program);
     }
     let run = match &args.record {

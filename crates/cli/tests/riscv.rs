@@ -52,6 +52,20 @@ fn elements_run_print_and_name_the_one_at_fault() {
     assert_eq!(status, Some(128 + 11), "{err}");
     assert!(err.contains("element 1, thread 0, at 0x") && err.contains("no object 99"), "{err}");
 
+    // In time, twice the same, and slower over a slower network.
+    let timed = |fabric| {
+        let (status, _, err) =
+            run(&["--pes", "2", "--fabric", fabric, "--stats", program, "figure"]);
+        assert_eq!(status, Some(0), "{err}");
+        let last = err.lines().find_map(|line| line.split_once(" us until the last element ended"));
+        let (line, _) = last.unwrap_or_else(|| panic!("{err}"));
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    let (near, far) = (timed("100ns"), timed("200ns"));
+    assert!(near == timed("100ns") && near < far, "{near} {far}");
+    let (status, _, err) = run(&["--pes", "2", "--fabric", "near", program, "figure"]);
+    assert_eq!(status, Some(2), "{err}");
+
     // Without elements the library says so, and extended instructions are illegal.
     let (status, _, err) = run(&[program, "hello"]);
     assert_eq!(status, Some(9), "{err}");

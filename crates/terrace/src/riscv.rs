@@ -6,8 +6,9 @@ mod listing;
 mod recording;
 
 pub use elements::{
-    run_elements, Dialect, ElementOptions, ElementSchedule, ElementStatistics, ElementsEnd,
-    ElementsRun, LookasideSize, MOST_ELEMENTS,
+    run_elements, CoreOrder, Dialect, ElementNetwork, ElementOptions, ElementSchedule,
+    ElementStatistics, ElementTime, ElementTiming, ElementsEnd, ElementsRun, LookasideSize,
+    NetworkError, ObjectOption, ObjectSource, SimulatedClock, MOST_ELEMENTS,
 };
 pub use files::HostFiles;
 pub use listing::disassemble;
@@ -21,6 +22,8 @@ use terrace_riscv::linux::{Process, ProcessEnd, ProcessObserver};
 use terrace_trace::capture::Filter;
 use terrace_trace::{TraceError, TraceHeader, TraceWriter};
 use terrace_types::Bytes;
+use terrace_xbgas::element::TimingError;
+use terrace_xbgas::note::NoteError;
 
 /// Bytes of a program file at most; a static program has a few million.
 const MAX_FILE: u64 = 1 << 30;
@@ -81,6 +84,28 @@ pub enum RiscvError {
     /// The recording cannot be written on.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// The program's notes tell no dialect.
+    #[error("{0}, or say which with --dialect")]
+    Note(#[from] NoteError),
+    /// A file that is too large to be an object.
+    #[error("{} has {size}; an object has at most 1 GiB", path.display())]
+    ObjectSize {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        size: Bytes,
+    },
+    /// More caches than are modelled.
+    #[error("{count} elements with {each} of caches each; take a machine with less, or fewer")]
+    Caches {
+        /// Elements.
+        count: u32,
+        /// Caches of one.
+        each: Bytes,
+    },
+    /// The model of time refuses the machine or the network.
+    #[error(transparent)]
+    Timing(#[from] TimingError),
 }
 
 /// A run that ended.
@@ -164,11 +189,22 @@ fn start(
     program: &RiscvProgram,
     environment: &[Vec<u8>],
 ) -> Result<Process<HostFiles>, RiscvError> {
-    let read = |path: &Path, source| RiscvError::Read { path: path.to_owned(), source };
-    let file = read_program(&program.path).map_err(|e| read(&program.path, e))?;
-    let host = HostFiles::new(program.root.as_deref(), program.seed)
-        .map_err(|e| read(program.root.as_deref().unwrap_or(Path::new("")), e))?;
-    Process::new(&file, &program.arguments, environment, program.memory.0, host)
+    let file = read_program(&program.path)
+        .map_err(|source| RiscvError::Read { path: program.path.clone(), source })?;
+    start_from(&file, program, environment, None)
+}
+
+/// As [`start`], with the file's bytes, and with a clock in place of the host's.
+fn start_from(
+    file: &[u8],
+    program: &RiscvProgram,
+    environment: &[Vec<u8>],
+    clock: Option<SimulatedClock>,
+) -> Result<Process<HostFiles>, RiscvError> {
+    let root = program.root.as_deref();
+    let read = |source| RiscvError::Read { path: root.unwrap_or(Path::new("")).into(), source };
+    let host = HostFiles::new(root, program.seed).map_err(read)?.with_clock(clock);
+    Process::new(file, &program.arguments, environment, program.memory.0, host)
         .map_err(|source| RiscvError::Program { path: program.path.clone(), source })
 }
 

@@ -23,6 +23,13 @@
 #error "XBGAS_DIALECT is 2018, 20 or 2024"
 #endif
 
+/* A note in the program says which encoding it has: name "xBGAS", type 1, XBGAS_DIALECT. */
+#define XBGAS_TEXT_OF(number) #number
+#define XBGAS_TEXT(number) XBGAS_TEXT_OF(number)
+__asm__(".pushsection .note.xbgas, \"a\", @note\n\t"
+	".balign 4\n\t.4byte 6, 4, 1\n\t.asciz \"xBGAS\"\n\t.balign 4\n\t"
+	".4byte " XBGAS_TEXT(XBGAS_DIALECT) "\n\t.popsection");
+
 /* Assembly of eaddie e10, reg, 0; and of raw accesses to (e10, address). */
 #define XBGAS_SET_E10(reg) ".insn i 0x7b, " XBGAS_EADDIE_FUNCT3 ", x10, " reg ", 0\n\t"
 #define XBGAS_RAW_LOAD(funct3, to, address) \

@@ -8,9 +8,13 @@
 //! | `erse` | 0x46003033 | 0x44007033 | 0x46007033 |
 //! | `erle` | 0x42004033 | 0xaa007033 | 0xaa007033 |
 //! | opcode 0x77, `funct3` 6 | `elq` (and `esq`, 0x407b) | none | `elwu` |
+//! | atomics, opcode 0x6b, `funct3` 6 and 7 | `eamo*.w`, `eamo*.d` | none | none |
+//! | bulk transfers, opcode 0x5b, R4 | none | none | `ebl*`, `ebs*` |
 //!
-//! Sources: the binary tools of 2018, the specification 2.0 of 2023 and its revision of 2024. The
-//! atomics of 2018 and the bulk transfers of the revision are not decoded.
+//! Sources: the binary tools of 2018, the specification 2.0 of 2023 and its revision of 2024.
+//! `funct7` of atomics, 0 to 6, is their place in [`AtomicOperation`], as the tools number them.
+//! `funct3` of bulk transfers is that of other loads and stores, and the two bits above `rs2` are
+//! 0 for loads and 1 for stores: no text that we found numbers these.
 
 use std::fmt;
 use terrace_riscv::print::integer_register_name;
@@ -47,6 +51,32 @@ pub(crate) enum Operands {
     ToExtended,
     /// `ext, ext, imm`.
     BetweenExtended,
+    /// `rd, rs1, rs2`; the address in `rs1` is extended by the register paired with it.
+    Atomic(AtomicOperation),
+    /// `rd, rs1, rs2, rs3`: local address, remote address, count, stride; the register paired
+    /// with `rd` extends the remote address.
+    BulkLoad,
+    /// The same: remote address, local address, count, stride.
+    BulkStore,
+}
+
+/// What an atomic instruction makes of the value in memory and its operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtomicOperation {
+    /// Their sum.
+    Add,
+    /// Exclusive or.
+    Xor,
+    /// And.
+    And,
+    /// Or.
+    Or,
+    /// The smaller one, signed.
+    Min,
+    /// The larger one, signed.
+    Max,
+    /// The operand, where memory held what `rd` held.
+    CompareSwap,
 }
 
 /// A decoded extended instruction; prints as the binary tools print it.
@@ -61,6 +91,8 @@ pub struct ExtendedInstruction {
     pub rs1: u8,
     /// Bits 20 to 24.
     pub rs2: u8,
+    /// Bits 27 to 31.
+    pub rs3: u8,
     /// Offset or addend, in bytes.
     pub immediate: i32,
 }
@@ -69,6 +101,18 @@ const LOADS: [&str; 6] = ["elb", "elh", "elw", "eld", "elbu", "elhu"];
 const STORES: [&str; 4] = ["esb", "esh", "esw", "esd"];
 const RAW_LOADS: [&str; 6] = ["erlb", "erlh", "erlw", "erld", "erlbu", "erlhu"];
 const RAW_STORES: [&str; 4] = ["ersb", "ersh", "ersw", "ersd"];
+const BULK_LOADS: [&str; 6] = ["eblb", "eblh", "eblw", "ebld", "eblbu", "eblhu"];
+const BULK_STORES: [&str; 4] = ["ebsb", "ebsh", "ebsw", "ebsd"];
+/// By `funct7`: operation, name of words, name of double words.
+const ATOMICS: [(AtomicOperation, [&str; 2]); 7] = [
+    (AtomicOperation::Add, ["eamoadd.w", "eamoadd.d"]),
+    (AtomicOperation::Xor, ["eamoxor.w", "eamoxor.d"]),
+    (AtomicOperation::And, ["eamoand.w", "eamoand.d"]),
+    (AtomicOperation::Or, ["eamoor.w", "eamoor.d"]),
+    (AtomicOperation::Min, ["eamomin.w", "eamomin.d"]),
+    (AtomicOperation::Max, ["eamomax.w", "eamomax.d"]),
+    (AtomicOperation::CompareSwap, ["eamocas.w", "eamocas.d"]),
+];
 
 /// Name and operands of a word.
 fn classify(dialect: Dialect, word: u32) -> Option<(&'static str, Operands)> {
@@ -92,6 +136,15 @@ fn classify(dialect: Dialect, word: u32) -> Option<(&'static str, Operands)> {
         (0x7b, _) => ("ese", Operands::StoreExtended),
         (0x03, 7) => ("eaddix", Operands::BetweenExtended),
         (0x33, _) => return classify_raw(dialect, word & 0xfe00_707f, funct3),
+        (0x6b, 6 | 7) if old => {
+            let (operation, names) = ATOMICS.get((word >> 25) as usize)?;
+            (names[funct3 - 6], Operands::Atomic(*operation))
+        }
+        (0x5b, _) if dialect == Dialect::Rev => match word >> 25 & 3 {
+            0 => (*BULK_LOADS.get(funct3)?, Operands::BulkLoad),
+            1 => (*BULK_STORES.get(funct3)?, Operands::BulkStore),
+            _ => return None,
+        },
         _ => return None,
     })
 }
@@ -125,11 +178,15 @@ impl ExtendedInstruction {
         let high = (word as i32) >> 25;
         let immediate = match operands {
             Operands::Store | Operands::StoreExtended => high << 5 | i32::from(register(7)),
-            Operands::Raw | Operands::RawExtended => 0,
+            Operands::Raw
+            | Operands::RawExtended
+            | Operands::Atomic(_)
+            | Operands::BulkLoad
+            | Operands::BulkStore => 0,
             _ => (word as i32) >> 20,
         };
-        let (rd, rs1, rs2) = (register(7), register(15), register(20));
-        Some(Self { name, operands, rd, rs1, rs2, immediate })
+        let [rd, rs1, rs2, rs3] = [7, 15, 20, 27].map(register);
+        Some(Self { name, operands, rd, rs1, rs2, rs3, immediate })
     }
 
     /// The extended register that extends the address; `None` of an instruction that makes no
@@ -137,12 +194,34 @@ impl ExtendedInstruction {
     #[must_use]
     pub fn addressing_register(&self) -> Option<u8> {
         match self.operands {
-            Operands::Load | Operands::LoadExtended | Operands::Store | Operands::StoreExtended => {
-                Some(self.rs1)
-            }
+            Operands::Load
+            | Operands::LoadExtended
+            | Operands::Store
+            | Operands::StoreExtended
+            | Operands::Atomic(_) => Some(self.rs1),
+            Operands::BulkLoad | Operands::BulkStore => Some(self.rd),
             Operands::Raw | Operands::RawExtended => Some(self.rs2),
             _ => None,
         }
+    }
+
+    /// The base registers that it reads, a bit each.
+    #[must_use]
+    pub fn base_registers_read(&self) -> u32 {
+        let [rd, rs1, rs2, rs3] =
+            [self.rd, self.rs1, self.rs2, self.rs3].map(|register| 1_u32 << (register & 31));
+        let read = match self.operands {
+            Operands::Load | Operands::LoadExtended | Operands::StoreExtended => rs1,
+            Operands::Store => rs1 | rs2,
+            Operands::Raw if self.is_load() => rs1,
+            Operands::Raw => rs1 | rd,
+            Operands::RawExtended | Operands::ToExtended => rs1,
+            Operands::FromExtended | Operands::BetweenExtended => 0,
+            Operands::Atomic(AtomicOperation::CompareSwap) => rd | rs1 | rs2,
+            Operands::Atomic(_) => rs1 | rs2,
+            Operands::BulkLoad | Operands::BulkStore => rd | rs1 | rs2 | rs3,
+        };
+        read & !1
     }
 
     /// Whether it loads; of an instruction that makes an access, the others store.
@@ -150,6 +229,7 @@ impl ExtendedInstruction {
     pub fn is_load(&self) -> bool {
         match self.operands {
             Operands::Load | Operands::LoadExtended => true,
+            Operands::Atomic(_) | Operands::BulkLoad => true,
             Operands::Raw | Operands::RawExtended => self.name.starts_with("erl"),
             _ => false,
         }
@@ -170,6 +250,10 @@ impl fmt::Display for ExtendedInstruction {
             Operands::FromExtended => write!(f, "{name}\t{d},e{rs1},{immediate}"),
             Operands::ToExtended => write!(f, "{name}\te{rd},{a},{immediate}"),
             Operands::BetweenExtended => write!(f, "{name}\te{rd},e{rs1},{immediate}"),
+            Operands::Atomic(_) => write!(f, "{name}\t{d},{a},{b}"),
+            Operands::BulkLoad | Operands::BulkStore => {
+                write!(f, "{name}\t{d},{a},{b},{}", integer_register_name(self.rs3))
+            }
         }
     }
 }
@@ -214,10 +298,28 @@ mod tests {
             (0xaa00_7033, [None, Some("erle"), Some("erle")]),
             (0x6077, [Some("elq"), None, Some("elwu")]),
             (0x407b, [Some("esq"), None, None]),
+            (0x606b, [Some("eamoadd.w"), None, None]),
+            (0x0c00_706b, [Some("eamocas.d"), None, None]),
+            (0x0e00_706b, [None; 3]),
+            (0x305b, [None, None, Some("ebld")]),
+            (0x0200_005b, [None, None, Some("ebsb")]),
+            (0x0200_405b, [None; 3]),
+            (0x0400_005b, [None; 3]),
             (0x13, [None; 3]),
         ] {
             let found = [Dialect::V2018, Dialect::V2_0, Dialect::Rev].map(|d| name(d, word));
             assert_eq!(found, names, "{word:#x}");
         }
+    }
+
+    #[test]
+    fn atomics_and_bulk_transfers_print_their_operands_in_order() {
+        let print = |dialect, word| ExtendedInstruction::decode(dialect, word).unwrap().to_string();
+        let (rd, rs1, rs2, rs3) = (10 << 7, 11 << 15, 12 << 20, 13 << 27);
+        let atomic = 0x0800_706b | rd | rs1 | rs2;
+        assert_eq!(print(Dialect::V2018, atomic), "eamomin.d\ta0,a1,a2");
+        let bulk = 0x105b | rd | rs1 | rs2 | rs3;
+        assert_eq!(print(Dialect::Rev, bulk), "eblh\ta0,a1,a2,a3");
+        assert_eq!(print(Dialect::Rev, bulk | 1 << 25), "ebsh\ta0,a1,a2,a3");
     }
 }

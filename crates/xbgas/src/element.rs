@@ -1,17 +1,27 @@
 //! Processing elements: copies of one program, each with memory of its own, that reach each other
 //! by extended loads and stores.
 //!
-//! Elements take turns of whole instructions in one thread of the host. So memory is sequentially
-//! consistent, which RVWMO allows, and a run repeats exactly from its schedule. An element that
-//! waits at a futex goes on when another element's store changes the word.
+//! Elements take turns of whole instructions in one thread of the host. Without a model of time
+//! memory is sequentially consistent, which RVWMO allows, and a run repeats exactly from its
+//! schedule. With one, each element has a clock, requests travel over a network, and elements run
+//! in the order of their clocks. An element that waits at a futex goes on when another element's
+//! store changes the word.
 
-use crate::decode::{Dialect, ExtendedInstruction};
-use crate::execute::{ExtendedAddress, ExtendedEffect, ExtendedTrap, TargetRegister};
+mod access;
+mod timed;
+
+use crate::clock::{ElementClock, ElementTime};
+use crate::decode::Dialect;
+use crate::execute::ExtendedTrap;
 use crate::lookaside::{LookasideSize, ObjectLookasideBuffer, ObjectTable};
+use crate::network::NetworkError;
+use crate::protocol::RequestRefusal;
 use std::collections::BTreeMap;
+use terrace_fabric::FabricError;
+use terrace_model::ModelError;
 use terrace_riscv::execute::Trap;
 use terrace_riscv::linux::{Host, Process, ProcessEnd};
-use terrace_riscv::memory::{GuestMemory, MemoryFault, READ, WRITE};
+use terrace_riscv::memory::{GuestMemory, MemoryFault, PAGE_BYTES, READ, WRITE};
 
 /// Names of the environment variables by which a program learns its element and how many there
 /// are.
@@ -40,7 +50,7 @@ impl ElementSchedule {
 }
 
 /// Why an extended instruction faulted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ElementFault {
     /// An instruction of neither the base nor the dialect.
     #[error("illegal instruction {0:#010x}; is it compiled for another dialect?")]
@@ -59,14 +69,44 @@ pub enum ElementFault {
         /// Whether it was a store.
         stored: bool,
     },
+    /// An access past the end of an object.
+    #[error("object {object} has {length} bytes; {address:#x} is not in it")]
+    Outside {
+        /// Object id.
+        object: u64,
+        /// Its bytes.
+        length: u64,
+        /// Last byte of the access.
+        address: u64,
+    },
     /// The element that has the object refuses the access.
-    #[error("element {element} refuses: {fault}")]
+    #[error("element {element} refuses: {refusal}")]
     Refused {
         /// The element.
         element: u32,
         /// Its answer.
-        fault: MemoryFault,
+        refusal: RequestRefusal,
     },
+    /// The element's own memory lacks a byte of a bulk transfer.
+    #[error(transparent)]
+    Local(#[from] MemoryFault),
+    /// The network does not reach there.
+    #[error(transparent)]
+    Network(#[from] TimingError),
+}
+
+/// Why elements cannot have a model of time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TimingError {
+    /// The machine cannot be modelled.
+    #[error(transparent)]
+    Machine(#[from] ModelError),
+    /// The network cannot be built.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// The network cannot carry a message.
+    #[error(transparent)]
+    Message(#[from] FabricError),
 }
 
 impl ElementFault {
@@ -139,11 +179,42 @@ pub struct ElementStatistics {
     pub lookaside_hits: u64,
     /// Translations that it missed.
     pub lookaside_misses: u64,
+    /// Where its time went; `None` without a model of time.
+    pub time: Option<ElementTime>,
+}
+
+/// What elements run with.
+#[derive(Debug, Clone)]
+pub struct ElementSetup {
+    /// What object ids name.
+    pub objects: ObjectTable,
+    /// The files that are objects, by their number in [`ObjectTable`].
+    pub files: Vec<ObjectFile>,
+    /// How their extended instructions are encoded.
+    pub dialect: Dialect,
+    /// In which order they run without a model of time.
+    pub schedule: ElementSchedule,
+    /// The size of their look-aside buffers.
+    pub lookaside: LookasideSize,
+}
+
+/// A file that an object id names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectFile {
+    /// What it holds.
+    pub bytes: Vec<u8>,
+    /// The element that serves it.
+    pub element: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ElementState {
     Running,
+    /// Until a request of it arrives: this one, or all of them.
+    Suspended {
+        until: Option<u64>,
+    },
+    /// At futexes, until a store of another element.
     Waiting,
     Exited(u8),
 }
@@ -156,65 +227,67 @@ struct ProcessingElement<H> {
     registers: BTreeMap<u32, [u64; 32]>,
     lookaside: ObjectLookasideBuffer,
     statistics: ElementStatistics,
+    clock: Option<ElementClock>,
+}
+
+/// A file's bytes as memory, and who serves it.
+#[derive(Debug)]
+struct FileMemory {
+    memory: GuestMemory,
+    length: usize,
+    element: u32,
+}
+
+impl FileMemory {
+    fn new(file: &ObjectFile) -> Self {
+        let length = file.bytes.len();
+        let end = (length as u64).next_multiple_of(PAGE_BYTES);
+        let mut memory = GuestMemory::new(end);
+        if end > 0 {
+            memory.map(0, end, READ | WRITE);
+            // It has as many frames as that takes.
+            let written = memory.write(0, &file.bytes);
+            debug_assert!(written.is_ok());
+        }
+        Self { memory, length, element: file.element }
+    }
 }
 
 /// The processing elements of a program.
 #[derive(Debug)]
 pub struct ElementMachine<H> {
     elements: Vec<ProcessingElement<H>>,
+    files: Vec<FileMemory>,
     objects: ObjectTable,
     dialect: Dialect,
     quantum: u64,
     random: u64,
-}
-
-fn load(memory: &mut GuestMemory, at: u64, bytes: u8, signed: bool) -> Result<u64, MemoryFault> {
-    Ok(match (bytes, signed) {
-        (1, true) => i8::from_le_bytes(memory.load(at)?) as u64,
-        (1, false) => u8::from_le_bytes(memory.load(at)?).into(),
-        (2, true) => i16::from_le_bytes(memory.load(at)?) as u64,
-        (2, false) => u16::from_le_bytes(memory.load(at)?).into(),
-        (4, true) => i32::from_le_bytes(memory.load(at)?) as u64,
-        (4, false) => u32::from_le_bytes(memory.load(at)?).into(),
-        _ => u64::from_le_bytes(memory.load(at)?),
-    })
-}
-
-fn store(memory: &mut GuestMemory, at: u64, bytes: u8, value: u64) -> Result<(), MemoryFault> {
-    match bytes {
-        1 => memory.store(at, (value as u8).to_le_bytes()),
-        2 => memory.store(at, (value as u16).to_le_bytes()),
-        4 => memory.store(at, (value as u32).to_le_bytes()),
-        _ => memory.store(at, value.to_le_bytes()),
-    }
+    network: Option<timed::NetworkState>,
 }
 
 impl<H: Host> ElementMachine<H> {
     /// Elements in order, one for each loaded process.
     #[must_use]
-    pub fn new(
-        processes: Vec<Process<H>>,
-        objects: ObjectTable,
-        dialect: Dialect,
-        schedule: ElementSchedule,
-        lookaside: LookasideSize,
-    ) -> Self {
+    pub fn new(processes: Vec<Process<H>>, setup: &ElementSetup) -> Self {
         let element = |mut process: Process<H>| {
             process.pause_at_unknown();
             ProcessingElement {
                 process,
                 state: ElementState::Running,
                 registers: BTreeMap::new(),
-                lookaside: ObjectLookasideBuffer::new(lookaside),
+                lookaside: ObjectLookasideBuffer::new(setup.lookaside),
                 statistics: ElementStatistics::default(),
+                clock: None,
             }
         };
         Self {
             elements: processes.into_iter().map(element).collect(),
-            objects,
-            dialect,
-            quantum: schedule.quantum.max(1),
-            random: schedule.seed | 1 << 63,
+            files: setup.files.iter().map(FileMemory::new).collect(),
+            objects: setup.objects.clone(),
+            dialect: setup.dialect,
+            quantum: setup.schedule.quantum.max(1),
+            random: setup.schedule.seed | 1 << 63,
+            network: None,
         }
     }
 
@@ -225,9 +298,18 @@ impl<H: Host> ElementMachine<H> {
             instructions: element.process.instructions(),
             lookaside_hits: element.lookaside.hits,
             lookaside_misses: element.lookaside.misses,
+            time: element.clock.as_ref().map(ElementClock::split),
             ..element.statistics
         };
         self.elements.iter().map(one).collect()
+    }
+
+    /// What a file holds by now; `None` where there is no such file.
+    pub fn file_bytes(&mut self, file: usize) -> Option<Vec<u8>> {
+        let file = self.files.get_mut(file)?;
+        let mut bytes = vec![0; file.length];
+        file.memory.read(0, &mut bytes).ok()?;
+        Some(bytes)
     }
 
     /// Instructions of all elements.
@@ -239,6 +321,9 @@ impl<H: Host> ElementMachine<H> {
     /// Runs until all elements exit, one ends the run, or about `budget` instructions are used up.
     pub fn run(&mut self, budget: u64) -> ElementsEnd {
         let end_at = self.instructions().saturating_add(budget);
+        if self.network.is_some() {
+            return self.run_in_time(end_at);
+        }
         loop {
             let mut progress = false;
             for index in 0..self.elements.len() {
@@ -288,106 +373,54 @@ impl<H: Host> ElementMachine<H> {
 
     fn take_turn(&mut self, index: usize) -> Option<ElementsEnd> {
         let end_at = self.elements[index].process.instructions() + self.draw_turn();
-        let number = index as u32;
         loop {
             let element = &mut self.elements[index];
             let left = end_at.saturating_sub(element.process.instructions());
-            match element.process.run(&mut (), left) {
-                ProcessEnd::Budget => return None,
-                ProcessEnd::Exit(status) => {
-                    element.state = ElementState::Exited(status);
-                    return None;
-                }
-                ProcessEnd::Deadlock => {
-                    element.state = ElementState::Waiting;
-                    element.statistics.waits += 1;
-                    return None;
-                }
-                ProcessEnd::Signal { signal, thread, pc, trap } => {
-                    return Some(ElementsEnd::Signal { element: number, thread, pc, signal, trap });
-                }
-                ProcessEnd::UnknownInstruction { thread, word } => {
+            let end = element.process.run(&mut (), left);
+            match self.settle(index, end) {
+                TurnEnd::Over => return None,
+                TurnEnd::Run(end) => return Some(end),
+                TurnEnd::Extended { thread, word } => {
                     if let Err(fault) = self.execute(index, thread, word) {
                         let hart = self.elements[index].process.hart_mut(thread);
                         let pc = hart.map_or(0, |hart| hart.pc);
-                        return Some(ElementsEnd::Fault { element: number, thread, pc, fault });
+                        let element = index as u32;
+                        return Some(ElementsEnd::Fault { element, thread, pc, fault });
                     }
                 }
             }
         }
     }
 
-    /// Executes an extended instruction of an element's thread, program counter included.
-    fn execute(&mut self, index: usize, thread: u32, word: u32) -> Result<(), ElementFault> {
-        let illegal = ElementFault::Illegal(word);
-        let instruction = ExtendedInstruction::decode(self.dialect, word).ok_or(illegal)?;
+    /// What the end of a process's turn means for its element and for the run.
+    fn settle(&mut self, index: usize, end: ProcessEnd) -> TurnEnd {
         let element = &mut self.elements[index];
-        let registers = *element.registers.entry(thread).or_insert([0; 32]);
-        let hart = element.process.hart_mut(thread).ok_or(illegal)?;
-        let set = match instruction.effect(&hart.x, &registers)? {
-            ExtendedEffect::Set { register, value } => Some((register, value)),
-            ExtendedEffect::Load { at, bytes, signed, register } => {
-                let place = self.reach(index, at, bytes, false)?;
-                let memory = self.elements[place].process.memory_mut();
-                let refused = |fault| ElementFault::Refused { element: place as u32, fault };
-                Some((register, load(memory, at.address, bytes, signed).map_err(refused)?))
+        let number = index as u32;
+        match end {
+            ProcessEnd::Budget => {}
+            ProcessEnd::Exit(status) => element.state = ElementState::Exited(status),
+            ProcessEnd::Deadlock => {
+                element.state = ElementState::Waiting;
+                element.statistics.waits += 1;
             }
-            ExtendedEffect::Store { at, bytes, value } => {
-                let place = self.reach(index, at, bytes, true)?;
-                let memory = self.elements[place].process.memory_mut();
-                let refused = |fault| ElementFault::Refused { element: place as u32, fault };
-                store(memory, at.address, bytes, value).map_err(refused)?;
-                None
+            ProcessEnd::Signal { signal, thread, pc, trap } => {
+                let element = number;
+                return TurnEnd::Run(ElementsEnd::Signal { element, thread, pc, signal, trap });
             }
-        };
-        let element = &mut self.elements[index];
-        let hart = element.process.hart_mut(thread).ok_or(illegal)?;
-        match set {
-            Some((TargetRegister::Base(0), _)) | None => {}
-            Some((TargetRegister::Base(register), value)) => {
-                hart.x[usize::from(register)] = value;
-            }
-            Some((TargetRegister::Extended(register), value)) => {
-                element.registers.entry(thread).or_insert([0; 32])[usize::from(register)] = value;
+            ProcessEnd::UnknownInstruction { thread, word } => {
+                return TurnEnd::Extended { thread, word };
             }
         }
-        hart.pc = hart.pc.wrapping_add(4);
-        hart.instret += 1;
-        Ok(())
+        TurnEnd::Over
     }
+}
 
-    /// The element that has an object, after the check of permissions; counts the access.
-    fn reach(
-        &mut self,
-        index: usize,
-        at: ExtendedAddress,
-        bytes: u8,
-        stored: bool,
-    ) -> Result<usize, ElementFault> {
-        let elements = self.elements.len();
-        let ProcessingElement { lookaside, statistics, .. } = &mut self.elements[index];
-        let object = at.object;
-        if object == 0 {
-            statistics.local_accesses += 1;
-            return Ok(index);
-        }
-        let unknown = ElementFault::UnknownObject(object);
-        let place = lookaside.translate(&self.objects, object).ok_or(unknown)?;
-        let target = place.element as usize;
-        if target >= elements {
-            return Err(unknown);
-        }
-        if place.permissions & if stored { WRITE } else { READ } == 0 {
-            return Err(ElementFault::Forbidden { object, stored });
-        }
-        if target == index {
-            statistics.local_accesses += 1;
-        } else {
-            let count =
-                if stored { &mut statistics.remote_stores } else { &mut statistics.remote_loads };
-            *count += 1;
-            statistics.remote_bytes += u64::from(bytes);
-        }
-        Ok(target)
-    }
+/// What follows the end of a turn.
+enum TurnEnd {
+    /// The next element's turn.
+    Over,
+    /// An extended instruction is to be executed.
+    Extended { thread: u32, word: u32 },
+    /// The run's end.
+    Run(ElementsEnd),
 }

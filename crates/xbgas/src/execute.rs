@@ -3,7 +3,7 @@
 //! Source: "xBGAS: Toward a RISC-V ISA Extension for Global, Scalable Shared Memory", sections
 //! 3.2 to 3.4.
 
-use crate::decode::{ExtendedInstruction, Operands};
+use crate::decode::{AtomicOperation, ExtendedInstruction, Operands};
 
 /// Extended registers below this cannot extend an address (section 3.2).
 pub const FIRST_ADDRESSING_REGISTER: u8 = 10;
@@ -56,7 +56,41 @@ pub enum ExtendedEffect {
         /// The value.
         value: u64,
     },
+    /// Replaces a value at once and brings the one before.
+    Atomic {
+        /// Where.
+        at: ExtendedAddress,
+        /// How much: 4 or 8.
+        bytes: u8,
+        /// What becomes of it.
+        operation: AtomicOperation,
+        /// The operand.
+        operand: u64,
+        /// What memory has to hold for a swap.
+        expected: u64,
+        /// Where to.
+        register: TargetRegister,
+    },
+    /// Moves many elements between local memory and an object.
+    Bulk {
+        /// The first element there.
+        at: ExtendedAddress,
+        /// The first element here.
+        local: u64,
+        /// Bytes of an element: 1, 2, 4 or 8.
+        bytes: u8,
+        /// How many.
+        count: u64,
+        /// Elements from one to the next, on both sides.
+        stride: i64,
+        /// Whether it goes there.
+        stored: bool,
+    },
 }
+
+/// Elements of a bulk transfer at most: bounds what one instruction does. The revision's own
+/// measurements go to 2000.
+pub const MOST_BULK_ELEMENTS: u64 = 1 << 16;
 
 /// Why an extended instruction is not executed, before any access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -72,12 +106,22 @@ pub enum ExtendedTrap {
     /// An access of 128 bits.
     #[error("{0} needs registers of 128 bits, which RV64 lacks; use two accesses of 64 bits")]
     Wide(&'static str),
+    /// A bulk transfer of too many elements.
+    #[error("{name} of {count} elements; move at most {MOST_BULK_ELEMENTS} at once")]
+    Bulk {
+        /// Mnemonic.
+        name: &'static str,
+        /// How many.
+        count: u64,
+    },
 }
 
 impl ExtendedInstruction {
     /// Bytes of the access, and whether a load is sign-extended.
     fn width(&self) -> Option<(u8, bool)> {
-        Some(match self.name.trim_start_matches(['e', 'r', 'l', 's']) {
+        let bulk = matches!(self.operands, Operands::BulkLoad | Operands::BulkStore);
+        let name = if bulk { &self.name[3..] } else { self.name };
+        Some(match name.rsplit('.').next()?.trim_start_matches(['e', 'r', 'l', 's']) {
             "b" => (1, true),
             "h" => (2, true),
             "w" => (4, true),
@@ -114,6 +158,8 @@ impl ExtendedInstruction {
             }
             Operands::Store => (base(self.rs2), TargetRegister::Base(0)),
             Operands::StoreExtended => (extended(self.rs2), TargetRegister::Base(0)),
+            Operands::Atomic(_) => (base(self.rs2), TargetRegister::Base(self.rd)),
+            Operands::BulkLoad | Operands::BulkStore => (base(self.rs2), TargetRegister::Base(0)),
         };
         let by = self.addressing_register().unwrap_or(0);
         if by < FIRST_ADDRESSING_REGISTER {
@@ -121,11 +167,44 @@ impl ExtendedInstruction {
         }
         let (bytes, signed) = self.width().ok_or(ExtendedTrap::Wide(self.name))?;
         let at = ExtendedAddress { object: extended(by), address: added(base(self.rs1)) };
+        if let Operands::Atomic(operation) = self.operands {
+            let (operand, expected) = (value, base(self.rd));
+            return Ok(ExtendedEffect::Atomic {
+                at,
+                bytes,
+                operation,
+                operand,
+                expected,
+                register,
+            });
+        }
+        if matches!(self.operands, Operands::BulkLoad | Operands::BulkStore) {
+            return self.bulk(extended(by), base(self.rd), base(self.rs1), x, bytes);
+        }
         Ok(if self.is_load() {
             ExtendedEffect::Load { at, bytes, signed, register }
         } else {
             ExtendedEffect::Store { at, bytes, value }
         })
+    }
+
+    fn bulk(
+        &self,
+        object: u64,
+        to: u64,
+        from: u64,
+        x: &[u64; 32],
+        bytes: u8,
+    ) -> Result<ExtendedEffect, ExtendedTrap> {
+        let count = x[usize::from(self.rs2) & 31];
+        if count > MOST_BULK_ELEMENTS {
+            return Err(ExtendedTrap::Bulk { name: self.name, count });
+        }
+        let stored = self.operands == Operands::BulkStore;
+        let (local, address) = if stored { (from, to) } else { (to, from) };
+        let at = ExtendedAddress { object, address };
+        let stride = x[usize::from(self.rs3) & 31] as i64;
+        Ok(ExtendedEffect::Bulk { at, local, bytes, count, stride, stored })
     }
 }
 

@@ -5,9 +5,13 @@
 //! processing elements of a program and answers their remote accesses.
 #![forbid(unsafe_code)]
 
+pub mod clock;
 pub mod decode;
 pub mod element;
 pub mod execute;
 pub mod lookaside;
+pub mod network;
+pub mod note;
+pub mod protocol;
 
 pub use decode::{Dialect, ExtendedInstruction};

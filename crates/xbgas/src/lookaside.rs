@@ -1,18 +1,41 @@
-//! The object look-aside buffer: which processing element an object id names, and what may be
-//! done there. A cache of a table, set-associative, least recently used out first. Pure.
+//! The object look-aside buffer: which memory an object id names, a processing element's, a part of
+//! it or a file, and what may be done there. A cache of a table, set-associative, least recently
+//! used out first. Pure.
 //!
 //! Source: "xBGAS", section 3.3.
 
 use std::collections::BTreeMap;
 use terrace_riscv::memory::{READ, WRITE};
 
+/// The memory that an object lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectMemory {
+    /// A processing element's, from 0.
+    Element(u32),
+    /// A file's, from 0; whoever runs the elements numbers files.
+    File(u32),
+}
+
 /// Where an object lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectPlace {
-    /// Processing element, from 0.
-    pub element: u32,
+    /// In which memory.
+    pub memory: ObjectMemory,
+    /// What address 0 of the object is there.
+    pub base: u64,
+    /// Bytes of the object; `u64::MAX` for all that there is.
+    pub length: u64,
     /// `READ` and `WRITE` bits of [`terrace_riscv::memory`].
     pub permissions: u8,
+}
+
+impl ObjectPlace {
+    /// The whole memory of an element, to be read and written.
+    #[must_use]
+    pub const fn element(element: u32) -> Self {
+        let memory = ObjectMemory::Element(element);
+        Self { memory, base: 0, length: u64::MAX, permissions: READ | WRITE }
+    }
 }
 
 /// All objects; the buffer caches it. Object 0 is not in it: it is the local memory.
@@ -23,8 +46,8 @@ impl ObjectTable {
     /// Object n + 1 is the memory of element n, to be read and written.
     #[must_use]
     pub fn of_elements(elements: u32) -> Self {
-        let place = |element| ObjectPlace { element, permissions: READ | WRITE };
-        Self((0..elements).map(|element| (u64::from(element) + 1, place(element))).collect())
+        let object = |element| (u64::from(element) + 1, ObjectPlace::element(element));
+        Self((0..elements).map(object).collect())
     }
 
     /// Maps an object, in place of where it was; object 0 stays local.
@@ -135,7 +158,7 @@ mod tests {
                 let object = 1 + (random >> 20) % 40;
                 let hits = buffer.hits;
                 let place = buffer.translate(&table, object).unwrap();
-                assert_eq!(u64::from(place.element) + 1, object);
+                assert_eq!(place, ObjectPlace::element(object as u32 - 1));
                 assert_eq!(buffer.hits > hits, plain.hit(object, now), "{entries} {ways} {now}");
             }
             assert_eq!(buffer.hits + buffer.misses, 2000);
@@ -145,8 +168,9 @@ mod tests {
     #[test]
     fn object_zero_and_unknown_objects_are_not_translated() {
         let mut table = ObjectTable::of_elements(2);
-        table.set(0, ObjectPlace { element: 1, permissions: READ });
-        table.set(9, ObjectPlace { element: 1, permissions: READ });
+        let readable = ObjectPlace { permissions: READ, ..ObjectPlace::element(1) };
+        table.set(0, readable);
+        table.set(9, readable);
         let mut buffer = ObjectLookasideBuffer::new(LookasideSize { entries: 0, ways: 0 });
         assert_eq!(buffer.translate(&table, 0), None);
         assert_eq!(buffer.translate(&table, 3), None);

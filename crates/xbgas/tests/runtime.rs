@@ -1,54 +1,19 @@
 //! The run-time library, built by Debian's cross compiler, on processing elements.
 
-use std::cell::RefCell;
-use std::path::Path;
-use std::process::Command;
-use std::rc::Rc;
+mod common;
+
+use common::{compile, next, run_with, ElementsRun, RunOptions};
 use std::sync::OnceLock;
-use terrace_riscv::linux::{Errno, GuestFileStatus, Host, Process};
 use terrace_riscv::memory::READ;
-use terrace_xbgas::element::{
-    ElementFault, ElementMachine, ElementSchedule, ElementStatistics, ElementsEnd,
-    ELEMENTS_VARIABLE, ELEMENT_VARIABLE,
-};
+use terrace_types::Nanos;
+use terrace_xbgas::clock::CoreOrder;
+use terrace_xbgas::element::{ElementFault, ElementSchedule, ElementsEnd};
 use terrace_xbgas::execute::ExtendedTrap;
-use terrace_xbgas::lookaside::{LookasideSize, ObjectPlace, ObjectTable};
+use terrace_xbgas::lookaside::ObjectPlace;
+use terrace_xbgas::network::ElementNetwork;
+use terrace_xbgas::note::dialect_of_program;
+use terrace_xbgas::protocol::RequestRefusal;
 use terrace_xbgas::Dialect;
-
-const COMPILER: &str = "riscv64-linux-gnu-gcc";
-
-/// Keeps what an element writes; has no files, and a clock that stands still.
-#[derive(Debug, Default)]
-struct ElementOutput(Rc<RefCell<Vec<u8>>>);
-
-impl Host for ElementOutput {
-    fn read(&mut self, _: i32, _: &mut [u8]) -> Result<usize, Errno> {
-        Ok(0)
-    }
-    fn write(&mut self, _: i32, bytes: &[u8]) -> Result<usize, Errno> {
-        self.0.borrow_mut().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn open(&mut self, _: &[u8], _: u32, _: u32) -> Result<i32, Errno> {
-        Err(Errno(2))
-    }
-    fn close(&mut self, _: i32) -> Result<(), Errno> {
-        Ok(())
-    }
-    fn seek(&mut self, _: i32, _: i64, _: u32) -> Result<u64, Errno> {
-        Err(Errno(29))
-    }
-    fn status(&mut self, _: i32) -> Result<GuestFileStatus, Errno> {
-        Ok(GuestFileStatus { mode: 0o10_600, ..GuestFileStatus::default() })
-    }
-    fn now_ns(&mut self, _: u32) -> u64 {
-        0
-    }
-    fn sleep_ns(&mut self, _: u64) {}
-    fn fill_random(&mut self, bytes: &mut [u8]) {
-        bytes.fill(7);
-    }
-}
 
 /// `single.c` for 2018, compiled once; `None` without a compiler.
 fn single() -> Option<&'static [u8]> {
@@ -62,73 +27,8 @@ fn conform() -> Option<&'static [u8]> {
     FILE.get_or_init(|| compile("conform.c", 2018)).as_deref()
 }
 
-/// Compiles a program with the library; `None` without a compiler.
-fn compile(name: &str, dialect: u32) -> Option<Vec<u8>> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let runtime = here.join("runtime");
-    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{dialect}"));
-    let run = Command::new(COMPILER)
-        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-no-pie"])
-        .arg(format!("-DXBGAS_DIALECT={dialect}"))
-        .arg("-I")
-        .arg(&runtime)
-        .arg(here.join("tests/programs").join(name))
-        .args(["xbrtime.c", "transfer.c"].map(|file| runtime.join(file)))
-        .arg("-o")
-        .arg(&output)
-        .output();
-    let Ok(run) = run else {
-        println!("skipped: {COMPILER} is not installed");
-        return None;
-    };
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    Some(std::fs::read(&output).expect("the compiler wrote it"))
-}
-
-struct ElementsRun {
-    end: ElementsEnd,
-    printed: Vec<String>,
-    statistics: Vec<ElementStatistics>,
-}
-
-fn run_with(
-    file: &[u8],
-    words: &[&str],
-    elements: u32,
-    dialect: Dialect,
-    schedule: ElementSchedule,
-    objects: ObjectTable,
-) -> ElementsRun {
-    let mut outputs = Vec::new();
-    let processes = (0..elements)
-        .map(|element| {
-            let host = ElementOutput::default();
-            outputs.push(host.0.clone());
-            let arguments: Vec<Vec<u8>> =
-                ["program"].iter().chain(words).map(|word| word.as_bytes().to_vec()).collect();
-            let environment = [(ELEMENT_VARIABLE, element), (ELEMENTS_VARIABLE, elements)]
-                .map(|(name, value)| format!("{name}={value}").into_bytes());
-            Process::new(file, &arguments, &environment, 64 << 20, host).expect("a program")
-        })
-        .collect();
-    let size = LookasideSize::default();
-    let mut machine = ElementMachine::new(processes, objects, dialect, schedule, size);
-    let end = machine.run(2_000_000_000);
-    let printed = outputs.iter().map(|o| String::from_utf8(o.take()).expect("text")).collect();
-    ElementsRun { end, printed, statistics: machine.statistics() }
-}
-
 fn run(file: &[u8], words: &[&str], elements: u32) -> ElementsRun {
-    let objects = ObjectTable::of_elements(elements);
-    let schedule = ElementSchedule::from_seed(1);
-    run_with(file, words, elements, Dialect::V2018, schedule, objects)
-}
-
-fn next(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state >> 16
+    run_with(file, words, elements, &RunOptions::of(elements))
 }
 
 const BYTES: usize = 16384;
@@ -225,17 +125,20 @@ fn random_operations_agree_with_plain_arrays() {
     let Some(first) = conform() else { return };
     // The revision differs from 2.0 in no instruction that the library uses.
     let second = compile("conform.c", 20).unwrap();
+    assert_eq!(dialect_of_program(first), Ok(Some(Dialect::V2018)));
+    assert_eq!(dialect_of_program(&second), Ok(Some(Dialect::V2_0)));
     for (file, dialect) in
         [(first, Dialect::V2018), (&second[..], Dialect::V2_0), (&second[..], Dialect::Rev)]
     {
         for (elements, seed, quantum) in
             [(1, 11_u64, 10_000), (2, 12, 37), (4, 13, 300), (8, 14, 5), (16, 15, 10_000)]
         {
-            let schedule = ElementSchedule { quantum, seed };
-            let objects = ObjectTable::of_elements(elements);
+            let mut options = RunOptions::of(elements);
+            options.setup.schedule = ElementSchedule { quantum, seed };
+            options.setup.dialect = dialect;
             let words = [seed.to_string(), "30".to_owned()];
             let words = [words[0].as_str(), words[1].as_str()];
-            let run = run_with(file, &words, elements, dialect, schedule, objects);
+            let run = run_with(file, &words, elements, &options);
             assert_eq!(run.end, ElementsEnd::Exit(0), "seed {seed}: {:?}", run.printed);
             let plain = expected(seed, 30, elements as usize);
             for (element, (printed, plain)) in run.printed.iter().zip(&plain).enumerate() {
@@ -283,7 +186,9 @@ fn an_element_that_fails_ends_all() {
     assert!(matches!(fault("bulk"), ElementFault::Illegal(_)));
     for (name, address) in [("unmapped", 0x40), ("truncated", 0x10_1000_0000)] {
         match fault(name) {
-            ElementFault::Refused { element: 0, fault } => assert_eq!(fault.address, address),
+            ElementFault::Refused { element: 0, refusal: RequestRefusal::Memory(fault) } => {
+                assert_eq!(fault.address, address);
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -297,15 +202,15 @@ fn an_element_that_fails_ends_all() {
 #[test]
 fn permissions_and_dialects_are_checked() {
     let Some(file) = single() else { return };
-    let schedule = ElementSchedule::from_seed(1);
-    let mut objects = ObjectTable::of_elements(2);
-    objects.set(2, ObjectPlace { element: 1, permissions: READ });
-    let end = run_with(file, &["figure"], 2, Dialect::V2018, schedule, objects).end;
+    let mut options = RunOptions::of(2);
+    options.setup.objects.set(2, ObjectPlace { permissions: READ, ..ObjectPlace::element(1) });
+    let end = run_with(file, &["figure"], 2, &options).end;
     let forbidden = ElementFault::Forbidden { object: 2, stored: true };
-    assert!(matches!(end, ElementsEnd::Fault { fault, .. } if fault == forbidden), "{end:?}");
+    assert!(matches!(&end, ElementsEnd::Fault { fault, .. } if *fault == forbidden), "{end:?}");
     // In another dialect eaddie is a store, through a register that cannot extend an address.
-    let objects = ObjectTable::of_elements(2);
-    let end = run_with(file, &["figure"], 2, Dialect::V2_0, schedule, objects).end;
+    let mut options = RunOptions::of(2);
+    options.setup.dialect = Dialect::V2_0;
+    let end = run_with(file, &["figure"], 2, &options).end;
     assert!(matches!(end, ElementsEnd::Fault { .. }), "{end:?}");
 }
 
@@ -313,12 +218,34 @@ fn permissions_and_dialects_are_checked() {
 fn a_schedule_repeats_and_results_do_not_depend_on_it() {
     let Some(file) = conform() else { return };
     let run = |quantum, seed| {
-        let objects = ObjectTable::of_elements(4);
-        let schedule = ElementSchedule { quantum, seed };
-        run_with(file, &["99", "10"], 4, Dialect::V2018, schedule, objects)
+        let mut options = RunOptions::of(4);
+        options.setup.schedule = ElementSchedule { quantum, seed };
+        run_with(file, &["99", "10"], 4, &options)
     };
     let (first, again, other) = (run(100, 5), run(100, 5), run(1, 6));
     assert_eq!(first.statistics, again.statistics);
     assert_eq!(first.printed, other.printed);
     assert_ne!(first.statistics, other.statistics);
+}
+
+#[test]
+fn results_do_not_depend_on_time_and_time_repeats() {
+    let Some(file) = conform() else { return };
+    let network = ElementNetwork::preset(Nanos(100));
+    for (elements, order) in
+        [(1, CoreOrder::OutOfOrder), (3, CoreOrder::InOrder), (8, CoreOrder::OutOfOrder)]
+    {
+        let options = RunOptions::of(elements).in_time("lab-cxl", order, network);
+        let run = || run_with(file, &["21", "12"], elements, &options);
+        let (first, again) = (run(), run());
+        assert_eq!(first.end, ElementsEnd::Exit(0));
+        assert_eq!(first.printed, expected(21, 12, elements as usize), "{elements} {order:?}");
+        assert_eq!(first.statistics, again.statistics);
+        for (element, statistics) in first.statistics.iter().enumerate() {
+            let time = statistics.time.expect("it has a clock");
+            assert!(time.local_ps() > 0, "{element}");
+            // An element alone misses its look-aside buffer once, which takes 80 ns.
+            assert_eq!(time.remote_ps > 80_000, elements > 1, "{element}");
+        }
+    }
 }

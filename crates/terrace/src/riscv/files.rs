@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use terrace_riscv::linux::{Errno, GuestFileStatus, Host};
+use terrace_xbgas::clock::SimulatedClock;
 
 const ENOENT: Errno = Errno(2);
 const EIO: Errno = Errno(5);
@@ -36,6 +37,8 @@ pub struct HostFiles {
     files: BTreeMap<i32, File>,
     started: Instant,
     random: u64,
+    /// In place of this machine's clocks.
+    clock: Option<SimulatedClock>,
 }
 
 fn errno(error: &Error) -> Errno {
@@ -49,7 +52,19 @@ impl HostFiles {
     /// The root is not there.
     pub fn new(root: Option<&Path>, seed: u64) -> Result<Self, Error> {
         let root = root.map(Path::canonicalize).transpose()?;
-        Ok(Self { root, files: BTreeMap::new(), started: Instant::now(), random: seed | 1 })
+        Ok(Self {
+            root,
+            files: BTreeMap::new(),
+            started: Instant::now(),
+            random: seed | 1,
+            clock: None,
+        })
+    }
+
+    /// Shows this clock in place of the machine's, where there is one.
+    #[must_use]
+    pub fn with_clock(self, clock: Option<SimulatedClock>) -> Self {
+        Self { clock, ..self }
     }
 
     /// The place of a guest's path, whose last part need not exist.
@@ -179,6 +194,9 @@ impl Host for HostFiles {
     }
 
     fn now_ns(&mut self, clock: u32) -> u64 {
+        if let Some(clock) = &self.clock {
+            return clock.now_ns();
+        }
         let now = match clock {
             0 => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             _ => self.started.elapsed(),
@@ -187,7 +205,10 @@ impl Host for HostFiles {
     }
 
     fn sleep_ns(&mut self, ns: u64) {
-        std::thread::sleep(Duration::from_nanos(ns));
+        match &self.clock {
+            Some(clock) => clock.sleep_ns(ns),
+            None => std::thread::sleep(Duration::from_nanos(ns)),
+        }
     }
 
     fn fill_random(&mut self, bytes: &mut [u8]) {

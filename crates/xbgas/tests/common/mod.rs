@@ -1,0 +1,143 @@
+//! What tests of compiled programs share: the compiler, and elements that run what it made.
+#![allow(dead_code)]
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::process::Command;
+use std::rc::Rc;
+use terrace_riscv::linux::{Errno, GuestFileStatus, Host, Process};
+use terrace_xbgas::clock::{CoreOrder, ElementCore, SimulatedClock};
+use terrace_xbgas::element::{
+    ElementMachine, ElementSchedule, ElementSetup, ElementStatistics, ElementsEnd,
+    ELEMENTS_VARIABLE, ELEMENT_VARIABLE,
+};
+use terrace_xbgas::lookaside::{LookasideSize, ObjectTable};
+use terrace_xbgas::network::ElementNetwork;
+use terrace_xbgas::Dialect;
+
+const COMPILER: &str = "riscv64-linux-gnu-gcc";
+
+/// Keeps what an element writes; has no files, and a clock that only simulation moves.
+#[derive(Debug, Default)]
+struct ElementOutput(Rc<RefCell<Vec<u8>>>, SimulatedClock);
+
+impl Host for ElementOutput {
+    fn read(&mut self, _: i32, _: &mut [u8]) -> Result<usize, Errno> {
+        Ok(0)
+    }
+    fn write(&mut self, _: i32, bytes: &[u8]) -> Result<usize, Errno> {
+        self.0.borrow_mut().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn open(&mut self, _: &[u8], _: u32, _: u32) -> Result<i32, Errno> {
+        Err(Errno(2))
+    }
+    fn close(&mut self, _: i32) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn seek(&mut self, _: i32, _: i64, _: u32) -> Result<u64, Errno> {
+        Err(Errno(29))
+    }
+    fn status(&mut self, _: i32) -> Result<GuestFileStatus, Errno> {
+        Ok(GuestFileStatus { mode: 0o10_600, ..GuestFileStatus::default() })
+    }
+    fn now_ns(&mut self, _: u32) -> u64 {
+        self.1.now_ns()
+    }
+    fn sleep_ns(&mut self, ns: u64) {
+        self.1.sleep_ns(ns);
+    }
+    fn fill_random(&mut self, bytes: &mut [u8]) {
+        bytes.fill(7);
+    }
+}
+
+/// Compiles a program with the library; `None` without a compiler.
+pub fn compile(name: &str, dialect: u32) -> Option<Vec<u8>> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let runtime = here.join("runtime");
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{dialect}"));
+    let run = Command::new(COMPILER)
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-no-pie"])
+        .arg(format!("-DXBGAS_DIALECT={dialect}"))
+        .arg("-I")
+        .arg(&runtime)
+        .arg(here.join("tests/programs").join(name))
+        .args(["xbrtime.c", "transfer.c"].map(|file| runtime.join(file)))
+        .arg("-o")
+        .arg(&output)
+        .output();
+    let Ok(run) = run else {
+        println!("skipped: {COMPILER} is not installed");
+        return None;
+    };
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    Some(std::fs::read(&output).expect("the compiler wrote it"))
+}
+
+/// What elements run with, and in what time.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    pub setup: ElementSetup,
+    pub time: Option<(ElementCore, ElementNetwork)>,
+}
+
+impl RunOptions {
+    /// So many elements of dialect 2018, without a model of time.
+    pub fn of(elements: u32) -> Self {
+        let setup = ElementSetup {
+            objects: ObjectTable::of_elements(elements),
+            files: Vec::new(),
+            dialect: Dialect::V2018,
+            schedule: ElementSchedule::from_seed(1),
+            lookaside: LookasideSize::default(),
+        };
+        Self { setup, time: None }
+    }
+
+    /// In the time of a machine and a network.
+    pub fn in_time(self, machine: &str, order: CoreOrder, network: ElementNetwork) -> Self {
+        let machine = terrace_machine::preset(machine).expect("a preset");
+        let core = ElementCore::new(&machine, order, None).expect("it can be modelled");
+        Self { time: Some((core, network)), ..self }
+    }
+}
+
+pub struct ElementsRun {
+    pub end: ElementsEnd,
+    pub printed: Vec<String>,
+    pub statistics: Vec<ElementStatistics>,
+    pub files: Vec<Vec<u8>>,
+}
+
+pub fn run_with(file: &[u8], words: &[&str], elements: u32, options: &RunOptions) -> ElementsRun {
+    let mut outputs = Vec::new();
+    let clocks: Vec<_> = (0..elements).map(|_| SimulatedClock::default()).collect();
+    let processes = (0..elements)
+        .map(|element| {
+            let host = ElementOutput(Rc::default(), clocks[element as usize].clone());
+            outputs.push(host.0.clone());
+            let arguments: Vec<Vec<u8>> =
+                ["program"].iter().chain(words).map(|word| word.as_bytes().to_vec()).collect();
+            let environment = [(ELEMENT_VARIABLE, element), (ELEMENTS_VARIABLE, elements)]
+                .map(|(name, value)| format!("{name}={value}").into_bytes());
+            Process::new(file, &arguments, &environment, 64 << 20, host).expect("a program")
+        })
+        .collect();
+    let mut machine = ElementMachine::new(processes, &options.setup);
+    if let Some((core, network)) = &options.time {
+        machine = machine.with_time(core, network, &clocks).expect("a network");
+    }
+    let end = machine.run(2_000_000_000);
+    let printed = outputs.iter().map(|o| String::from_utf8(o.take()).expect("text")).collect();
+    let files = (0..options.setup.files.len()).filter_map(|file| machine.file_bytes(file));
+    let files = files.collect();
+    ElementsRun { end, printed, statistics: machine.statistics(), files }
+}
+
+pub fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state >> 16
+}
