@@ -169,7 +169,7 @@ fn prepare(host: &HostPlan, account: &FrameAccount, world: &mut World) {
     if let Some(swap) = host.swap {
         world.memory.swap_to(swap);
     }
-    world.shootdown_mode = host.shootdowns;
+    world.shootdowns.mode = host.shootdowns;
     if let Some(unit) = &host.translation {
         world.set_translation_unit(unit.clone());
     }

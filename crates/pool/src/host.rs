@@ -13,7 +13,7 @@ use terrace_fabric::FabricTopology;
 use terrace_machine::{Energy, Evidence, Figure, Link, Machine, MemoryKind, Node, MODELLED_LINE};
 use terrace_model::TranslationUnit;
 use terrace_sim::feed::BASE;
-use terrace_sim::reclaim::SwapCosts;
+use terrace_sim::memory::SwapCosts;
 use terrace_sim::recording::FIRST;
 use terrace_sim::world::ShootdownMode;
 use terrace_sim::{profile_misses, SimError, SimInput, SimSetup};

@@ -139,7 +139,7 @@ impl HostRecord {
         world.shoot_down_pages(pages);
         match order.copies {
             Some(wait_ps) => world.occupy(Nanos(wait_ps.div_ceil(PS))),
-            None if world.shootdown_mode == ShootdownMode::PerPage => self.acknowledged += pages,
+            None if world.shootdowns.mode == ShootdownMode::PerPage => self.acknowledged += pages,
             None => self.acknowledged += 1,
         }
     }

@@ -113,7 +113,7 @@ pub struct SimSetup {
     /// Indexes of nodes by tier, best first.
     pub tiers: Vec<Vec<usize>>,
     /// Length of a quantum, in which every core runs before the next one begins: several transfers
-    /// a core long, or buses are not shared well, and shorter than what the manager waits for.
+    /// a core long, or buses are not shared well, and shorter than what the daemon waits for.
     pub quantum: Nanos,
     /// Base pages of each node, by its index, that were taken from the program and that nobody
     /// else has: the daemon's own memory lies there first.
@@ -148,7 +148,7 @@ impl SimSetup {
     pub fn from_machine(machine: &Machine, input: SimInput) -> Result<Self, SimError> {
         let ids: Vec<NodeId> = machine.nodes.iter().map(|n| n.id).collect();
         let cpus: usize = machine.nodes.iter().map(|n| n.cpus.len()).sum();
-        // One more than the program has threads, for the manager; those beyond would only be idle.
+        // One more than the program has threads, for the daemon; those beyond would only be idle.
         let cores = cpus.min(input.threads() + 1).clamp(1, MAX_CORES) as u32;
         let plan = Self {
             machine: machine.clone(),

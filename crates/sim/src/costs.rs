@@ -159,6 +159,46 @@ impl CostTable {
     }
 }
 
+/// What the engine has to do with what the ports showed it since it was last charged for that.
+/// Nothing: it doubled an idle interval or waited for free memory to stand still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct EngineInput {
+    /// A quick scan was compared with what the heat map foresees.
+    pub foreseen: bool,
+    /// Samples of accesses were merged into the heat map, and a decision followed.
+    pub samples: bool,
+    /// The same of samples of writes.
+    pub writes: bool,
+    /// Pages were located, and a decision followed.
+    pub located: bool,
+}
+
+impl EngineInput {
+    /// Of both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            foreseen: self.foreseen || other.foreseen,
+            samples: self.samples || other.samples,
+            writes: self.writes || other.writes,
+            located: self.located || other.located,
+        }
+    }
+
+    /// Whether a decision followed.
+    const fn decides(self) -> bool {
+        self.samples || self.writes || self.located
+    }
+
+    /// What it takes of each page.
+    pub fn visit(self, costs: &CostTable) -> Option<Visit> {
+        if !self.decides() {
+            return self.foreseen.then(|| costs.compare_forecast());
+        }
+        Some(costs.decide(self.samples, self.writes))
+    }
+}
+
 /// A single cost in nanoseconds.
 pub(crate) const fn nanos(cost: Picos) -> Nanos {
     Nanos(cost.0 / 1000)

@@ -5,7 +5,8 @@
 //! accesses over in batches and waits when it is a few batches ahead. It makes a step only when it
 //! is asked to, with the simulated time: nothing that it does depends on the host.
 
-use crate::event::{Batch, WordAccess};
+use crate::batch::Batch;
+use crate::event::WordAccess;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};

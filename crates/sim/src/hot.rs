@@ -5,52 +5,28 @@
 //! only before something else must be looked at. The results are those of taking each access by
 //! itself.
 
-use crate::event::{Accesses, Batch, WordAccess};
+use crate::batch::{Accesses, Batch};
+use crate::event::WordAccess;
 use crate::kernel::{entry, record};
 use crate::memory::{Misses, ProgramMemory, WAITS};
 use crate::mmu::{Mmu, NOWHERE};
 use crate::sampler::AccessSampler;
-use crate::world::{SimThread, World};
+use crate::world::{SimCore, SimThread, World};
 use terrace_cache::ahead;
-use terrace_model::{Counters, MemoryAccess, Uncore, Vcpu, LINE};
+use terrace_model::{MemoryAccess, Uncore, Vcpu, LINE};
 
 /// Accesses before an access at which the host is told to fetch what it will look at; at twice as
 /// many, its page.
 const AHEAD: usize = 8;
-/// Accesses after which it is told anew whether that is worth it.
-const OUTLOOK: u64 = 4096;
-/// It is where one access in so many is not served by a core's own caches.
-const OFTEN: u64 = 8;
-
-/// How many accesses a core's own caches do not serve.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct MissOutlook {
-    /// Accesses, and those among them, until it was last told.
-    seen: (u64, u64),
-    far: bool,
-}
-
-impl MissOutlook {
-    #[inline(always)]
-    fn update(&mut self, counters: &Counters) {
-        let accesses = counters.loads + counters.stores;
-        if accesses >= self.seen.0 + OUTLOOK {
-            let left = counters.l1_misses - counters.l2_hits;
-            self.far = (left - self.seen.1) * OFTEN >= accesses - self.seen.0;
-            self.seen = (accesses, left);
-        }
-    }
-}
-
 impl World {
     /// Runs what is at hand of a thread until its core's time is `end`.
     pub(crate) fn run_events(&mut self, core: usize, thread: usize, end: u64) {
         self.memory.cpu = core;
-        self.outlooks[core].update(&self.engine.units[core].counters);
+        self.cores[core].outlook.update(&self.engine.units[core].counters);
         if let Some(sampler) = &mut self.sampler {
             sampler.turn_to(core, thread);
         }
-        match (self.sampler.is_some(), self.outlooks[core].far) {
+        match (self.sampler.is_some(), self.cores[core].outlook.far) {
             (false, false) => self.run_events_as::<false, false>(core, thread, end),
             (false, true) => self.run_events_as::<false, true>(core, thread, end),
             (true, false) => self.run_events_as::<true, false>(core, thread, end),
@@ -66,8 +42,9 @@ impl World {
         thread: usize,
         end: u64,
     ) {
-        let SimThread { events, at, again, .. } = &mut self.threads[thread];
+        let SimThread { events, at, again, .. } = &mut self.program.threads[thread];
         let (unit, uncore) = self.engine.parts(core);
+        let SimCore { mmu, home, .. } = &mut self.cores[core];
         let (time, instructions, clear) =
             (unit.core.time, unit.core.instructions, unit.core.clear_until());
         let mut lane = CoreLane {
@@ -75,9 +52,9 @@ impl World {
             unit,
             uncore,
             memory: &mut self.memory,
-            mmu: &mut self.mmus[core],
+            mmu,
             sampler: self.sampler.as_mut(),
-            home: self.homes[core],
+            home: *home,
             end,
             time,
             instructions,
@@ -98,7 +75,7 @@ impl World {
         (unit.core.time, unit.core.instructions) = (time, instructions);
         unit.counters.stores += stores - unmapped.1;
         unit.counters.loads += made - stores - unmapped.0;
-        self.accesses += made;
+        self.program.accesses += made;
         if waits {
             *again = true;
             if let Some(event) = events.at(*at) {
@@ -364,8 +341,8 @@ mod tests {
     /// sets none is remembered.
     fn plain(plan: &SimSetup) -> World {
         let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest).unwrap();
-        for mmu in &mut world.mmus {
-            *mmu = Mmu::new(plan.machine.core.tlb_flush, &plan.machine.tlb, 1 << 20);
+        for core in &mut world.cores {
+            core.mmu = Mmu::new(plan.machine.core.tlb_flush, &plan.machine.tlb, 1 << 20);
         }
         world
     }

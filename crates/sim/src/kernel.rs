@@ -4,7 +4,7 @@
 //! Going over pages is work of the processor and waiting for memory, and the second depends on what
 //! the program does to the buses meanwhile. The kernel has a line of 64 bytes for each frame
 //! (`struct page`) on the frame's own node, and eight bytes of page table for each page, which are
-//! taken at the page's first touch where the page is taken, too. What the manager remembers lies
+//! taken at the page's first touch where the page is taken, too. What the daemon remembers lies
 //! where a first touch of the moment would put it.
 
 use crate::costs::{Touch, Visit};
@@ -18,17 +18,17 @@ const PAGE: u64 = 4096;
 /// Bytes of a `struct page` and of an entry of a page table.
 const RECORD: u64 = 64;
 const ENTRY: u64 = 8;
-/// The manager's records go round in so many bytes.
+/// The daemon's records go round in so many bytes.
 const OWN: u64 = 1 << 20;
 /// Pages gone over before the program goes on: about two microseconds where nothing is waited for,
 /// a part of a quantum.
 const AT_ONCE: usize = 64;
-/// Weights of the manager, which is scheduled ten nice levels ahead (ADR 0056), and of a thread of
+/// Weights of the daemon, which is scheduled ten nice levels ahead (ADR 0056), and of a thread of
 /// the program (`sched_prio_to_weight`, kernel/sched/core.c).
 const WEIGHTS: (u64, u64) = (9548, 1024);
 
 impl World {
-    /// The manager goes over `pages` in order. Charges what that takes, and says how much it was.
+    /// The daemon goes over `pages` in order. Charges what that takes, and says how much it was.
     pub(crate) fn visit(&mut self, pages: impl IntoIterator<Item = u64>, visit: Visit) -> Nanos {
         let (mut pages, mut hint, mut total) = (pages.into_iter(), 0, Nanos::ZERO);
         loop {
@@ -43,7 +43,7 @@ impl World {
             if frames.is_empty() {
                 return total;
             }
-            let (core, own) = (self.manager_core, self.own_node());
+            let (core, own) = (self.daemon.core, self.own_node());
             // Once the program has ended no time passes on the machine, and nobody is in the way.
             let took = match self.ended() || !self.costs.models_kernel_memory() {
                 true => visit.worked(frames.len() as u64),
@@ -67,24 +67,24 @@ impl World {
     pub(crate) fn visit_alone(&mut self, ranges: &[VpnRange], visit: Visit) -> Nanos {
         let (pages, before) = (ranges.iter().map(|r| r.len()).sum::<u64>(), self.time_ps());
         if self.costs.models_kernel_memory() {
-            let each = if self.alone_ps > 0 { self.alone_ps } else { visit.work };
+            let each = if self.daemon.alone_ps > 0 { self.daemon.alone_ps } else { visit.work };
             self.memory.locked_until = before + each * pages;
         }
         let took = self.visit(ranges.iter().flat_map(|r| r.start.0..r.end.0), visit);
         self.memory.locked_until = 0;
-        self.alone_ps = (self.time_ps() - before) / pages.max(1);
+        self.daemon.alone_ps = (self.time_ps() - before) / pages.max(1);
         took
     }
 
-    /// The node, by its index, that the manager's next page would be on.
+    /// The node, by its index, that the daemon's next page would be on.
     fn own_node(&self) -> usize {
-        self.memory.nearest_with_space(self.homes[0])
+        self.memory.nearest_with_space(self.cores[0].home)
     }
 
-    /// How long a core that the program wants, too, takes for so much of the manager's work.
+    /// How long a core that the program wants, too, takes for so much of the daemon's work.
     pub(crate) fn shared(&self, core: usize, span: Nanos) -> Nanos {
-        let (manager, thread) = WEIGHTS;
-        span + Nanos(span.get().saturating_mul(thread * self.runnable(core)) / manager)
+        let (daemon, thread) = WEIGHTS;
+        span + Nanos(span.get().saturating_mul(thread * self.runnable(core)) / daemon)
     }
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn entry(params: &ModelParams, frame: u64) -> Option<u64> {
     params.layout.address(node, params.sizes[node] - pages * (RECORD + ENTRY) + number * ENTRY)
 }
 
-/// Where the manager remembers a page, before those.
+/// Where the daemon remembers a page, before those.
 fn own_record(params: &ModelParams, node: usize, vpn: u64, bytes: u64) -> Option<u64> {
     let pages = params.sizes[node] / PAGE;
     let first = (params.sizes[node] - pages * (RECORD + ENTRY)).checked_sub(OWN)?;
@@ -253,7 +253,7 @@ mod tests {
         // Pages that are born while 16,384 are gone over.
         let born = |alone: bool| {
             let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest).unwrap();
-            world.manager_core = 1;
+            world.daemon.core = 1;
             world.pass(Nanos::millis(5));
             let ranges: Vec<VpnRange> = world.memory.mappings().collect();
             let before = world.memory.present().count();
@@ -280,7 +280,7 @@ mod tests {
             |world: &World| world.engine().counters(0).loads + world.engine().counters(1).loads;
         let before = loads(&world);
         let mut touched = 0;
-        let next = world.manager_core;
+        let next = world.daemon.core;
         let frames: Vec<(u64, Option<u64>)> = pages
             .iter()
             .map(|vpn| {
@@ -318,25 +318,25 @@ mod tests {
     }
 
     #[test]
-    fn the_program_has_its_share_of_the_managers_core() {
+    fn the_program_has_its_share_of_the_daemons_core() {
         let (mut world, _) = under_way(FirstTouchPlacement::Nearest, 2);
-        let (begun, used) = (world.now(), world.manager_cpu());
+        let (begun, used) = (world.now(), world.daemon_cpu());
         world.charge(Nanos::millis(10));
-        assert_eq!(world.manager_cpu().saturating_sub(used), Nanos::millis(10));
+        assert_eq!(world.daemon_cpu().saturating_sub(used), Nanos::millis(10));
         // 10 ms of 9548 parts in 10,572.
         assert_eq!(world.now().since(begun), Nanos(11_072_475));
     }
 
     #[test]
-    fn the_manager_changes_cores_at_its_turns_and_takes_of_all_alike() {
+    fn the_daemon_changes_cores_at_its_turns_and_takes_of_all_alike() {
         let (mut world, _) = under_way(FirstTouchPlacement::Nearest, 2);
         let mut cores = Vec::new();
         for _ in 0..4 {
             world.take_turn();
-            cores.push(world.manager_core);
+            cores.push(world.daemon.core);
             for _ in 0..300 {
                 world.charge(Nanos::micros(5));
-                assert_eq!(world.manager_core, cores[cores.len() - 1], "it goes on where it is");
+                assert_eq!(world.daemon.core, cores[cores.len() - 1], "it goes on where it is");
             }
         }
         // A millisecond and a half each time; it changes where that makes it a millisecond ahead.
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_core_takes_the_thread_that_waits_for_the_manager() {
+    fn an_idle_core_takes_the_thread_that_waits_for_the_daemon() {
         let (mut world, _) = under_way(FirstTouchPlacement::Nearest, 1);
         world.charge(Nanos::millis(1));
         let (begun, before) = (world.now(), world.accesses());
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_nobody_wants_is_the_managers_alone() {
+    fn a_core_that_nobody_wants_is_the_daemons_alone() {
         let (mut world, pages) = under_way(FirstTouchPlacement::Nearest, 1);
         world.costs.kernel.memory = KernelMemoryModel::Fixed;
         let clearing = world.costs.clear_accessed();

@@ -5,18 +5,19 @@
 //! kernel: page tables, first touch, faults, page moves, and what trackers see and cost. The engine
 //! and the policies are the live ones, unchanged: see [`ports`].
 //!
-//! From the bottom up: [`event`] one access; [`feed`] where accesses come from (a workload;
-//! [`recording`]); [`pool`] a node's frames; [`memory`] pages and the kernel's part; [`mmu`] a
-//! core's translations, [`tlb`] as many as hardware keeps; [`sampler`] the processor's samples;
-//! `kernel` what going over pages takes; [`far`] what lies behind memory; [`world`] all of them and
-//! time; [`ports`] the engine's view; [`build`] from a machine file; [`bounds`] what no policy can
-//! know; [`run`] from start to end.
+//! From the bottom up: [`event`] one access, [`batch`] many; [`feed`] where accesses come from (a
+//! workload; [`recording`]); [`pool`] a node's frames; [`memory`] pages and the kernel's part;
+//! [`mmu`] a core's translations, [`tlb`] as many as hardware keeps; [`sampler`] the processor's
+//! samples; `kernel` what going over pages takes; [`far`] what lies behind memory; [`world`] all of
+//! them and time; [`ports`] the engine's view; [`build`] from a machine file; [`bounds`] what no
+//! policy can know; [`run`] from start to end.
 //!
 //! Times inside are picoseconds where they are `u64`; outside they are [`terrace_types::Nanos`].
 //! Deterministic: equal machine, input, policy and seed give equal results, whatever the host does.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod batch;
 pub mod bounds;
 pub mod build;
 mod costs;
@@ -32,7 +33,6 @@ pub mod mmu;
 pub mod percpu;
 pub mod pool;
 pub mod ports;
-pub mod reclaim;
 pub mod recording;
 pub mod run;
 mod sampled;

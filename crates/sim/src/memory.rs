@@ -1,8 +1,12 @@
 //! The program's memory: which pages there are, in which frames, with which bits; and the kernel's
 //! part in it (first touch, faults, page moves).
 
+mod reclaim;
+
+pub use reclaim::{SwapCosts, SwapCount};
+
 use crate::pool::{FramePool, FrameUse, HUGE};
-use crate::reclaim::Reclaim;
+use reclaim::Reclaim;
 use std::collections::HashMap;
 use std::sync::Arc;
 use terrace_machine::{KernelCosts, KernelMemoryModel};

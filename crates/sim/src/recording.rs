@@ -5,8 +5,9 @@
 //! the others have come to that time of the recording. That an address depends on a value loaded
 //! before is handed to the core as what that load brings.
 
+use crate::batch::{Batch, BlockPart, Places};
 use crate::decoded::{Columns, Member, Sharing};
-use crate::event::{Batch, BlockPart, Places, KEPT};
+use crate::event::KEPT;
 use crate::feed::{Feed, ThreadSupply};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

@@ -320,7 +320,7 @@ pub fn profile_misses(plan: &SimSetup) -> Result<Vec<(u64, Misses)>, SimError> {
 /// A world that counts misses by page and waits at the begin of the phase that counts.
 fn profiled(plan: &SimSetup) -> Result<World, SimError> {
     let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest)?;
-    world.stop_at_begin = true;
+    world.stops.at_begin = true;
     world.pass(FOR_EVER);
     world.memory.profile();
     Ok(world)
@@ -357,7 +357,7 @@ fn foresee(plan: &SimSetup) -> Result<(Vec<Window>, u64), SimError> {
     let mut world = profiled(plan)?;
     let (mut intervals, mut length) = (Vec::new(), SAMPLING_INTERVAL);
     while !world.ended() {
-        world.stop_after = world.accesses() + length;
+        world.stops.after_accesses = world.accesses() + length;
         world.proceed(Nanos::ZERO);
         world.pass(FOR_EVER);
         intervals.push(world.memory.take_misses());
@@ -397,7 +397,7 @@ fn clairvoyant(plan: &SimSetup, policy: &Contender) -> Result<SimRun, SimError> 
     let (intervals, length) = foresee(plan)?;
     let (fast, slow) = ends(plan);
     let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest)?;
-    world.stop_at_begin = true;
+    world.stops.at_begin = true;
     world.pass(FOR_EVER);
     let free = MigrationCost { call: Nanos::ZERO, page: Nanos::ZERO, ..MigrationCost::default() };
     let mut moved = OracleMoves::default();
@@ -413,13 +413,13 @@ fn clairvoyant(plan: &SimSetup, policy: &Contender) -> Result<SimRun, SimError> 
         moved.promoted += step.promoted;
         moved.demoted += step.demoted;
         world.flush_translations();
-        world.stop_after = world.accesses() + length;
+        world.stops.after_accesses = world.accesses() + length;
         world.proceed(Nanos::ZERO);
         world.pass(FOR_EVER);
     }
     // Threads may take turns otherwise than in the run that was foreseen: what is left, if
     // anything, runs as it lies.
-    world.stop_after = u64::MAX;
+    world.stops.after_accesses = u64::MAX;
     world.proceed(Nanos::ZERO);
     world.pass(FOR_EVER);
     result(plan, policy, &mut world, Moves { moved, ..Moves::default() })
@@ -433,7 +433,7 @@ fn ideal_move(plan: &SimSetup, policy: &Contender) -> Result<SimRun, SimError> {
     let (_, ranking) = profile(plan)?;
     let (fast, slow) = ends(plan);
     let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest)?;
-    world.stop_at_begin = true;
+    world.stops.at_begin = true;
     world.pass(FOR_EVER);
     let moved = bounds::place(&mut world.memory, &ranking, fast, slow, plan.machine.migration);
     world.flush_translations();

@@ -53,7 +53,7 @@ pub fn sample_program(
 ) -> Result<SampledProgram, SimError> {
     const PERIOD: u64 = 1000;
     let mut world = setup.world(MachineMode::Plain, FirstTouchPlacement::Nearest)?;
-    world.stop_at_begin = true;
+    world.stops.at_begin = true;
     world.pass(FOR_EVER);
     world.memory.profile();
     let (cores, kernel) = (world.cores(), world.costs.kernel);

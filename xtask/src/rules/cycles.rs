@@ -89,21 +89,6 @@ const EXCEPTIONS: &[(&str, &[&str], &str)] = &[
         "orders, records and outcomes of a window name each other",
     ),
     (
-        "crates/sim/src",
-        &["decoded", "event"],
-        "columns hold accesses of words, which are read from columns",
-    ),
-    (
-        "crates/sim/src",
-        &["hot", "kernel", "ports", "world"],
-        "the kernel and the ports are views of the world, which steps them",
-    ),
-    (
-        "crates/sim/src",
-        &["memory", "reclaim"],
-        "memory holds the state of reclaim, which takes its pages",
-    ),
-    (
         "crates/topology/src",
         &["links", "models", "nodes", "sysfs"],
         "sysfs is read in parts that read sysfs",

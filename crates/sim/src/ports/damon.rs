@@ -9,8 +9,9 @@
 //! between intervals, where a live kdamond goes on; and new mappings join at the next interval, not
 //! at an update interval.
 
-use super::{EngineInput, Shared, PID};
+use super::{Shared, PID};
 use crate::costs::times;
+use crate::costs::EngineInput;
 use crate::memory::{ABSENT, ACCESSED};
 use crate::world::World;
 use terrace_engine::{

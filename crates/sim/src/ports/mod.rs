@@ -17,7 +17,7 @@ pub use pebs::{PebsScan, PebsSettings};
 pub use soft_dirty::SoftDirtyScan;
 pub use target::SimTarget;
 
-use crate::costs::{CostTable, Visit};
+use crate::costs::Visit;
 use crate::world::World;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -46,46 +46,6 @@ impl Clock for SimClock {
     }
 }
 
-/// What the engine has to do with what the ports showed it since it was last charged for that.
-/// Nothing: it doubled an idle interval or waited for free memory to stand still.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct EngineInput {
-    /// A quick scan was compared with what the heat map foresees.
-    pub foreseen: bool,
-    /// Samples of accesses were merged into the heat map, and a decision followed.
-    pub samples: bool,
-    /// The same of samples of writes.
-    pub writes: bool,
-    /// Pages were located, and a decision followed.
-    pub located: bool,
-}
-
-impl EngineInput {
-    /// Of both.
-    #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Self {
-            foreseen: self.foreseen || other.foreseen,
-            samples: self.samples || other.samples,
-            writes: self.writes || other.writes,
-            located: self.located || other.located,
-        }
-    }
-
-    /// Whether a decision followed.
-    const fn decides(self) -> bool {
-        self.samples || self.writes || self.located
-    }
-
-    /// What it takes of each page.
-    fn visit(self, costs: &CostTable) -> Option<Visit> {
-        if !self.decides() {
-            return self.foreseen.then(|| costs.compare_forecast());
-        }
-        Some(costs.decide(self.samples, self.writes))
-    }
-}
-
 /// The daemon's CPU time as the engine asks for it, before and after each part of a step. What was
 /// to be done in between is charged when it asks for the second time: what the ports showed is
 /// merged, and the policy did the work that the engine reports.
@@ -95,7 +55,7 @@ pub fn own_cpu(world: &Shared) -> Box<dyn FnMut(PolicyWork) -> Nanos> {
     Box::new(move |policy| {
         let mut world = world.borrow_mut();
         if after {
-            let work = std::mem::take(&mut world.work);
+            let work = std::mem::take(&mut world.daemon.work);
             if let Some(visit) = work.visit(&world.costs) {
                 visit_all(&mut world, visit);
             }
@@ -105,11 +65,11 @@ pub fn own_cpu(world: &Shared) -> Box<dyn FnMut(PolicyWork) -> Nanos> {
             world.charge(span);
         }
         after = !after;
-        world.manager_cpu()
+        world.daemon_cpu()
     })
 }
 
-/// The manager goes over all pages of the program.
+/// The daemon goes over all pages of the program.
 fn visit_all(world: &mut World, visit: Visit) {
     let mappings: Vec<VpnRange> = world.memory.mappings().collect();
     world.visit(mappings.iter().flat_map(|range| range.start.0..range.end.0), visit);
@@ -119,6 +79,7 @@ fn visit_all(world: &mut World, visit: Visit) {
 mod tests {
     use super::*;
     use crate::build::{FirstTouchPlacement, MachineMode, SimSetup};
+    use crate::costs::EngineInput;
 
     #[test]
     fn what_was_not_shown_is_not_charged() {

@@ -107,7 +107,7 @@ impl MoveCalls for SimMoveCalls {
         };
         let shared = self.world.clone();
         let world = &mut *shared.borrow_mut();
-        let used = world.manager_cpu();
+        let used = world.daemon_cpu();
         world.charge(self.cost.call + part(self.cost.page, base_pages, ISOLATING));
         let blocked = |world: &mut World, span: Nanos| {
             if world.wants_all_cores() {
@@ -119,7 +119,7 @@ impl MoveCalls for SimMoveCalls {
         while next < pages.len() && call.errno == 0 {
             next = self.group(world, pages, next, node, &mut call);
         }
-        let worked = world.manager_cpu().saturating_sub(used);
+        let worked = world.daemon_cpu().saturating_sub(used);
         blocked(world, world.costs.move_wait(worked));
         call
     }
@@ -205,14 +205,14 @@ impl SimMoveCalls {
                 continue;
             }
             // The program runs between two pages.
-            world.memory.cpu = world.manager_core;
+            world.memory.cpu = world.daemon.core;
             if !world.memory.relocate(head, to, UNTIL_REPORTED) {
                 call.pages[at] = PageStatus::Untouched;
                 call.errno = ENOMEM;
                 break;
             }
             world.shoot_down(vpn);
-            if world.shootdown_mode == ShootdownMode::PerPage {
+            if world.shootdowns.mode == ShootdownMode::PerPage {
                 world.interrupt_for_shootdown(pages);
             }
             let frame = u64::from(world.memory.pages[head].frame);
@@ -224,7 +224,7 @@ impl SimMoveCalls {
         if copies.is_empty() {
             return next;
         }
-        if world.shootdown_mode != ShootdownMode::PerPage {
+        if world.shootdowns.mode != ShootdownMode::PerPage {
             world.interrupt_for_shootdown(size as u64);
         }
         let asked = world.memory.move_request_cost(to, size as u64);
@@ -302,12 +302,12 @@ mod tests {
         let machine = preset(machine).unwrap();
         let plan = SimSetup::new(&machine, "skew,accesses=8M,size=24MiB,threads=1").unwrap();
         let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Nearest).unwrap();
-        world.stop_at_begin = true;
+        world.stops.at_begin = true;
         while !world.stopped() {
             world.pass(Nanos::millis(1));
         }
         if busy {
-            world.stop_at_begin = false;
+            world.stops.at_begin = false;
             world.proceed(Nanos::ZERO);
         }
         // To the core that the program does not use.

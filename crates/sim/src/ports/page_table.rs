@@ -4,7 +4,8 @@
 //! that were there before the sample, since clearing the bits drops none; not so where huge pages
 //! are sampled by themselves (ADR 0188).
 
-use super::{EngineInput, Shared, PID};
+use super::{Shared, PID};
+use crate::costs::EngineInput;
 use crate::costs::Visit;
 use crate::costs::{nanos, times};
 use crate::memory::{ABSENT, ACCESSED};

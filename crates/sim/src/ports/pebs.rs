@@ -6,7 +6,8 @@
 //! SOSP 2023, which keeps its sampler below 3% of a core in this way); that of stores stays at
 //! about 100,000, as there.
 
-use super::{EngineInput, Shared, PID};
+use super::{Shared, PID};
+use crate::costs::EngineInput;
 use crate::sampler::{AccessSampler, Sample, SamplingParams};
 use terrace_engine::{Mapping, Observation, SampleRequest, TrackError, Tracker, TrackerInfo};
 use terrace_tracker::{SampleMap, SamplePeriods, SampledAccess};
@@ -88,7 +89,7 @@ impl PebsScan {
         let loads = settings.loads.unwrap_or(LOADS.0);
         let (cells, cores): (Vec<NodeId>, usize) = {
             let world = world.borrow();
-            (world.homes.iter().map(|node| ids[*node]).collect(), world.cores())
+            (world.cores.iter().map(|core| ids[core.home]).collect(), world.cores.len())
         };
         Self {
             world,

@@ -3,8 +3,9 @@
 //! is asked which were written 2 and 6 ms later and when the interval is over, after 25 ms at
 //! least.
 
-use super::{EngineInput, Shared, PID};
+use super::{Shared, PID};
 use crate::costs::nanos;
+use crate::costs::EngineInput;
 use crate::memory::{ABSENT, SOFT_CLEAN};
 use crate::world::World;
 use std::convert::Infallible;

@@ -1,6 +1,7 @@
 //! The simulated process: its mappings, where its pages are, the tiers.
 
-use super::{EngineInput, Shared, PID};
+use super::{Shared, PID};
+use crate::costs::EngineInput;
 use crate::memory::{ABSENT, PART_OF_HUGE};
 use terrace_engine::{Mapping, MappingKind, Target, TargetChange, TargetError};
 use terrace_types::{

@@ -1,7 +1,7 @@
 //! Windows of a world's time: between two of them somebody else may look at it and change it, for
 //! example the hosts beside it.
 
-use super::World;
+use super::{ProgramState, World};
 use terrace_model::PS;
 use terrace_types::Nanos;
 
@@ -22,13 +22,13 @@ pub(super) struct TimedGate {
 impl World {
     /// The program never goes on: nothing passes from now on.
     pub fn halt(&mut self) {
-        (self.stopped, self.halted) = (true, true);
+        self.stops.state = ProgramState::Halted;
     }
 
     /// Whether [`Self::halt`] was called.
     #[must_use]
     pub fn is_halted(&self) -> bool {
-        self.halted
+        self.stops.state == ProgramState::Halted
     }
 
     /// `gate` is reached when the program begins, and then every `window`.

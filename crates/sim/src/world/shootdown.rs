@@ -29,11 +29,19 @@ pub struct ShootdownCount {
     pub pages: u64,
 }
 
+/// How translations of pages that move are dropped, and what became of that.
+#[derive(Debug, Default)]
+pub struct Shootdowns {
+    /// How.
+    pub mode: ShootdownMode,
+    count: ShootdownCount,
+}
+
 impl World {
     /// Translations dropped so far because pages moved.
     #[must_use]
     pub fn shootdowns(&self) -> ShootdownCount {
-        self.shootdowns
+        self.shootdowns.count
     }
 
     /// A page that other machines have mapped, too, moves to `node`, and its translations are
@@ -47,9 +55,9 @@ impl World {
     }
 
     /// Interrupts cores so that they drop the translations of so many pages that moved, together or
-    /// page by page as [`Self::shootdown_mode`] says.
+    /// page by page as [`Shootdowns::mode`] says.
     pub fn shoot_down_pages(&mut self, pages: u64) {
-        let (rounds, each) = match self.shootdown_mode {
+        let (rounds, each) = match self.shootdowns.mode {
             ShootdownMode::PerPage => (pages, 1),
             ShootdownMode::Batched | ShootdownMode::EarlyAcknowledge => {
                 (u64::from(pages > 0), pages)
@@ -60,13 +68,13 @@ impl World {
 
     /// A core of the program is the kernel's for `span`: work that the program waits for.
     pub fn occupy(&mut self, span: Nanos) {
-        self.engine.units[self.manager_core].core.time += span.get() * PS;
+        self.engine.units[self.daemon.core].core.time += span.get() * PS;
     }
 
     /// Interrupts cores so that they drop the translations of so many pages.
     pub(crate) fn interrupt_for_shootdown(&mut self, pages: u64) {
         let interrupts = self.interrupt(nanos(self.costs.kernel.tlb_shootdown));
-        let sum = &mut self.shootdowns;
+        let sum = &mut self.shootdowns.count;
         (sum.rounds, sum.pages) = (sum.rounds + 1, sum.pages + pages);
         sum.interrupts += interrupts;
     }

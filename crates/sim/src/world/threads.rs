@@ -9,22 +9,22 @@ use terrace_types::{Nanos, Vpn, VpnRange};
 impl World {
     /// Gets a thread's next accesses, or what comes in their place.
     pub(super) fn refill(&mut self, core: usize, thread: usize) {
-        let next = self.threads[thread].waiting.pop_front();
+        let next = self.program.threads[thread].waiting.pop_front();
         if let Some(events) = next {
-            let t = &mut self.threads[thread];
+            let t = &mut self.program.threads[thread];
             let done = std::mem::replace(&mut t.events, events);
             t.at = 0;
-            self.feed.recycle(done);
+            self.program.feed.recycle(done);
             return;
         }
-        match std::mem::replace(&mut self.threads[thread].then, ThreadSupply::Continue) {
+        match std::mem::replace(&mut self.program.threads[thread].then, ThreadSupply::Continue) {
             ThreadSupply::Continue | ThreadSupply::Accesses(_) => self.ask(core, thread),
             ThreadSupply::Reached(time) => {
-                self.threads[thread].reached = time;
+                self.program.threads[thread].reached = time;
                 self.wake(core);
             }
             ThreadSupply::Until(time) => {
-                self.threads[thread].doing = ThreadActivity::Until(time);
+                self.program.threads[thread].doing = ThreadActivity::Until(time);
                 self.wake(core);
             }
             ThreadSupply::Allocated(bytes) => {
@@ -32,15 +32,15 @@ impl World {
                 self.ask(core, thread);
             }
             ThreadSupply::Meet => {
-                self.threads[thread].doing = ThreadActivity::Meeting;
+                self.program.threads[thread].doing = ThreadActivity::Meeting;
                 self.release(core);
             }
             ThreadSupply::Done if thread == MAIN => self.begin(core),
             ThreadSupply::Done => {
-                self.threads[thread].doing = ThreadActivity::Ended;
+                self.program.threads[thread].doing = ThreadActivity::Ended;
                 self.release(core);
                 self.wake(core);
-                if self.threads.iter().all(|t| t.doing == ThreadActivity::Ended) {
+                if self.program.threads.iter().all(|t| t.doing == ThreadActivity::Ended) {
                     self.measured.end = Some((self.engine.units[core].core.time, self.counters()));
                 }
             }
@@ -49,9 +49,11 @@ impl World {
 
     fn ask(&mut self, core: usize, thread: usize) {
         if thread == MAIN {
-            match self.feed.prepare() {
-                ThreadSupply::Accesses(events) => self.threads[MAIN].waiting.push_back(events),
-                other => self.threads[MAIN].then = other,
+            match self.program.feed.prepare() {
+                ThreadSupply::Accesses(events) => {
+                    self.program.threads[MAIN].waiting.push_back(events)
+                }
+                other => self.program.threads[MAIN].then = other,
             }
             return;
         }
@@ -59,9 +61,11 @@ impl World {
         let now = Nanos(self.engine.units[core].core.time.saturating_sub(begin) / PS);
         // A step is taken whole: the workload cannot be asked for another thread's before.
         loop {
-            match self.feed.step(thread - 1, now) {
-                ThreadSupply::Accesses(events) => self.threads[thread].waiting.push_back(events),
-                other => break self.threads[thread].then = other,
+            match self.program.feed.step(thread - 1, now) {
+                ThreadSupply::Accesses(events) => {
+                    self.program.threads[thread].waiting.push_back(events)
+                }
+                other => break self.program.threads[thread].then = other,
             }
         }
     }
@@ -69,17 +73,17 @@ impl World {
     /// The program's own heap is about to have so many bytes.
     fn hold(&mut self, bytes: u64) {
         let first = HEAP / PAGE;
-        let (end, mapped) = (first + bytes.div_ceil(PAGE), self.heap_mapped.max(first));
+        let (end, mapped) = (first + bytes.div_ceil(PAGE), self.program.heap_mapped.max(first));
         if end > mapped {
             self.memory.map(VpnRange::new(Vpn(mapped), Vpn(end)));
-            self.heap_mapped = end;
+            self.program.heap_mapped = end;
         }
     }
 
     /// The main thread is done: the others start.
     fn begin(&mut self, core: usize) {
-        self.threads[MAIN].doing = ThreadActivity::Ended;
-        for thread in &mut self.threads[MAIN + 1..] {
+        self.program.threads[MAIN].doing = ThreadActivity::Ended;
+        for thread in &mut self.program.threads[MAIN + 1..] {
             thread.doing = ThreadActivity::Running;
         }
         let time = self.engine.units[core].core.time;
@@ -87,7 +91,9 @@ impl World {
             unit.core.time = unit.core.time.max(time);
         }
         self.measured.begin = Some((time, self.counters()));
-        self.stopped = self.stop_at_begin;
+        if self.stops.at_begin {
+            self.stops.stop();
+        }
     }
 
     /// Threads that wait for a time of the recording go on when all who run have come to it; when
@@ -99,7 +105,7 @@ impl World {
                 ThreadActivity::Running | ThreadActivity::Paging | ThreadActivity::Moving(_)
             )
         };
-        let running = self.threads.iter().filter(runs).map(|t| t.reached).min();
+        let running = self.program.threads.iter().filter(runs).map(|t| t.reached).min();
         let waiting = |t: &SimThread| {
             if let ThreadActivity::Until(time) = t.doing {
                 Some(time)
@@ -107,12 +113,12 @@ impl World {
                 None
             }
         };
-        let due = running.or(self.threads.iter().filter_map(waiting).min());
+        let due = running.or(self.program.threads.iter().filter_map(waiting).min());
         let Some(due) = due else { return };
         let time = self.engine.units[core].core.time;
-        for (queue, unit) in self.queues.iter().zip(&mut self.engine.units) {
-            for thread in &queue.threads {
-                let thread = &mut self.threads[*thread];
+        for (core, unit) in self.cores.iter().zip(&mut self.engine.units) {
+            for thread in &core.queue.threads {
+                let thread = &mut self.program.threads[*thread];
                 if waiting(thread).is_some_and(|until| until <= due) {
                     thread.reached = thread.reached.max(due);
                     thread.doing = ThreadActivity::Running;
@@ -133,14 +139,14 @@ impl World {
                     | ThreadActivity::Unborn
             )
         };
-        if self.threads.iter().any(comes) {
+        if self.program.threads.iter().any(comes) {
             return;
         }
         let time = self.engine.units[core].core.time;
-        for (queue, unit) in self.queues.iter().zip(&mut self.engine.units) {
-            for thread in &queue.threads {
-                if self.threads[*thread].doing == ThreadActivity::Meeting {
-                    self.threads[*thread].doing = ThreadActivity::Running;
+        for (core, unit) in self.cores.iter().zip(&mut self.engine.units) {
+            for thread in &core.queue.threads {
+                if self.program.threads[*thread].doing == ThreadActivity::Meeting {
+                    self.program.threads[*thread].doing = ThreadActivity::Running;
                     unit.core.time = unit.core.time.max(time);
                 }
             }

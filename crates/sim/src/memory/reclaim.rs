@@ -4,7 +4,7 @@
 //! The kernel takes pages in turn and spares those that were accessed since it last came by
 //! (a clock, which is what the inactive list with its references comes to for one program).
 
-use crate::memory::{
+use super::{
     ProgramMemory, ABSENT, ACCESSED, DIRTY, MOVING, PART_OF_HUGE, PINNED, PROTECTED, SWAPPED,
 };
 use crate::pool::FrameUse;
