@@ -2,9 +2,9 @@
 # Makes sure that what building needs is there; installs what is missing where it may, and says so.
 #
 #   scripts/setup.sh          a C compiler, linker and a new enough cargo
-#   scripts/setup.sh --test besides: rustfmt, clippy, chromium and Open MPI, without which some
-#   checks are skipped, and what
-#                             --capture installs
+#   scripts/setup.sh --test   besides: rustfmt, clippy, chromium, Open MPI and a compiler for
+#                             riscv64, without which some checks are skipped, and what --capture
+#                             installs
 #   scripts/setup.sh --capture
 #                             besides: qemu-user and the plugin that `terrace record --source full`
 #                             needs, and the translator for `--source translated`; both are put into
@@ -83,6 +83,15 @@ if [ "${1:-}" = --test ] && ! command -v mpicc >/dev/null 2>&1; then
         install_packages openmpi-bin libopenmpi-dev || say "going on without MPI"
     else
         say "going on without MPI (sudo apt-get install --no-install-recommends openmpi-bin libopenmpi-dev)"
+    fi
+fi
+
+if [ "${1:-}" = --test ] && ! command -v riscv64-linux-gnu-gcc >/dev/null 2>&1; then
+    # 32 MB to fetch, for the tests that compile programs for riscv64, which are skipped without.
+    cross="gcc-riscv64-linux-gnu libc6-dev-riscv64-cross"
+    # shellcheck disable=SC2086
+    if ! can_install || ! install_packages $cross; then
+        say "going on without riscv64 (sudo apt-get install --no-install-recommends $cross)"
     fi
 fi
 

@@ -79,6 +79,79 @@ XBGAS_DEFINE_ACCESS(i64, int64_t, "3", "3")
 XBGAS_DEFINE_ACCESS(u8, uint8_t, "4", "0")
 XBGAS_DEFINE_ACCESS(u16, uint16_t, "5", "1")
 
+/* Operations of xbgas_atomic32 and 64, by their funct7. */
+#define XBGAS_ADD 0
+#define XBGAS_XOR 1
+#define XBGAS_AND 2
+#define XBGAS_OR 3
+#define XBGAS_MIN 4
+#define XBGAS_MAX 5
+#define XBGAS_COMPARE_SWAP 6
+
+#if XBGAS_DIALECT == 2018
+/* Assembly of an atomic on the address in x11, extended by e11; x12 holds what a swap expects. */
+#define XBGAS_ATOMIC(funct3, funct7) ".insn r 0x6b, " funct3 ", " funct7 ", x12, x11, %1"
+#define XBGAS_CASE(operation, funct3)                                               \
+	case operation:                                                             \
+		__asm__ volatile(XBGAS_ATOMIC(funct3, XBGAS_TEXT(operation))        \
+				 : "+r"(old) : "r"(operand), "r"(at) : "memory");   \
+		break;
+/* Atomics: signed, and the old value is sign-extended. */
+#define XBGAS_DEFINE_ATOMIC(name, funct3)                                           \
+	static inline int64_t name(uint64_t object, void *address, int operation,   \
+				   uint64_t operand, uint64_t expected)             \
+	{                                                                           \
+		register void *at __asm__("x11") = address;                         \
+		register uint64_t old __asm__("x12") = expected;                    \
+		__asm__ volatile(".insn i 0x7b, " XBGAS_EADDIE_FUNCT3               \
+				 ", x11, %0, 0" : : "r"(object) : "memory");        \
+		switch (operation) {                                                \
+		XBGAS_CASE(XBGAS_ADD, funct3)                                       \
+		XBGAS_CASE(XBGAS_XOR, funct3)                                       \
+		XBGAS_CASE(XBGAS_AND, funct3)                                       \
+		XBGAS_CASE(XBGAS_OR, funct3)                                        \
+		XBGAS_CASE(XBGAS_MIN, funct3)                                       \
+		XBGAS_CASE(XBGAS_MAX, funct3)                                       \
+		XBGAS_CASE(XBGAS_COMPARE_SWAP, funct3)                              \
+		}                                                                   \
+		return (int64_t)old;                                                \
+	}
+XBGAS_DEFINE_ATOMIC(xbgas_atomic32, "6")
+XBGAS_DEFINE_ATOMIC(xbgas_atomic64, "7")
+#else
+/* These dialects have no atomics; never called. */
+static inline int64_t xbgas_atomic32(uint64_t object, void *address, int operation,
+				     uint64_t operand, uint64_t expected)
+{
+	(void)object, (void)address, (void)operation, (void)operand, (void)expected;
+	return 0;
+}
+#define xbgas_atomic64 xbgas_atomic32
+#endif
+
+#if XBGAS_DIALECT == 2024
+/* ebld and ebsd: nelems of 8 bytes, stride elements apart on both sides. */
+static inline void xbgas_ebld(uint64_t object, void *dest, const void *src, uint64_t nelems,
+			      int64_t stride)
+{
+	register void *to __asm__("x11") = dest;
+	__asm__ volatile(".insn i 0x7b, 5, x11, %0, 0\n\t"
+			 ".insn r4 0x5b, 3, 0, %1, %2, %3, %4"
+			 : : "r"(object), "r"(to), "r"(src), "r"(nelems), "r"(stride)
+			 : "memory");
+}
+
+static inline void xbgas_ebsd(uint64_t object, void *dest, const void *src, uint64_t nelems,
+			      int64_t stride)
+{
+	register void *to __asm__("x11") = dest;
+	__asm__ volatile(".insn i 0x7b, 5, x11, %0, 0\n\t"
+			 ".insn r4 0x5b, 3, 1, %1, %2, %3, %4"
+			 : : "r"(object), "r"(to), "r"(src), "r"(nelems), "r"(stride)
+			 : "memory");
+}
+#endif
+
 /* eld and esd: the address in x11, extended by e11. */
 static inline uint64_t xbgas_eld(uint64_t object, const void *address)
 {

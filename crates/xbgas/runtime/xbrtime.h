@@ -31,7 +31,8 @@ int xbrtime_num_pes(void);
 int xbrtime_addr_accessible(const void *address, int pe);
 /*
  * Symmetric memory, zeroed when new, in units of 4 KiB. Every element calls malloc and free with
- * the same arguments in the same order. Returns NULL for 0 bytes or when the heap is used up.
+ * the same arguments in the same order; the next barrier aborts where they did not. malloc returns
+ * NULL for 0 bytes or when the heap is used up; free ignores what malloc did not return.
  */
 void *xbrtime_malloc(size_t bytes);
 void xbrtime_free(void *block);
@@ -40,6 +41,8 @@ void xbrtime_barrier(void);
 /* Completes this element's transfers without _nb and with. */
 void xbrtime_wait(void);
 void xbrtime_quiet(void);
+/* Returns when a word of this element's memory is not seen any more; another element changes it. */
+void xbrtime_wait_changed(volatile int32_t *word, int32_t seen);
 
 #define XBRTIME_TYPES(X)                                                                 \
 	X(float, float) X(double, double) X(longdouble, long double)                     \
@@ -60,11 +63,13 @@ void xbrtime_quiet(void);
 
 /*
  * put and get move elements 0, stride, 2 stride... of src to the same places of dest. get reads
- * src on pe; put writes dest on pe. Those with _nb are complete after xbrtime_wait or quiet.
+ * src on pe; put writes dest on pe. Those with _nb are complete after xbrtime_wait or quiet. Where
+ * pe is the caller, src and dest may be the same and must not overlap otherwise.
  *
  * Collectives: every element calls them with the same arguments. src of the root (broadcast,
  * scatter) or of all (reduce, gather, alltoall) is symmetric. broadcast writes dest of all, reduce
- * and gather that of the root. scatter and gather move counts[pe] elements at offsets[pe].
+ * and gather that of the root. scatter and gather move counts[pe] elements at offsets[pe], nelems
+ * altogether; they abort where the counts are not.
  * alltoall moves nelems elements from each element to each.
  */
 #define XBRTIME_DECLARE(name, type)                                                      \
@@ -103,6 +108,29 @@ XBRTIME_TYPES(XBRTIME_DECLARE)
 					 int stride, int root);
 XBRTIME_INTEGER_TYPES(XBRTIME_DECLARE)
 #undef XBRTIME_DECLARE
+
+/*
+ * Atomics on dest of pe, which return what was there: add, xor, and, or, min, max, compare_swap.
+ * They are atomic to each other, not to plain stores. No such pe aborts.
+ */
+#define XBRTIME_ATOMIC_TYPES(X)                                                          \
+	X(uint, unsigned int, 32) X(int, int, 32) X(ulong, unsigned long, 64)            \
+	X(long, long, 64) X(ulonglong, unsigned long long, 64)                           \
+	X(longlong, long long, 64) X(uint32, uint32_t, 32) X(int32, int32_t, 32)         \
+	X(uint64, uint64_t, 64) X(int64, int64_t, 64) X(size, size_t, 64)                \
+	X(ptrdiff, ptrdiff_t, 64)
+
+#define XBRTIME_DECLARE_ATOMIC(name, type, operation)                                    \
+	type xbrtime_##name##_atomic_##operation(type *dest, type value, int pe);
+#define XBRTIME_DECLARE(name, type, width)                                               \
+	XBRTIME_DECLARE_ATOMIC(name, type, add) XBRTIME_DECLARE_ATOMIC(name, type, xor)  \
+	XBRTIME_DECLARE_ATOMIC(name, type, and) XBRTIME_DECLARE_ATOMIC(name, type, or)   \
+	XBRTIME_DECLARE_ATOMIC(name, type, min) XBRTIME_DECLARE_ATOMIC(name, type, max)  \
+	type xbrtime_##name##_atomic_compare_swap(type *dest, type expected, type value, \
+						  int pe);
+XBRTIME_ATOMIC_TYPES(XBRTIME_DECLARE)
+#undef XBRTIME_DECLARE
+#undef XBRTIME_DECLARE_ATOMIC
 
 #ifdef __cplusplus
 }

@@ -4,12 +4,12 @@ mod common;
 
 use common::{compile, next, run_with, ElementsRun, RunOptions};
 use std::sync::OnceLock;
-use terrace_riscv::memory::READ;
+use terrace_riscv::memory::{READ, WRITE};
 use terrace_types::Nanos;
 use terrace_xbgas::clock::CoreOrder;
-use terrace_xbgas::element::{ElementFault, ElementSchedule, ElementsEnd};
+use terrace_xbgas::element::{ElementFault, ElementSchedule, ElementsEnd, ObjectFile};
 use terrace_xbgas::execute::ExtendedTrap;
-use terrace_xbgas::lookaside::ObjectPlace;
+use terrace_xbgas::lookaside::{ObjectMemory, ObjectPlace};
 use terrace_xbgas::network::ElementNetwork;
 use terrace_xbgas::note::dialect_of_program;
 use terrace_xbgas::protocol::RequestRefusal;
@@ -131,16 +131,19 @@ fn random_operations_agree_with_plain_arrays() {
         [(first, Dialect::V2018), (&second[..], Dialect::V2_0), (&second[..], Dialect::Rev)]
     {
         for (elements, seed, quantum) in
-            [(1, 11_u64, 10_000), (2, 12, 37), (4, 13, 300), (8, 14, 5), (16, 15, 10_000)]
+            [(1, 11_u64, 10_000), (2, 12, 37), (4, 13, 300), (8, 14, 50), (16, 15, 10_000)]
         {
+            if dialect != Dialect::V2018 && elements != 4 {
+                continue;
+            }
             let mut options = RunOptions::of(elements);
             options.setup.schedule = ElementSchedule { quantum, seed };
             options.setup.dialect = dialect;
-            let words = [seed.to_string(), "30".to_owned()];
+            let words = [seed.to_string(), "20".to_owned()];
             let words = [words[0].as_str(), words[1].as_str()];
             let run = run_with(file, &words, elements, &options);
             assert_eq!(run.end, ElementsEnd::Exit(0), "seed {seed}: {:?}", run.printed);
-            let plain = expected(seed, 30, elements as usize);
+            let plain = expected(seed, 20, elements as usize);
             for (element, (printed, plain)) in run.printed.iter().zip(&plain).enumerate() {
                 assert_eq!(printed, plain, "element {element} of {elements}, seed {seed}");
             }
@@ -197,6 +200,120 @@ fn an_element_that_fails_ends_all() {
     assert_eq!(end, expected);
     let end = run(file, &["aborts"], 4).end;
     assert!(matches!(end, ElementsEnd::Signal { element: 1, signal: 6, .. }), "{end:?}");
+}
+
+#[test]
+fn wrong_calls_of_the_library_end_all_and_say_which() {
+    let Some(file) = single() else { return };
+    for (name, what) in [
+        ("heaps", "xbrtime_barrier: symmetric heaps differ"),
+        ("counts", "xbrtime_long_gather: the counts are not nelems altogether"),
+        ("atomic", "xbrtime_long_atomic_add: no such element"),
+    ] {
+        let run = run(file, &[name], 4);
+        let ElementsEnd::Signal { element, signal: 6, .. } = run.end else {
+            panic!("{name}: {:?}", run.end);
+        };
+        assert!(run.printed[element as usize].starts_with(what), "{name}: {:?}", run.printed);
+    }
+}
+
+#[test]
+fn every_function_of_every_type_agrees_with_its_own_reckoning() {
+    let in_time = |options: RunOptions| {
+        options.in_time("lab-cxl", CoreOrder::OutOfOrder, ElementNetwork::preset(Nanos(100)))
+    };
+    for (number, dialect, elements) in [
+        (2018, Dialect::V2018, &[1, 2, 4, 8, 16][..]),
+        (20, Dialect::V2_0, &[4]),
+        (2024, Dialect::Rev, &[3]),
+    ] {
+        let Some(file) = compile("types.c", number) else { return };
+        for &elements in elements {
+            let mut options = RunOptions::of(elements);
+            options.setup.dialect = dialect;
+            options.setup.schedule = ElementSchedule { quantum: 40 * u64::from(elements), seed: 3 };
+            let options = if elements == 4 { in_time(options) } else { options };
+            let run = run_with(&file, &["5"], elements, &options);
+            assert_eq!(run.end, ElementsEnd::Exit(0), "{elements}: {:?}", run.printed);
+            for text in &run.printed {
+                let checked = text.trim_end().strip_prefix("0 wrong of ");
+                let checked: u32 = checked.and_then(|n| n.parse().ok()).expect(text);
+                assert!(checked > 2500, "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn objects_are_files_and_parts_of_memory() {
+    let Some(program) = single() else { return };
+    let read_write = READ | WRITE;
+    let place =
+        |memory, base, length, permissions| ObjectPlace { memory, base, length, permissions };
+    let with = |name: &str, object, place| {
+        let mut options = RunOptions::of(2);
+        options.setup.files =
+            vec![ObjectFile { bytes: 41_u64.to_le_bytes().repeat(2), element: 0 }];
+        options.setup.objects.set(object, place);
+        run_with(program, &[name], 2, &options)
+    };
+    let file = ObjectMemory::File(0);
+    let run = with("file", 100, place(file, 0, 16, read_write));
+    assert_eq!(run.printed, ["42\n", "42\n"]);
+    assert_eq!(run.files, [[41_u64, 42].map(u64::to_le_bytes).concat()]);
+    let end = |length, permissions| with("file", 100, place(file, 0, length, permissions)).end;
+    let expect_fault = |end: ElementsEnd, expected: ElementFault| match end {
+        ElementsEnd::Fault { element: 1, fault, .. } => assert_eq!(fault, expected),
+        other => panic!("{other:?}"),
+    };
+    expect_fault(end(16, READ), ElementFault::Forbidden { object: 100, stored: true });
+    expect_fault(
+        end(15, read_write),
+        ElementFault::Outside { object: 100, length: 15, address: 15 },
+    );
+    // The word that all know is where element 0's program has it.
+    let word = symbol(program, "static_word");
+    let part = place(ObjectMemory::Element(0), word, 8, READ);
+    assert_eq!(with("part", 200, part).printed, ["40\n", "40\n"]);
+    let outside = ElementFault::Outside { object: 200, length: 8, address: 11 };
+    expect_fault(with("outside", 200, part).end, outside);
+}
+
+#[test]
+fn bulk_transfers_of_the_revision_move_strided_elements() {
+    let Some(file) = compile("single.c", 2024) else { return };
+    let network = ElementNetwork::preset(Nanos(100));
+    let mut options = RunOptions::of(3);
+    options.setup.dialect = Dialect::Rev;
+    for options in [options.clone(), options.in_time("lab-cxl", CoreOrder::InOrder, network)] {
+        let run = run_with(&file, &["bulk"], 3, &options);
+        assert_eq!(run.end, ElementsEnd::Exit(0));
+        assert_eq!(run.printed, ["200 0 214 14 0\n", "0 0 14 114 0\n", "100 0 114 214 0\n"]);
+    }
+}
+
+/// The address of a symbol, from the symbol table of a 64-bit ELF file.
+fn symbol(file: &[u8], name: &str) -> u64 {
+    let number = |at: usize, bytes: usize| {
+        file[at..at + bytes].iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+    };
+    let section = |index: u64| (number(40, 8) + index * 64) as usize;
+    for index in 0..number(60, 2) {
+        let at = section(index);
+        if number(at + 4, 4) != 2 {
+            continue;
+        }
+        let (start, length) = (number(at + 24, 8), number(at + 32, 8));
+        let names = number(section(number(at + 40, 4)) + 24, 8);
+        for entry in (start..start + length).step_by(24) {
+            let text = &file[(names + number(entry as usize, 4)) as usize..];
+            if text.starts_with(name.as_bytes()) && text[name.len()] == 0 {
+                return number(entry as usize + 8, 8);
+            }
+        }
+    }
+    panic!("no symbol {name}")
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub fn compile(name: &str, dialect: u32) -> Option<Vec<u8>> {
     let runtime = here.join("runtime");
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{dialect}"));
     let run = Command::new(COMPILER)
-        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-no-pie"])
+        .args(["-O1", "-Wall", "-Wextra", "-Werror", "-static", "-no-pie"])
         .arg(format!("-DXBGAS_DIALECT={dialect}"))
         .arg("-I")
         .arg(&runtime)

@@ -24,7 +24,7 @@ static uint64_t digest(const unsigned char *bytes)
 
 struct operation {
 	int kind, stride, shift, root;
-	size_t count;
+	size_t count, parts;
 	int counts[64], offsets[64];
 };
 
@@ -53,11 +53,11 @@ struct operation {
 			break;                                                           \
 		case 5:                                                                  \
 			xbrtime_##name##_gather(dest, src, o->counts, o->offsets,        \
-						o->count, o->root);                      \
+						o->parts, o->root);                      \
 			break;                                                           \
 		case 6:                                                                  \
 			xbrtime_##name##_scatter(dest, src, o->counts, o->offsets,       \
-						 o->count, o->root);                     \
+						 o->parts, o->root);                     \
 			break;                                                           \
 		case 7:                                                                  \
 			xbrtime_##name##_alltoall(dest, src, o->count);                  \
@@ -102,6 +102,7 @@ int main(int count, char **words)
 		for (int pe = 0, at = 0; pe < elements; pe++) {
 			o.counts[pe] = (int)(next(&common) % 20);
 			o.offsets[pe] = at;
+			o.parts += (size_t)o.counts[pe];
 			at += o.counts[pe] + (int)(next(&common) % 3);
 		}
 		if (width == 0)

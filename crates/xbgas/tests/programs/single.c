@@ -57,6 +57,43 @@ static void accesses(void)
 	printf("%lu\n", xbgas_get_object());
 }
 
+/* Object 100 is a file: its first word, and one more in its second. */
+static void file(void)
+{
+	if (xbrtime_mype() == 1)
+		xbgas_store_i64(100, (void *)8, xbgas_load_i64(100, (void *)0) + 1);
+	xbrtime_barrier();
+	printf("%lld\n", (long long)xbgas_load_i64(100, (void *)8));
+	xbrtime_barrier();
+}
+
+/* Object 200 is a part of element 0's memory. */
+static void part(void)
+{
+	static_word = 40 + xbrtime_mype();
+	xbrtime_barrier();
+	printf("%d\n", (int)xbgas_load_i64(200, (void *)0));
+	xbrtime_barrier();
+}
+
+#if XBGAS_DIALECT == 2024
+/* Bulk transfers: every second word of eight, there and back. */
+static void bulk(void)
+{
+	static uint64_t from[16], to[16], back[16];
+	uint64_t next = (uint64_t)((xbrtime_mype() + 1) % xbrtime_num_pes()) + 1;
+	for (int i = 0; i < 16; i++)
+		from[i] = (uint64_t)(100 * xbrtime_mype() + i);
+	xbrtime_barrier();
+	xbgas_ebsd(next, to, from, 8, 2);
+	xbrtime_barrier();
+	xbgas_ebld(next, back, to, 8, 2);
+	printf("%lu %lu %lu %lu %lu\n", to[0], to[1], to[14], back[14], back[15]);
+	xbgas_ebld(next, back, from, 0, 2);
+	xbrtime_barrier();
+}
+#endif
+
 int main(int count, char **words)
 {
 	const char *name = count > 1 ? words[1] : "";
@@ -70,6 +107,14 @@ int main(int count, char **words)
 		figure();
 	else if (!strcmp(name, "accesses"))
 		accesses();
+	else if (!strcmp(name, "file"))
+		file();
+	else if (!strcmp(name, "part"))
+		part();
+#if XBGAS_DIALECT == 2024
+	else if (!strcmp(name, "bulk"))
+		bulk();
+#endif
 	else if (xbrtime_mype() == 1) {
 		long long word = 0;
 		if (!strcmp(name, "reserved"))
@@ -82,6 +127,15 @@ int main(int count, char **words)
 			xbgas_load_i64(1, (char *)0x1010000000 - 4);
 		else if (!strcmp(name, "nobody"))
 			xbrtime_longlong_put(&static_word, &word, 1, 1, -1);
+		else if (!strcmp(name, "outside"))
+			xbgas_load_i64(200, (void *)4);
+		else if (!strcmp(name, "heaps"))
+			xbrtime_malloc(1);
+		else if (!strcmp(name, "counts"))
+			xbrtime_long_gather(&(long){ 0 }, &(long){ 0 },
+					    (int[]){ 1, 1, 1, 1 }, (int[4]){ 0 }, 5, 0);
+		else if (!strcmp(name, "atomic"))
+			xbrtime_long_atomic_add(&(long){ 0 }, 1, 4);
 		else if (!strcmp(name, "exits"))
 			exit(3);
 		else if (!strcmp(name, "aborts"))
