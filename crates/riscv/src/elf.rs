@@ -7,6 +7,8 @@ use crate::memory::{GuestMemory, MemoryFault, PAGE_BYTES, USER_END, WRITE};
 /// Where a position-independent program is placed; Linux takes two thirds of the address space,
 /// the exact place is free.
 const PIE_BASE: u64 = 0x20_0000_0000;
+/// Where its dynamic loader is placed, above all that the program's heap can reach.
+pub const LOADER_BASE: u64 = 0x30_0000_0000;
 /// Program headers that are read; linkers write a dozen.
 const MOST_HEADERS: u64 = 256;
 /// `EM_RISCV`.
@@ -21,8 +23,8 @@ pub enum ElfError {
     /// For another architecture.
     #[error("a program for machine {0}, not RISC-V (243); compile with riscv64-linux-gnu-gcc")]
     Machine(u16),
-    /// Dynamically linked.
-    #[error("needs the loader {0}; link the program with -static")]
+    /// Dynamically linked, and the loader cannot be read.
+    #[error("needs the loader {0}; give a root that has it, or link the program with -static")]
     NeedsLoader(String),
     /// Headers that do not fit the file or each other.
     #[error("damaged: {0}; the file may be cut off")]
@@ -33,7 +35,7 @@ pub enum ElfError {
 }
 
 /// A program in memory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LoadedProgram {
     /// First instruction.
     pub entry: u64,
@@ -43,6 +45,10 @@ pub struct LoadedProgram {
     pub header_count: u64,
     /// First byte after the last segment, where the heap begins.
     pub end: u64,
+    /// Path of the dynamic loader, where the program needs one.
+    pub loader: Option<Vec<u8>>,
+    /// Where that was loaded.
+    pub loader_base: u64,
     /// Segments as mapped: first page, end, protection.
     pub segments: Vec<Segment>,
 }
@@ -82,6 +88,18 @@ fn double(file: &[u8], at: u64) -> Result<u64, ElfError> {
 /// # Errors
 /// [`ElfError`]; the memory may then hold some of the segments.
 pub fn load(file: &[u8], memory: &mut GuestMemory) -> Result<LoadedProgram, ElfError> {
+    load_at(file, memory, PIE_BASE)
+}
+
+/// The same, with a place for a position-independent file.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_at(
+    file: &[u8],
+    memory: &mut GuestMemory,
+    place: u64,
+) -> Result<LoadedProgram, ElfError> {
     if !file.starts_with(b"\x7fELF") {
         return Err(ElfError::Format("no ELF magic"));
     }
@@ -94,7 +112,7 @@ pub fn load(file: &[u8], memory: &mut GuestMemory) -> Result<LoadedProgram, ElfE
     }
     let base = match half(file, 16)? {
         2 => 0,
-        3 => PIE_BASE,
+        3 => place,
         _ => return Err(ElfError::Format("neither executable nor position-independent")),
     };
     let (table, size, count) = (double(file, 32)?, half(file, 54)?, half(file, 56)?.into());
@@ -102,8 +120,7 @@ pub fn load(file: &[u8], memory: &mut GuestMemory) -> Result<LoadedProgram, ElfE
         return Err(ElfError::Damaged("program headers of an unknown size or too many"));
     }
     let entry = base + checked_address(double(file, 24)?)?;
-    let mut program =
-        LoadedProgram { entry, headers: 0, header_count: count, end: 0, segments: Vec::new() };
+    let mut program = LoadedProgram { entry, header_count: count, ..LoadedProgram::default() };
     for index in 0..count {
         let at = table.checked_add(index * 56).ok_or(ElfError::Damaged("headers lie too far"))?;
         let (offset, length) = (double(file, at + 8)?, double(file, at + 32)?);
@@ -111,8 +128,8 @@ pub fn load(file: &[u8], memory: &mut GuestMemory) -> Result<LoadedProgram, ElfE
             1 => load_segment(file, at, base, memory, &mut program)?,
             3 => {
                 let name = contents(file, offset, length)?;
-                let name: Vec<u8> = name.iter().copied().take_while(|b| *b != 0).take(64).collect();
-                return Err(ElfError::NeedsLoader(name.escape_ascii().to_string()));
+                program.loader =
+                    Some(name.iter().copied().take_while(|b| *b != 0).take(4096).collect());
             }
             _ => {}
         }
@@ -133,7 +150,7 @@ pub fn load(file: &[u8], memory: &mut GuestMemory) -> Result<LoadedProgram, ElfE
 
 /// Refuses addresses outside user memory, so that sums of them cannot overflow.
 fn checked_address(address: u64) -> Result<u64, ElfError> {
-    if address < USER_END - PIE_BASE {
+    if address < USER_END - LOADER_BASE {
         Ok(address)
     } else {
         Err(ElfError::Damaged("an address outside user memory"))

@@ -116,6 +116,11 @@ impl Hart {
         Self { x: [0; 32], f: [0; 32], pc, fflags: 0, frm: 0, instret: 0, reservation: None }
     }
 
+    /// Lets the next `sc` fail, as after a trap.
+    pub fn drop_reservation(&mut self) {
+        self.reservation = None;
+    }
+
     /// Executes at most `budget` instructions, or until a trap.
     pub fn run<O: AccessObserver>(
         &mut self,

@@ -6,77 +6,32 @@
 
 mod calls;
 mod files;
+mod host;
+mod mappings;
+mod paths;
+mod signals;
 mod stack;
+mod threads;
+
+pub use host::{
+    DuplicateNumber, Errno, FileTreeChange, GuestFileStatus, GuestFileTime, GuestFolderEntry, Host,
+    LinkHandling, OpenFileChange,
+};
 
 use crate::elf::{self, ElfError};
 use crate::execute::{AccessObserver, DecodeCache, Hart, Trap};
 use crate::memory::{GuestMemory, MemoryFault, PAGE_BYTES, READ, USER_END, WRITE};
+use std::collections::BTreeMap;
 
 /// Instructions of a thread before the next has its turn. A tenth costs a few percent of speed in
 /// switching; ten times as many make threads that spin for each other slow.
 const TURN: u64 = 20_000;
 /// Threads of a process at most.
 const MOST_THREADS: usize = 1024;
+/// Bytes of a dynamic loader at most; Debian's has a quarter of a million.
+const MOST_LOADER: usize = 1 << 26;
 /// Bytes of the main thread's stack, as `ulimit -s` has it by default.
 const STACK_BYTES: u64 = 8 << 20;
-
-/// An error number as Linux has it, positive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Errno(pub i32);
-
-/// What a guest sees of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct GuestFileStatus {
-    /// Type and permission bits.
-    pub mode: u32,
-    /// Bytes.
-    pub size: u64,
-    /// Number of the file.
-    pub inode: u64,
-    /// Seconds since 1970 of the last change.
-    pub modified_s: i64,
-}
-
-/// The port through which a guest reaches the host. Paths are as the guest gives them; whoever
-/// implements it keeps them below its root.
-pub trait Host {
-    /// Reads from a descriptor.
-    ///
-    /// # Errors
-    /// The host's error number.
-    fn read(&mut self, descriptor: i32, bytes: &mut [u8]) -> Result<usize, Errno>;
-    /// Writes to a descriptor.
-    ///
-    /// # Errors
-    /// The host's error number.
-    fn write(&mut self, descriptor: i32, bytes: &[u8]) -> Result<usize, Errno>;
-    /// Opens a file with Linux's `O_*` bits.
-    ///
-    /// # Errors
-    /// The host's error number.
-    fn open(&mut self, path: &[u8], flags: u32, mode: u32) -> Result<i32, Errno>;
-    /// Closes a descriptor.
-    ///
-    /// # Errors
-    /// The host's error number.
-    fn close(&mut self, descriptor: i32) -> Result<(), Errno>;
-    /// Moves a descriptor's position; `whence` is `SEEK_*`.
-    ///
-    /// # Errors
-    /// The host's error number.
-    fn seek(&mut self, descriptor: i32, offset: i64, whence: u32) -> Result<u64, Errno>;
-    /// The state of an open file.
-    ///
-    /// # Errors
-    /// The host's error number.
-    fn status(&mut self, descriptor: i32) -> Result<GuestFileStatus, Errno>;
-    /// Nanoseconds: clock 0 since 1970, others since some fixed time.
-    fn now_ns(&mut self, clock: u32) -> u64;
-    /// Lets time pass.
-    fn sleep_ns(&mut self, ns: u64);
-    /// Fills with random bytes.
-    fn fill_random(&mut self, bytes: &mut [u8]);
-}
 
 /// Something of a process that a recording keeps besides accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,6 +115,8 @@ pub enum ProcessEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Activity {
     Running,
+    /// Waits for a signal's handler.
+    Paused,
     /// Waits at a futex, perhaps until a time of the given clock.
     Waiting {
         address: u64,
@@ -179,6 +136,7 @@ struct Thread {
     woken_by: Option<u32>,
     /// Where to write zero when the thread ends.
     clear_at_exit: u64,
+    signals: signals::ThreadSignals,
 }
 
 /// A guest process over its host.
@@ -191,6 +149,10 @@ pub struct Process<H> {
     heap_start: u64,
     heap_end: u64,
     mapping_top: u64,
+    folders: BTreeMap<i32, files::OpenFolder>,
+    working_folder: Vec<u8>,
+    umask: u32,
+    signals: signals::SignalTable,
     /// Segments and stack, which an observer is shown first.
     initial: Vec<ProcessEvent>,
     end: Option<ProcessEnd>,
@@ -212,12 +174,17 @@ impl<H: Host> Process<H> {
         mut host: H,
     ) -> Result<Self, ElfError> {
         let mut memory = GuestMemory::new(limit_bytes);
-        let program = elf::load(file, &mut memory)?;
+        let mut program = elf::load(file, &mut memory)?;
+        let entry = match program.loader.take() {
+            None => program.entry,
+            Some(path) => load_loader(&path, &mut memory, &mut host, &mut program)?,
+        };
+        signals::map_return_page(&mut memory)?;
         let top = USER_END - PAGE_BYTES;
         memory.map(top - STACK_BYTES, top, READ | WRITE);
         let mut random = [0; 16];
         host.fill_random(&mut random);
-        let mut hart = Hart::new(program.entry);
+        let mut hart = Hart::new(entry);
         hart.x[2] = stack::build(&mut memory, top, &program, arguments, environment, random)?;
         let mut initial: Vec<ProcessEvent> = program
             .segments
@@ -240,11 +207,16 @@ impl<H: Host> Process<H> {
                 activity: Activity::Running,
                 woken_by: None,
                 clear_at_exit: 0,
+                signals: signals::ThreadSignals::new(None),
             }],
             heap_start: heap,
             heap_end: heap,
             // A gap below the stack, as Linux leaves one.
             mapping_top: top - STACK_BYTES - (1 << 20),
+            folders: BTreeMap::new(),
+            working_folder: b"/".to_vec(),
+            umask: 0o022,
+            signals: signals::SignalTable::new(),
             initial,
             end: None,
             pauses_at_unknown: false,
@@ -360,27 +332,27 @@ impl<H: Host> Process<H> {
     ) -> Option<u32> {
         let end = self.threads[index].hart.instret + turn;
         while self.end.is_none() && self.threads[index].activity == Activity::Running {
+            if self.has_signals(index) {
+                self.take_signals(index);
+                if self.end.is_some() {
+                    return None;
+                }
+            }
             let hart = &mut self.threads[index].hart;
             let left = end.saturating_sub(hart.instret);
-            let signal = match hart.run(&mut self.memory, &mut self.code, observer, left) {
+            match hart.run(&mut self.memory, &mut self.code, observer, left) {
                 Trap::Budget => return None,
                 Trap::EnvironmentCall => {
                     hart.pc += 4;
                     hart.instret += 1;
                     self.system_call(index, observer);
-                    continue;
                 }
-                trap @ Trap::Breakpoint => (5, trap),
                 trap @ Trap::Illegal => match self.memory.fetch(hart.pc) {
                     Ok(word) if self.pauses_at_unknown => return Some(word),
-                    _ => (4, trap),
+                    _ => self.fault(index, trap),
                 },
-                trap @ Trap::Memory(_) => (11, trap),
-                trap @ Trap::Misaligned(_) => (7, trap),
-            };
-            let (thread, pc) = (index as u32, hart.pc);
-            let (signal, trap) = (signal.0, Some(signal.1));
-            self.end = Some(ProcessEnd::Signal { signal, thread, pc, trap });
+                trap => self.fault(index, trap),
+            }
         }
         None
     }
@@ -432,6 +404,34 @@ impl<H: Host> Process<H> {
             self.end = Some(ProcessEnd::Exit(status));
         }
     }
+}
+
+/// Loads the dynamic loader that a program names, which then loads its libraries.
+fn load_loader(
+    path: &[u8],
+    memory: &mut GuestMemory,
+    host: &mut impl Host,
+    program: &mut elf::LoadedProgram,
+) -> Result<u64, ElfError> {
+    let missing = |_| ElfError::NeedsLoader(path.escape_ascii().to_string());
+    let descriptor = host.open(path, 0, 0).map_err(missing)?;
+    let mut file = Vec::new();
+    let mut part = vec![0; 1 << 16];
+    loop {
+        let count = host.read(descriptor, &mut part).map_err(missing)?;
+        match part.get(..count) {
+            Some(bytes) if count > 0 && file.len() < MOST_LOADER => file.extend_from_slice(bytes),
+            _ => break,
+        }
+    }
+    host.close(descriptor).map_err(missing)?;
+    let loader = elf::load_at(&file, memory, elf::LOADER_BASE)?;
+    if loader.loader.is_some() {
+        return Err(ElfError::Damaged("the loader needs a loader"));
+    }
+    program.loader_base = elf::LOADER_BASE;
+    program.segments.extend(loader.segments);
+    Ok(loader.entry)
 }
 
 impl From<MemoryFault> for Errno {

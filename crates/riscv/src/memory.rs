@@ -67,6 +67,7 @@ pub struct GuestMemory {
     pages: HashMap<u64, u32>,
     translations: Box<[Translation; TRANSLATIONS]>,
     most_frames: usize,
+    code_changed: bool,
 }
 
 impl GuestMemory {
@@ -80,6 +81,7 @@ impl GuestMemory {
             pages: HashMap::new(),
             translations: Box::new([EMPTY; TRANSLATIONS]),
             most_frames: usize::try_from(limit_bytes / PAGE_BYTES).unwrap_or(usize::MAX),
+            code_changed: false,
         }
     }
 
@@ -100,20 +102,88 @@ impl GuestMemory {
         self.split(end);
         let gone: Vec<u64> = self.regions.range(start..end).map(|(&at, _)| at).collect();
         for at in gone {
-            self.regions.remove(&at);
+            let region = self.regions.remove(&at);
+            self.code_changed |= region.is_some_and(|region| region.protection & EXECUTE != 0);
         }
         self.discard(start, end);
+    }
+
+    /// Whether executable pages were mapped, unmapped or protected since this was last asked.
+    pub fn take_code_change(&mut self) -> bool {
+        std::mem::take(&mut self.code_changed)
+    }
+
+    /// Regions that differ from their neighbours.
+    #[must_use]
+    pub fn region_count(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// Protection of the page at an address, where one is mapped.
+    #[must_use]
+    pub fn protection_at(&self, address: u64) -> Option<u8> {
+        let (_, region) = self.regions.range(..=address).next_back()?;
+        (address < region.end).then_some(region.protection)
+    }
+
+    /// Whether all pages of the range are mapped.
+    #[must_use]
+    pub fn is_mapped(&self, start: u64, end: u64) -> bool {
+        let mut reached = start;
+        while reached < end {
+            match self.regions.range(..=reached).next_back() {
+                Some((_, region)) if region.end > reached => reached = region.end,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Moves pages with what they hold to a free range.
+    pub fn relocate(&mut self, start: u64, end: u64, to: u64) {
+        self.split(start);
+        self.split(end);
+        let moved: Vec<(u64, Region)> =
+            self.regions.range(start..end).map(|(&at, &region)| (at, region)).collect();
+        for (at, region) in moved {
+            self.regions.remove(&at);
+            self.code_changed |= region.protection & EXECUTE != 0;
+            let end = region.end - start + to;
+            self.regions.insert(at - start + to, Region { end, ..region });
+        }
+        let touched = self.touched(start, end);
+        let frames: Vec<u32> = touched.iter().filter_map(|page| self.pages.remove(page)).collect();
+        for (page, frame) in touched.into_iter().zip(frames) {
+            self.pages.insert(page - start / PAGE_BYTES + to / PAGE_BYTES, frame);
+        }
+        self.translations.fill(EMPTY);
+    }
+
+    /// Joins regions of equal protection at an address.
+    fn join(&mut self, at: u64) {
+        let Some(&next) = self.regions.get(&at) else { return };
+        if let Some((_, before)) = self.regions.range_mut(..at).next_back() {
+            if before.end == at && before.protection == next.protection {
+                before.end = next.end;
+                self.regions.remove(&at);
+            }
+        }
+    }
+
+    /// Pages of a range that have a frame.
+    fn touched(&self, start: u64, end: u64) -> Vec<u64> {
+        let pages = start / PAGE_BYTES..end / PAGE_BYTES;
+        if pages.end - pages.start < self.pages.len() as u64 {
+            pages.filter(|page| self.pages.contains_key(page)).collect()
+        } else {
+            self.pages.keys().copied().filter(|page| pages.contains(page)).collect()
+        }
     }
 
     /// Makes touched pages of a range read as zeros again, as `madvise` does with
     /// `MADV_DONTNEED`.
     pub fn discard(&mut self, start: u64, end: u64) {
-        let pages = start / PAGE_BYTES..end / PAGE_BYTES;
-        let touched: Vec<u64> = if pages.end - pages.start < self.pages.len() as u64 {
-            pages.filter(|page| self.pages.contains_key(page)).collect()
-        } else {
-            self.pages.keys().copied().filter(|page| pages.contains(page)).collect()
-        };
+        let touched = self.touched(start, end);
         self.free.extend(touched.iter().filter_map(|page| self.pages.remove(page)));
         self.translations.fill(EMPTY);
     }
@@ -122,6 +192,9 @@ impl GuestMemory {
     pub fn map(&mut self, start: u64, end: u64, protection: u8) {
         self.unmap(start, end);
         self.regions.insert(start, Region { end, protection });
+        self.code_changed |= protection & EXECUTE != 0;
+        self.join(end);
+        self.join(start);
     }
 
     /// Changes the protection of mapped pages; `false` if a page of the range is not mapped.
@@ -133,8 +206,13 @@ impl GuestMemory {
             if at != reached {
                 break;
             }
+            self.code_changed |= (region.protection | protection) & EXECUTE != 0;
             region.protection = protection;
             reached = region.end;
+        }
+        let borders: Vec<u64> = self.regions.range(start..=end).map(|(&at, _)| at).collect();
+        for at in borders.into_iter().rev() {
+            self.join(at);
         }
         self.translations.fill(EMPTY);
         reached == end

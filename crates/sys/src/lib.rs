@@ -29,6 +29,7 @@ mod process;
 mod region;
 mod rights;
 mod root;
+mod rooted;
 mod runner;
 mod sampling;
 mod seccomp;
@@ -80,6 +81,7 @@ pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, Pi
 pub use region::{allowed_nodes, MemPolicy, Region, ThreadMemory};
 pub use rights::gained_rights;
 pub use root::{Root, TEXT_LIMIT};
+pub use rooted::{folder_entries, FolderEntry, LastLink, RootedTree};
 pub use runner::{CommandExit, Runner, StartError};
 pub use sampling::{perf_paranoia, wait_for_records, SampleEvent, SampleRing, SampledTask};
 pub use shm::{remove_shared, FileWindow, LockFound, RobustLock, SharedFile};

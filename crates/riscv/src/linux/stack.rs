@@ -32,6 +32,7 @@ pub fn build(
         (4, 56),
         (5, program.header_count),
         (6, PAGE_BYTES),
+        (7, program.loader_base),
         (9, program.entry),
         (11, 1000),
         (12, 1000),
