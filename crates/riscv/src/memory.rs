@@ -42,30 +42,82 @@ pub const WRITE: u8 = 2;
 /// `PROT_EXEC`.
 pub const EXECUTE: u8 = 4;
 
+/// Memory as a hart sees it.
+pub trait HartMemory {
+    /// Loads `N` bytes.
+    ///
+    /// # Errors
+    /// [`MemoryFault`].
+    fn load<const N: usize>(&mut self, address: u64) -> Result<[u8; N], MemoryFault>;
+    /// Stores `N` bytes, or nothing.
+    ///
+    /// # Errors
+    /// [`MemoryFault`].
+    fn store<const N: usize>(&mut self, address: u64, bytes: [u8; N]) -> Result<(), MemoryFault>;
+    /// The instruction at `pc`; of a compressed one, two bytes.
+    ///
+    /// # Errors
+    /// [`MemoryFault`].
+    fn fetch(&mut self, pc: u64) -> Result<u32, MemoryFault>;
+    /// A number that tells the code at a program counter from all other code. It stands for the
+    /// rest of its page as well, and is kept until the code is said to have changed.
+    ///
+    /// # Errors
+    /// [`MemoryFault`].
+    fn code_address(&mut self, pc: u64) -> Result<u64, MemoryFault>;
+}
+
+impl HartMemory for GuestMemory {
+    #[inline(always)]
+    fn load<const N: usize>(&mut self, address: u64) -> Result<[u8; N], MemoryFault> {
+        Self::load(self, address)
+    }
+
+    #[inline(always)]
+    fn store<const N: usize>(&mut self, address: u64, bytes: [u8; N]) -> Result<(), MemoryFault> {
+        Self::store(self, address, bytes)
+    }
+
+    fn fetch(&mut self, pc: u64) -> Result<u32, MemoryFault> {
+        Self::fetch(self, pc)
+    }
+
+    /// The program counter: code that changes is said to have changed.
+    #[inline(always)]
+    fn code_address(&mut self, pc: u64) -> Result<u64, MemoryFault> {
+        Ok(pc)
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Region {
     end: u64,
     protection: u8,
 }
 
+/// A page and the frame behind it.
 #[derive(Debug, Clone, Copy)]
 struct Translation {
-    read_page: u64,
-    write_page: u64,
-    frame: u32,
+    page: u64,
+    frame: usize,
 }
 
+/// The translations for one kind of access, by the low bits of the page.
+type TranslationTable = Box<[Translation; TRANSLATIONS]>;
+
+/// No address has this page.
 const NO_PAGE: u64 = u64::MAX;
-const EMPTY: Translation = Translation { read_page: NO_PAGE, write_page: NO_PAGE, frame: 0 };
+const EMPTY: Translation = Translation { page: NO_PAGE, frame: 0 };
 
 /// The memory of one guest process.
 #[derive(Debug)]
 pub struct GuestMemory {
     regions: BTreeMap<u64, Region>,
-    frames: Vec<Box<[u8; PAGE_BYTES as usize]>>,
+    frames: Vec<[u8; PAGE_BYTES as usize]>,
     free: Vec<u32>,
     pages: HashMap<u64, u32>,
-    translations: Box<[Translation; TRANSLATIONS]>,
+    readable: TranslationTable,
+    writable: TranslationTable,
     most_frames: usize,
     code_changed: bool,
 }
@@ -79,7 +131,8 @@ impl GuestMemory {
             frames: Vec::new(),
             free: Vec::new(),
             pages: HashMap::new(),
-            translations: Box::new([EMPTY; TRANSLATIONS]),
+            readable: Box::new([EMPTY; TRANSLATIONS]),
+            writable: Box::new([EMPTY; TRANSLATIONS]),
             most_frames: usize::try_from(limit_bytes / PAGE_BYTES).unwrap_or(usize::MAX),
             code_changed: false,
         }
@@ -156,7 +209,12 @@ impl GuestMemory {
         for (page, frame) in touched.into_iter().zip(frames) {
             self.pages.insert(page - start / PAGE_BYTES + to / PAGE_BYTES, frame);
         }
-        self.translations.fill(EMPTY);
+        self.forget_translations();
+    }
+
+    fn forget_translations(&mut self) {
+        self.readable.fill(EMPTY);
+        self.writable.fill(EMPTY);
     }
 
     /// Joins regions of equal protection at an address.
@@ -185,7 +243,7 @@ impl GuestMemory {
     pub fn discard(&mut self, start: u64, end: u64) {
         let touched = self.touched(start, end);
         self.free.extend(touched.iter().filter_map(|page| self.pages.remove(page)));
-        self.translations.fill(EMPTY);
+        self.forget_translations();
     }
 
     /// Maps fresh zeros in place of what was there. Addresses are whole pages.
@@ -214,7 +272,7 @@ impl GuestMemory {
         for at in borders.into_iter().rev() {
             self.join(at);
         }
-        self.translations.fill(EMPTY);
+        self.forget_translations();
         reached == end
     }
 
@@ -257,10 +315,11 @@ impl GuestMemory {
             Some(&frame) => frame,
             None => self.allocate(page).ok_or(MemoryFault { exhausted: true, ..fault })?,
         };
-        if kind != AccessKind::Fetch {
-            let allowed = |bit| if region.protection & bit != 0 { page } else { NO_PAGE };
-            self.translations[page as usize % TRANSLATIONS] =
-                Translation { read_page: allowed(READ), write_page: allowed(WRITE), frame };
+        let entry = Translation { page, frame: frame as usize };
+        match kind {
+            AccessKind::Load => self.readable[page as usize % TRANSLATIONS] = entry,
+            AccessKind::Store => self.writable[page as usize % TRANSLATIONS] = entry,
+            AccessKind::Fetch => {}
         }
         Ok(frame)
     }
@@ -272,7 +331,7 @@ impl GuestMemory {
                 frame
             }
             None if self.frames.len() < self.most_frames => {
-                self.frames.push(Box::new([0; PAGE_BYTES as usize]));
+                self.frames.push([0; PAGE_BYTES as usize]);
                 u32::try_from(self.frames.len() - 1).ok()?
             }
             None => return None,
@@ -288,16 +347,16 @@ impl GuestMemory {
     #[inline(always)]
     pub fn load<const N: usize>(&mut self, address: u64) -> Result<[u8; N], MemoryFault> {
         let (page, offset) = (address / PAGE_BYTES, (address % PAGE_BYTES) as usize);
-        let entry = self.translations[page as usize % TRANSLATIONS];
-        if entry.read_page == page {
-            let bytes = self.frames[entry.frame as usize].get(offset..offset + N);
-            if let Some(Ok(bytes)) = bytes.map(<[u8; N]>::try_from) {
+        let entry = self.readable[page as usize % TRANSLATIONS];
+        if entry.page == page {
+            let frame = self.frames.get(entry.frame);
+            if let Some(Ok(bytes)) =
+                frame.and_then(|frame| frame.get(offset..offset + N)).map(<[u8; N]>::try_from)
+            {
                 return Ok(bytes);
             }
         }
-        let mut bytes = [0; N];
-        self.copy_out(address, &mut bytes, AccessKind::Load)?;
-        Ok(bytes)
+        self.load_slowly(address)
     }
 
     /// Stores `N` bytes.
@@ -311,13 +370,32 @@ impl GuestMemory {
         bytes: [u8; N],
     ) -> Result<(), MemoryFault> {
         let (page, offset) = (address / PAGE_BYTES, (address % PAGE_BYTES) as usize);
-        let entry = self.translations[page as usize % TRANSLATIONS];
-        if entry.write_page == page {
-            if let Some(to) = self.frames[entry.frame as usize].get_mut(offset..offset + N) {
+        let entry = self.writable[page as usize % TRANSLATIONS];
+        if entry.page == page {
+            let frame = self.frames.get_mut(entry.frame);
+            if let Some(to) = frame.and_then(|frame| frame.get_mut(offset..offset + N)) {
                 to.copy_from_slice(&bytes);
                 return Ok(());
             }
         }
+        self.store_slowly(address, bytes)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn load_slowly<const N: usize>(&mut self, address: u64) -> Result<[u8; N], MemoryFault> {
+        let mut bytes = [0; N];
+        self.copy_out(address, &mut bytes, AccessKind::Load)?;
+        Ok(bytes)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn store_slowly<const N: usize>(
+        &mut self,
+        address: u64,
+        bytes: [u8; N],
+    ) -> Result<(), MemoryFault> {
         self.write(address, &bytes)
     }
 

@@ -85,6 +85,8 @@ fn compile(Case(name, flags): &Case) -> Option<PathBuf> {
     let output = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join(format!("{name}{}", flags.concat().replace('/', "_")));
     let run = Command::new(compiler)
+        // Where the Fortran compiler leaves its modules.
+        .current_dir(env!("CARGO_TARGET_TMPDIR"))
         .args(["-static", "-o"])
         .arg(&output)
         .arg(source(name))
@@ -103,14 +105,14 @@ fn run_here(program: &Path) -> (String, i32, usize) {
     let arguments = ["program".to_owned(), "one".to_owned()].map(String::into_bytes);
     let host = Collector::default();
     let printed = host.0.clone();
-    let file = std::fs::read(program).unwrap();
-    let mut process = Process::new(&file, &arguments, &[], 1 << 30, host).unwrap();
+    let file = std::fs::read(program).expect("it was compiled");
+    let mut process = Process::new(&file, &arguments, &[], 1 << 30, host).expect("it is a program");
     let status = match process.run(&mut (), 4_000_000_000) {
         ProcessEnd::Exit(status) => status.into(),
         ProcessEnd::Signal { signal, .. } => 128 + i32::from(signal),
         end => panic!("{}: {end:?}", program.display()),
     };
-    (String::from_utf8(printed.take()).unwrap(), status, process.thread_count())
+    (String::from_utf8(printed.take()).expect("text"), status, process.thread_count())
 }
 
 #[test]

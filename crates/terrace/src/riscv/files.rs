@@ -6,16 +6,12 @@ use std::io::{Error, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-<<<<<<< HEAD
-use terrace_riscv::linux::{Errno, GuestFileStatus, Host};
-use terrace_xbgas::clock::SimulatedClock;
-=======
 use terrace_riscv::linux::{
     DuplicateNumber, Errno, FileTreeChange, GuestFileStatus, GuestFileTime, GuestFolderEntry, Host,
     LinkHandling, OpenFileChange,
 };
 use terrace_sys::{folder_entries, FolderEntry, LastLink, RootedTree};
->>>>>>> f9a45537 (riscv: deliver signals, move mappings, name files, load loaders)
+use terrace_xbgas::clock::SimulatedClock;
 
 const ENOENT: Errno = Errno(2);
 const EIO: Errno = Errno(5);
@@ -57,27 +53,16 @@ impl HostFiles {
     /// # Errors
     /// The root is not there.
     pub fn new(root: Option<&Path>, seed: u64) -> Result<Self, Error> {
-<<<<<<< HEAD
-        let root = root.map(Path::canonicalize).transpose()?;
-        Ok(Self {
-            root,
-            files: BTreeMap::new(),
-            started: Instant::now(),
-            random: seed | 1,
-            clock: None,
-        })
+        let root = root.map(RootedTree::below).transpose()?;
+        let streams = [OpenFile::Input, OpenFile::Output, OpenFile::Errors];
+        let files = (0..).zip(streams).collect();
+        Ok(Self { root, files, started: Instant::now(), random: seed | 1, clock: None })
     }
 
     /// Shows this clock in place of the machine's, where there is one.
     #[must_use]
     pub fn with_clock(self, clock: Option<SimulatedClock>) -> Self {
         Self { clock, ..self }
-=======
-        let root = root.map(RootedTree::below).transpose()?;
-        let streams = [OpenFile::Input, OpenFile::Output, OpenFile::Errors];
-        let files = (0..).zip(streams).collect();
-        Ok(Self { root, files, started: Instant::now(), random: seed | 1 })
->>>>>>> f9a45537 (riscv: deliver signals, move mappings, name files, load loaders)
     }
 
     fn tree(&self) -> Result<&RootedTree, Errno> {
