@@ -2,7 +2,7 @@
 
 use crate::code::{AluOperation, UpdateOperation};
 
-#[inline]
+#[inline(always)]
 pub(crate) fn compute(operation: AluOperation, a: i64, b: i64) -> i64 {
     match operation {
         AluOperation::Add => a.wrapping_add(b),

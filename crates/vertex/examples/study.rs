@@ -79,6 +79,15 @@ const SUBJECTS: [Subject; 3] = [
 struct Measurement {
     migrations: Vec<u64>,
     seconds: Vec<f64>,
+    /// CPU time of the host's thread, all runs.
+    simulating_s: f64,
+}
+
+/// CPU time of this thread, seconds; 0 where the kernel does not say.
+fn cpu_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = text.split(' ').next().and_then(|word| word.parse::<f64>().ok());
+    nanoseconds.unwrap_or(0.0) / 1e9
 }
 
 fn measure(subject: &Subject, layout: &str, scale: u32) -> Result<Measurement, String> {
@@ -90,7 +99,8 @@ fn measure(subject: &Subject, layout: &str, scale: u32) -> Result<Measurement, S
     let mut program = parse(text).map_err(|e| e.to_string())?;
     let layout = DataLayout::named(layout).ok_or("no such layout")?;
     let context = PassContext { graph: &graph, copy_bytes: 0 };
-    let mut measured = Measurement { migrations: Vec::new(), seconds: Vec::new() };
+    let mut measured =
+        Measurement { migrations: Vec::new(), seconds: Vec::new(), simulating_s: 0.0 };
     let mut expected = None;
     for step in 0..=subject.passes.len() {
         if let Some(name) = step.checked_sub(1).map(|last| subject.passes[last]) {
@@ -100,9 +110,10 @@ fn measure(subject: &Subject, layout: &str, scale: u32) -> Result<Measurement, S
         let compiled = compile(&program, &graph, &[], layout, machine.nodelets())
             .map_err(|e| e.to_string())?;
         let mut memory = compiled.memory.clone();
-        let limits = SimulationLimits::default();
+        let (limits, begun_s) = (SimulationLimits::default(), cpu_seconds());
         let counters = simulate(&machine, &compiled.map, &compiled.code, &mut memory, limits)
             .map_err(|e| e.to_string())?;
+        measured.simulating_s += cpu_seconds() - begun_s;
         let results = compiled.results(&memory).map_err(|e| e.to_string())?;
         if *expected.get_or_insert(results.clone()) != results {
             return Err(format!("{} of scale {scale} computes something else", subject.program));
@@ -171,6 +182,13 @@ fn main() -> Result<(), String> {
                 rows.push(found.ok_or("a job is missing")?.1.clone()?);
             }
             print_layout(subject, layout, &scales, &rows);
+            let migrations: u64 = rows.iter().flat_map(|row| &row.migrations).sum();
+            let seconds: f64 = rows.iter().map(|row| row.simulating_s).sum();
+            eprintln!(
+                "{}, {layout}: {:.1} million migrations, {seconds:.1} s of CPU time",
+                subject.title,
+                migrations as f64 / 1e6
+            );
             layouts.push((index, *layout, rows));
         }
     }

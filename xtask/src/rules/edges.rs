@@ -102,6 +102,10 @@ const LAW: &[(&str, &[&str])] = &[
 const FOR_TESTS: &[(&str, &str, &str)] = &[
     ("track", "migrate", "its example moves pages and sees whether the trackers follow"),
     ("vertex", "report", "its example draws the figures of a study"),
+    ("pool", "trace", "an example simulates recordings that it makes"),
+    ("pool", "vertex", "the same example makes them from graph programs"),
+    ("pool", "migratory", "the same example runs them on migratory threads"),
+    ("pool", "report", "the same example draws its figure"),
 ];
 
 /// Checks every manifest against the law.

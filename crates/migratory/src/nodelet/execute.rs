@@ -15,8 +15,10 @@ enum Next {
     Later(u64),
     /// It waits in its slot until another wakes it.
     Blocked,
-    /// It left its slot.
-    Gone,
+    /// It goes to this nodelet.
+    Migrate(u32),
+    /// It is at its end.
+    Ended,
 }
 
 impl Nodelet {
@@ -31,6 +33,7 @@ impl Nodelet {
         thread.now_ps = thread.now_ps.max(ready_ps).max(self.window.0);
         let capacity_ps = environment.costs.window_ps * environment.costs.cores;
         loop {
+            self.compute(&mut thread, capacity_ps, environment);
             if thread.now_ps >= self.window.1 || self.core_ps >= capacity_ps {
                 let ready_ps = thread.now_ps.max(self.window.1);
                 self.slots[slot as usize] = Some(thread);
@@ -46,43 +49,32 @@ impl Nodelet {
                     self.slots[slot as usize] = Some(thread);
                     return None;
                 }
-                Next::Gone => return self.leave(thread, slot, environment),
+                Next::Migrate(to) => return self.leave(thread, slot, to, environment),
+                Next::Ended => {
+                    self.release(slot, thread.now_ps);
+                    return None;
+                }
             }
         }
     }
 
-    /// A thread leaves: to where its instruction needs it, or for good.
+    /// A thread leaves for the nodelet that its instruction needs.
     fn leave(
         &mut self,
         thread: Box<ThreadContext>,
         slot: u32,
+        to: u32,
         environment: &Environment,
     ) -> Option<u64> {
-        let now_ps = thread.now_ps;
-        if let Some(to) = self.destination(&thread, environment) {
-            let pc = thread.pc.0 as usize;
-            if let Err((thread, room_ps)) = self.depart(to, thread, false, &environment.costs) {
-                self.slots[slot as usize] = Some(thread);
-                return Some(room_ps);
-            }
-            self.counters.migrations_to[to as usize] += 1;
-            self.migrations_at[pc] += 1;
+        let (now_ps, pc) = (thread.now_ps, thread.pc.0 as usize);
+        if let Err((thread, room_ps)) = self.depart(to, thread, false, &environment.costs) {
+            self.slots[slot as usize] = Some(thread);
+            return Some(room_ps);
         }
+        self.counters.migrations_to[to as usize] += 1;
+        self.migrations_at[pc] += 1;
         self.release(slot, now_ps);
         None
-    }
-
-    /// The nodelet that the next instruction of a thread needs, where it is another one.
-    fn destination(&self, thread: &ThreadContext, environment: &Environment) -> Option<u32> {
-        let to = match environment.code.instructions().get(thread.pc.0 as usize)? {
-            ThreadletInstruction::Load { array, index, .. }
-            | ThreadletInstruction::Atomic { array, index, .. } => {
-                self.locate(thread, *array, *index, environment)?.nodelet
-            }
-            ThreadletInstruction::Sync => thread.children?.nodelet,
-            _ => return None,
-        };
-        (to != self.index).then_some(to)
     }
 
     fn locate(
@@ -95,6 +87,58 @@ impl Nodelet {
         environment.map.locate(array, thread.registers[usize::from(index.0)], self.index)
     }
 
+    /// Runs instructions of a thread that need its registers only, until another one comes or its
+    /// time is over. Time is kept in locals: most instructions are such.
+    #[inline]
+    fn compute(&mut self, thread: &mut ThreadContext, capacity_ps: u64, environment: &Environment) {
+        let (costs, instructions) = (&environment.costs, environment.code.instructions());
+        let (mut pc, mut now_ps, mut core_ps) = (thread.pc.0, thread.now_ps, self.core_ps);
+        let (mut executed, end_ps) = (0, self.window.1);
+        let registers = &mut thread.registers;
+        while now_ps < end_ps && core_ps < capacity_ps {
+            let Some(instruction) = instructions.get(pc as usize) else { break };
+            let get = |r: Register| registers[usize::from(r.0)];
+            let mut next = pc + 1;
+            let written = match *instruction {
+                ThreadletInstruction::Constant { d, value } => Some((d, value)),
+                ThreadletInstruction::Copy { d, a } => Some((d, get(a))),
+                ThreadletInstruction::Alu { operation, d, a, b } => {
+                    Some((d, compute(operation, get(a), get(b))))
+                }
+                ThreadletInstruction::AluConstant { operation, d, a, value } => {
+                    Some((d, compute(operation, get(a), i64::from(value))))
+                }
+                ThreadletInstruction::Jump { to } => {
+                    next = to.0;
+                    None
+                }
+                ThreadletInstruction::Branch { operation, a, b, to } => {
+                    if compute(operation, get(a), get(b)) != 0 {
+                        next = to.0;
+                    }
+                    None
+                }
+                ThreadletInstruction::BranchZero { a, to } => {
+                    if get(a) == 0 {
+                        next = to.0;
+                    }
+                    None
+                }
+                _ => break,
+            };
+            if let Some((d, value)) = written {
+                registers[usize::from(d.0)] = value;
+            }
+            pc = next;
+            now_ps += costs.issue_ps;
+            core_ps += costs.cycle_ps;
+            executed += 1;
+        }
+        (thread.pc, thread.now_ps, self.core_ps) = (CodeAddress(pc), now_ps, core_ps);
+        self.counters.instructions += executed;
+    }
+
+    /// Executes an instruction that needs more than registers.
     #[inline]
     fn step(
         &mut self,
@@ -105,54 +149,26 @@ impl Nodelet {
         let Some(instruction) = environment.code.instructions().get(thread.pc.0 as usize) else {
             return self.fail(thread, environment, "it is no instruction".to_owned());
         };
-        let costs = &environment.costs;
-        let registers = &mut thread.registers;
-        let get = |r: Register, registers: &[i64]| registers[usize::from(r.0)];
-        let mut next = CodeAddress(thread.pc.0 + 1);
         match *instruction {
-            ThreadletInstruction::Constant { d, value } => registers[usize::from(d.0)] = value,
-            ThreadletInstruction::Copy { d, a } => registers[usize::from(d.0)] = get(a, registers),
-            ThreadletInstruction::Alu { operation, d, a, b } => {
-                registers[usize::from(d.0)] =
-                    compute(operation, get(a, registers), get(b, registers));
-            }
-            ThreadletInstruction::AluConstant { operation, d, a, value } => {
-                registers[usize::from(d.0)] =
-                    compute(operation, get(a, registers), i64::from(value));
-            }
-            ThreadletInstruction::Jump { to } => next = to,
-            ThreadletInstruction::Branch { operation, a, b, to } => {
-                if compute(operation, get(a, registers), get(b, registers)) != 0 {
-                    next = to;
-                }
-            }
-            ThreadletInstruction::BranchZero { a, to } => {
-                if get(a, registers) == 0 {
-                    next = to;
-                }
-            }
             ThreadletInstruction::Load { d, array, index } => {
-                return self.load(thread, slot, environment, (None, d, array, index, index));
+                self.load(thread, slot, environment, (None, d, array, index, index))
             }
             ThreadletInstruction::Atomic { operation, d, array, index, value } => {
                 let access = (Some(operation), d, array, index, value);
-                return self.load(thread, slot, environment, access);
+                self.load(thread, slot, environment, access)
             }
             ThreadletInstruction::Update { operation, array, index, value } => {
-                let value = get(value, registers);
-                return self.update(thread, slot, environment, (operation, array, index, value));
+                let value = thread.registers[usize::from(value.0)];
+                self.update(thread, slot, environment, (operation, array, index, value))
             }
             ThreadletInstruction::Spawn { entry, target } => {
-                return self.spawn(thread, entry, target, environment)
+                self.spawn(thread, entry, target, environment)
             }
-            ThreadletInstruction::Sync => return self.sync(thread, slot, environment),
-            ThreadletInstruction::End => return self.end(thread, slot, environment),
+            ThreadletInstruction::Sync => self.sync(thread, slot, environment),
+            ThreadletInstruction::End => self.end(thread, slot, environment),
+            // Those that need registers only were executed before.
+            _ => Next::Continue,
         }
-        thread.pc = next;
-        thread.now_ps += costs.issue_ps;
-        self.core_ps += costs.cycle_ps;
-        self.counters.instructions += 1;
-        Next::Continue
     }
 
     fn issue(&mut self, thread: &mut ThreadContext, environment: &Environment) {
@@ -185,7 +201,7 @@ impl Nodelet {
             if thread.unacknowledged > 0 {
                 return self.wait_below(slot, 1);
             }
-            return Next::Gone;
+            return Next::Migrate(place.nodelet);
         }
         let costs = &environment.costs;
         if self.memory_ps >= costs.window_ps {
@@ -309,7 +325,7 @@ impl Nodelet {
             if thread.unacknowledged > 0 {
                 return self.wait_below(slot, 1);
             }
-            return Next::Gone;
+            return Next::Migrate(frame.nodelet);
         }
         let Some(children) = self.frames.get_mut(frame.frame as usize) else {
             return self.fail(thread, environment, "its children are not counted".to_owned());
@@ -349,9 +365,7 @@ impl Nodelet {
                 self.send(frame.nodelet, payload, thread.now_ps, &environment.costs);
             }
         }
-        // It needs no other nodelet: its next instruction is none.
-        thread.pc = CodeAddress(u32::MAX);
-        Next::Gone
+        Next::Ended
     }
 
     fn fail(&mut self, thread: &ThreadContext, environment: &Environment, why: String) -> Next {
