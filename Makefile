@@ -1,6 +1,6 @@
 # Set-up included: each target installs what it needs with apt where it may, and says what.
 
-.PHONY: help build install uninstall package test ring1 demo bench bench-alloc bench-far bench-far-programs bench-far-study soak
+.PHONY: help build install uninstall package test ring1 demo bench bench-alloc bench-far bench-far-programs bench-far-study soak ablation
 
 help:
 	@echo "make demo       see an unmodified program under the kernel's policies and under ours, in a virtual machine"
@@ -11,6 +11,7 @@ help:
 	@echo "make ring1      unit tests only"
 	@echo "make bench      all cases of bench/claims.toml, as ratios (hours at first, resumed; QUICK=1: shorter ones)"
 	@echo "make bench-alloc  arenas against glibc, jemalloc, mimalloc and memkind; bench/out/alloc.json"
+	@echo "make ablation   half and double of each constant that steers engine and policies, simulated (an hour)"
 	@echo "make soak       far memory and arenas beside their models for ten minutes each, sanitizers, fuzzing"
 	@echo "make bench-far  far memory beside swap, zram and a mapped file (minutes; root for the kernel's)"
 	@echo "make bench-far-programs  whole programs at half their memory, the same (PROGRAMS=sort: one; minutes; root)"
@@ -54,3 +55,6 @@ bench-far-study:
 
 soak:
 	@scripts/soak.sh
+
+ablation:
+	@cargo run --quiet --release -p terrace-sim --example ablation

@@ -5,9 +5,6 @@ use crate::{MoveFailure, MoveOutcome};
 use std::collections::BTreeMap;
 use terrace_types::{Bytes, Move, Nanos, Snapshot};
 
-/// Pages that tell what one takes: a full batch.
-const TELLING: u64 = 512;
-
 /// Sums over all steps.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
@@ -61,10 +58,10 @@ impl Account {
     }
 
     /// What moving a page of `page_size` has taken so far, failed tries included; zero while fewer
-    /// than [`TELLING`] were moved.
-    pub fn move_cost(&self, page_size: Bytes) -> Nanos {
+    /// than `fewest` were moved.
+    pub fn move_cost(&self, page_size: Bytes, fewest: u64) -> Nanos {
         let pages = self.summary.migrated_bytes / page_size.get().max(1);
-        Nanos(if pages < TELLING { 0 } else { self.summary.moving_ns / pages })
+        Nanos(if pages < fewest { 0 } else { self.summary.moving_ns / pages })
     }
 
     /// Whether anything was moved.

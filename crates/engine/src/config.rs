@@ -1,6 +1,6 @@
 //! What an engine is made of, and how it is set.
 
-use crate::{Clock, Journal, MoveLimits, Mover, Target, Tracker};
+use crate::{Clock, EngineTuning, Journal, MoveLimits, Mover, Target, Tracker};
 use terrace_machine::Machine;
 use terrace_policy::heat::HeatParams;
 use terrace_policy::place::Placement;
@@ -54,6 +54,8 @@ pub struct Config {
     pub shared: bool,
     /// For policies that sample.
     pub seed: Seed,
+    /// What steers the engine otherwise.
+    pub tuning: EngineTuning,
 }
 
 impl Default for Config {
@@ -75,6 +77,7 @@ impl Default for Config {
             journal_every: Nanos::millis(200),
             shared: false,
             seed: Seed(1),
+            tuning: EngineTuning::default(),
         }
     }
 }

@@ -27,7 +27,7 @@ use next::{AfterWarmUp, Cooling, Next, NextInterval, SampleStart};
 use prescan::PrescanState;
 pub use stop::StopReason;
 use terrace_machine::Machine;
-use terrace_policy::heat::{HeatMap, NodeTally};
+use terrace_policy::heat::{HeatMap, NodeTally, PageSamples};
 use terrace_policy::place::Placement;
 use terrace_types::{
     Bytes, Decision, Nanos, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState,
@@ -82,9 +82,6 @@ struct SinceDecision {
     /// The target was waited for.
     waited: bool,
 }
-
-/// Idle intervals grow to this: how late new pages on a worse tier may be noticed.
-const LONGEST_IDLE: Nanos = Nanos::millis(100);
 
 /// The engine.
 pub struct Engine {
@@ -265,16 +262,17 @@ impl Engine {
             self.refresh_mappings(report)?;
         }
         let sampling_memory = observed.memory;
-        let filling = self.located.shrank(&tiers);
+        let filling = self.located.shrank(&tiers, self.config.tuning.still_part);
         let new = self.absorb(&mut observed, &tiers, now);
         let located = self.locate_if_needed(&tiers, now)?;
         if new {
-            self.located.note_unplaceable(&self.heat, &observed.samples);
+            self.located.unplaceable = self.heat.unplaced(&observed.samples);
             observed.forget_samples();
         }
         self.steps += 1;
         if idling && !located {
-            self.next.length = Nanos(self.next.length.get() * 2).min(LONGEST_IDLE);
+            self.next.length =
+                Nanos(self.next.length.get() * 2).min(self.config.tuning.idle_longest);
             let deciding = self.own_cpu.since(before);
             self.account.interval(Nanos::ZERO, deciding, self.heat.memory(), 0);
             self.budget.ledger.book(deciding, true, now);
@@ -283,7 +281,7 @@ impl Engine {
         let tally = self.heat.by_node();
         self.account_for(&tiers, &tally, &observed, report.interval);
         let present: u64 = tally.iter().map(|n| n.pages).sum();
-        let came = self.located.note_present(present);
+        let came = self.located.note_present(present, self.config.tuning.new_part);
         if idling && self.since_decision.waited && came {
             // Who fills memory begins something new.
             self.doubt();
@@ -316,13 +314,19 @@ impl Engine {
             // After a rest what is seen may be all new.
             let foreseen = self.heat.foreseen(&observed.samples, &interval::worse_nodes(tiers));
             let cooling = cooling == Cooling::Counts;
-            if self.sampling.usual.rests.surprised_by(&foreseen, cooling).is_some() {
+            if self
+                .sampling
+                .usual
+                .rests
+                .surprised_by(&foreseen, cooling, &self.config.tuning)
+                .is_some()
+            {
                 self.doubt();
             }
         }
         self.heat.absorb(&observed.seen, &observed.samples, &observed.writes, now);
         let writes = WriteSchedule::cost(&observed.writes);
-        let new = self.located.finds_new(&self.heat, &observed.samples);
+        let new = self.finds_new(&observed.samples);
         if !new {
             observed.forget_samples();
         }
@@ -374,6 +378,14 @@ impl Engine {
         Ok(mappings)
     }
 
+    /// Whether so many pages are touched that were not there when pages were last located that they
+    /// must be located again. A program fills what it has long since mapped without a sign but
+    /// these.
+    fn finds_new(&mut self, samples: &[PageSamples]) -> bool {
+        let tuning = &self.config.tuning;
+        self.located.finds_new(self.heat.unplaced(samples), (tuning.new_part, tuning.new_fewest))
+    }
+
     fn locate_if_needed(&mut self, tiers: &[TierState], now: Tick) -> Result<bool, StopReason> {
         let waited = self.since_decision.waited;
         if !self.located.is_due(tiers, &self.next, waited, self.config.locate_every, now) {
@@ -386,7 +398,8 @@ impl Engine {
             true => self.target.locate(areas),
             false => self.target.locate_new(areas),
         }?;
-        self.located.located(all, self.target.resident().ok(), tiers, now);
+        let few = self.config.tuning.still_part;
+        self.located.located(all, self.target.resident().ok(), tiers, few, now);
         Ok(true)
     }
 
@@ -400,6 +413,7 @@ impl Engine {
     ) -> (Snapshot, Plan) {
         let sees = self.trackers.sees();
         let since = std::mem::take(&mut self.since_decision);
+        let tuning = &self.config.tuning;
         // While writes are about to be told for the first time, which pages are not written is not
         // known.
         let knows_writes = self.heat.knows_writes();
@@ -416,7 +430,7 @@ impl Engine {
             swept: self.heat.swept(),
             at_least: self.heat.at_least(),
             saturated: self.heat.saturated(),
-            move_cost: self.account.move_cost(self.machine.page_size),
+            move_cost: self.account.move_cost(self.machine.page_size, tuning.move_cost_pages),
             spendable: self.budget.spendable(spent),
             ..Snapshot::default()
         };

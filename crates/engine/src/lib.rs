@@ -11,6 +11,7 @@ pub mod journal;
 mod ports;
 mod quick_scan;
 mod trackers;
+mod tuning;
 mod write_schedule;
 
 pub use config::{Config, EngineParts};
@@ -18,6 +19,7 @@ pub use engine::{Engine, StepReport, StopReason};
 pub use terrace_policy::heat::{
     PageEvidence, PageSamples, PageWrites, Prescan, RangeObservation, TouchEvenness,
 };
+pub use tuning::EngineTuning;
 pub use write_schedule::WRITE_FAULT;
 
 pub use ports::{

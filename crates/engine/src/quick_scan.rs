@@ -3,26 +3,12 @@
 //! once. A quick scan costs a fifth of a full sample and decision, so shifts are noticed sooner for
 //! the same share of a core.
 
+use crate::EngineTuning;
 use terrace_policy::heat::{ForecastCheck, TouchedPages};
 use terrace_types::{Nanos, Tick};
 
-/// Heat came: more pages of the worse tiers were touched than this factor times those expected,
-const CAME: f64 = 1.3;
-/// Heat went: fewer pages of all were touched than this part of those expected,
-const WENT: f64 = 0.5;
-/// each by more than so many deviations of a count,
-const DEVIATIONS: f64 = 4.0;
-/// and by more than so many pages.
-const PAGES: f64 = 32.0;
-/// Before it is known how far off expectations usually are, this much is taken for usual at most.
-const AT_FIRST: f64 = 1.75;
-/// Share of one sample in what is usual.
-const SHARE: f64 = 0.25;
-/// Quick scans are not made closer together.
-const SHORTEST: Nanos = Nanos::millis(50);
-
-fn chance(touched: &TouchedPages) -> f64 {
-    (DEVIATIONS * touched.expected.sqrt()).max(PAGES)
+fn chance(touched: &TouchedPages, tuning: &EngineTuning) -> f64 {
+    (tuning.shift_deviations * touched.expected.sqrt()).max(tuning.shift_pages)
 }
 
 /// Tells a shift of heat from what samples usually find.
@@ -40,12 +26,19 @@ pub(crate) struct ShiftDetector {
 impl ShiftDetector {
     /// Why heat must have shifted, if it must. A program that goes faster touches all of its pages
     /// more often: that is no shift. `cooling`: that pages cool is a surprise, too.
-    pub fn surprised_by(&mut self, seen: &ForecastCheck, cooling: bool) -> Option<String> {
+    pub fn surprised_by(
+        &mut self,
+        seen: &ForecastCheck,
+        cooling: bool,
+        tuning: &EngineTuning,
+    ) -> Option<String> {
         let faster = (seen.all.found / seen.all.expected.max(1.0)).max(1.0);
         let new = TouchedPages { expected: seen.new.expected * faster, ..seen.new };
         let ratio = new.found / new.expected.max(1.0);
-        let usual = self.usual.unwrap_or_else(|| ratio.clamp(1.0, AT_FIRST));
-        if new.found > (CAME * usual * new.expected).max(new.expected + chance(&new)) {
+        let usual = self.usual.unwrap_or_else(|| ratio.clamp(1.0, tuning.shift_first));
+        if new.found
+            > (tuning.shift_came * usual * new.expected).max(new.expected + chance(&new, tuning))
+        {
             self.alarm = Some(ratio);
             return Some(format!(
                 "{:.0} pages of the worse tiers that were thought cold were touched in a short \
@@ -55,10 +48,13 @@ impl ShiftDetector {
         }
         // One that the next sample did not confirm counts as usual too.
         let seen_lately = [self.alarm.take(), Some(ratio)].into_iter().flatten();
-        self.usual =
-            Some(seen_lately.fold(usual, |usual, ratio| usual + SHARE * (ratio.max(1.0) - usual)));
+        self.usual = Some(
+            seen_lately
+                .fold(usual, |usual, ratio| usual + tuning.shift_share * (ratio.max(1.0) - usual)),
+        );
         let all = &seen.all;
-        let went = all.found < (WENT * all.expected).min(all.expected - chance(all));
+        let went =
+            all.found < (tuning.shift_went * all.expected).min(all.expected - chance(all, tuning));
         (cooling && went).then(|| {
             format!(
                 "{:.0} pages were touched in a short sample, {:.0} were foreseen: heat has shifted",
@@ -79,10 +75,6 @@ impl ShiftDetector {
         }
     }
 }
-
-/// A quick scan that is surprised is followed by another after so long: in a program that goes
-/// through its memory in order, any one quick scan may fall on pages that were not touched lately.
-const TO_CONFIRM: Nanos = Nanos::millis(10);
 
 /// Until when quick scans take the place of full samples.
 #[derive(Debug, Default)]
@@ -105,12 +97,18 @@ impl QuickScans {
 
     /// Begins, unless begun; gives the time to the next quick scan, or none when a full sample is
     /// due.
-    pub fn next(&mut self, now: Tick, whole: Nanos, every: Nanos) -> Option<Nanos> {
+    pub fn next(
+        &mut self,
+        now: Tick,
+        whole: Nanos,
+        every: Nanos,
+        tuning: &EngineTuning,
+    ) -> Option<Nanos> {
         if self.unsure {
-            return Some(TO_CONFIRM);
+            return Some(tuning.quick_scan_confirm);
         }
         let until = *self.until.get_or_insert(now.after(whole));
-        let every = every.max(SHORTEST);
+        let every = every.max(tuning.quick_scan_shortest);
         (now.after(every) < until).then_some(every)
     }
 }
@@ -119,6 +117,10 @@ impl QuickScans {
 mod tests {
     use super::*;
 
+    fn usual() -> EngineTuning {
+        EngineTuning::default()
+    }
+
     fn seen(all: (f64, f64), new: (f64, f64)) -> ForecastCheck {
         let touched = |(found, expected)| TouchedPages { found, expected };
         ForecastCheck { all: touched(all), new: touched(new) }
@@ -126,8 +128,9 @@ mod tests {
 
     #[test]
     fn chance_is_no_surprise_and_a_shift_is() {
-        let surprises =
-            |all, new| ShiftDetector::default().surprised_by(&seen(all, new), true).is_some();
+        let surprises = |all, new| {
+            ShiftDetector::default().surprised_by(&seen(all, new), true, &usual()).is_some()
+        };
         assert!(!surprises((5_000.0, 5_000.0), (1_120.0, 1_000.0)));
         assert!(!surprises((30.0, 0.0), (30.0, 0.0)), "few pages");
         assert!(surprises((5_000.0, 5_000.0), (2_400.0, 1_000.0)), "heat came");
@@ -138,10 +141,10 @@ mod tests {
     #[test]
     fn pages_that_cool_are_none_where_that_could_gain_nothing() {
         let cooled = seen((2_000.0, 5_000.0), (0.0, 0.0));
-        assert_eq!(ShiftDetector::default().surprised_by(&cooled, false), None);
+        assert_eq!(ShiftDetector::default().surprised_by(&cooled, false, &usual()), None);
         let came = seen((2_000.0, 5_000.0), (300.0, 20.0));
         assert!(
-            ShiftDetector::default().surprised_by(&came, false).is_some(),
+            ShiftDetector::default().surprised_by(&came, false, &usual()).is_some(),
             "but heat that comes is"
         );
     }
@@ -149,8 +152,11 @@ mod tests {
     #[test]
     fn a_program_that_goes_faster_is_no_surprise() {
         assert_eq!(
-            ShiftDetector::default()
-                .surprised_by(&seen((8_000.0, 5_000.0), (1_600.0, 1_000.0)), true),
+            ShiftDetector::default().surprised_by(
+                &seen((8_000.0, 5_000.0), (1_600.0, 1_000.0)),
+                true,
+                &usual()
+            ),
             None
         );
     }
@@ -160,27 +166,27 @@ mod tests {
         let mut detector = ShiftDetector::default();
         let sample = |found| seen((5_000.0, 5_000.0), (found, 1_000.0));
         for _ in 0..20 {
-            assert_eq!(detector.surprised_by(&sample(1_000.0), true), None);
+            assert_eq!(detector.surprised_by(&sample(1_000.0), true, &usual()), None);
         }
-        assert!(detector.surprised_by(&sample(1_400.0), true).is_some());
+        assert!(detector.surprised_by(&sample(1_400.0), true, &usual()).is_some());
         detector.mark_steady();
         assert_eq!(
-            detector.surprised_by(&sample(1_400.0), true),
+            detector.surprised_by(&sample(1_400.0), true, &usual()),
             None,
             "once a false alarm, no alarm again"
         );
-        assert!(detector.surprised_by(&sample(2_500.0), true).is_some());
+        assert!(detector.surprised_by(&sample(2_500.0), true, &usual()).is_some());
         detector.moved();
         assert_eq!(
-            detector.surprised_by(&sample(1_400.0), true),
+            detector.surprised_by(&sample(1_400.0), true, &usual()),
             None,
             "nothing is known of what is usual"
         );
         for _ in 0..20 {
-            assert_eq!(detector.surprised_by(&sample(1_000.0), true), None);
+            assert_eq!(detector.surprised_by(&sample(1_000.0), true, &usual()), None);
         }
         assert!(
-            detector.surprised_by(&sample(1_400.0), true).is_some(),
+            detector.surprised_by(&sample(1_400.0), true, &usual()).is_some(),
             "what was usual is forgotten"
         );
     }
@@ -190,11 +196,14 @@ mod tests {
         let mut quick_scans = QuickScans::default();
         let at = |ms: u64| Tick(ms * 1_000_000);
         let (whole, every) = (Nanos::millis(400), Nanos::millis(150));
-        assert_eq!(quick_scans.next(at(0), whole, every), Some(every));
-        assert_eq!(quick_scans.next(at(200), whole, every), Some(every));
-        assert_eq!(quick_scans.next(at(300), whole, every), None);
+        assert_eq!(quick_scans.next(at(0), whole, every, &usual()), Some(every));
+        assert_eq!(quick_scans.next(at(200), whole, every, &usual()), Some(every));
+        assert_eq!(quick_scans.next(at(300), whole, every, &usual()), None);
         quick_scans.over();
-        assert_eq!(quick_scans.next(at(500), whole, Nanos::ZERO), Some(SHORTEST));
+        assert_eq!(
+            quick_scans.next(at(500), whole, Nanos::ZERO, &usual()),
+            Some(usual().quick_scan_shortest)
+        );
     }
 
     #[test]
@@ -202,9 +211,9 @@ mod tests {
         let mut quick_scans = QuickScans::default();
         let (at, whole, every) = (Tick(0), Nanos::millis(400), Nanos::millis(150));
         assert!(!quick_scans.confirmed(true));
-        assert_eq!(quick_scans.next(at, whole, every), Some(TO_CONFIRM));
+        assert_eq!(quick_scans.next(at, whole, every, &usual()), Some(usual().quick_scan_confirm));
         assert!(!quick_scans.confirmed(false));
-        assert_eq!(quick_scans.next(at, whole, every), Some(every));
+        assert_eq!(quick_scans.next(at, whole, every, &usual()), Some(every));
         assert!(!quick_scans.confirmed(true) && quick_scans.confirmed(true));
     }
 }

@@ -46,7 +46,7 @@ pub use far::FarCount;
 pub use ports::PebsSettings;
 pub use recording::Recording;
 pub use run::{
-    all, conclude, is_simulated, profile_misses, simulate, simulate_custom, simulate_with,
-    CacheCount, NodeEnergy, RunOptions, SimRun, TrackerKind,
+    all, conclude, is_simulated, placement_of, profile_misses, simulate, simulate_custom,
+    simulate_placement, simulate_with, CacheCount, NodeEnergy, RunOptions, SimRun, TrackerKind,
 };
 pub use sampled::{sample_program, SampledProgram};

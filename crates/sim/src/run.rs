@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use terrace_engine::journal::JournalSummary;
-use terrace_engine::{Config, Engine, EngineParts, Journal, StopReason, Tracker};
+use terrace_engine::{Config, Engine, EngineParts, EngineTuning, Journal, StopReason, Tracker};
 use terrace_machine::{CoreModel, Machine, MigrationCost};
 use terrace_model::Counters;
 use terrace_policy::place::{CustomPolicy, Placement};
@@ -118,6 +118,8 @@ pub struct RunOptions {
     pub tracker: TrackerKind,
     /// Keep the engine's journal.
     pub journal: bool,
+    /// What steers the engine.
+    pub tuning: EngineTuning,
 }
 
 /// How accesses are seen.
@@ -143,7 +145,13 @@ impl TrackerKind {
 
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { seed: Seed(1), cpu_share: 0.03, tracker: TrackerKind::PageTable, journal: false }
+        Self {
+            seed: Seed(1),
+            cpu_share: 0.03,
+            tracker: TrackerKind::PageTable,
+            journal: false,
+            tuning: EngineTuning::default(),
+        }
     }
 }
 
@@ -166,10 +174,7 @@ pub fn simulate(
 ) -> Result<SimRun, SimError> {
     match policy {
         Contender::Policy(PolicyId::FirstTouch) => alone(plan, policy, MachineMode::Plain),
-        Contender::Policy(id) => {
-            let placement = Placement::new(*id, &as_it_describes_itself(&plan.machine));
-            managed(plan, policy, placement, options)
-        }
+        Contender::Policy(id) => simulate_placement(plan, policy, placement_of(plan, *id), options),
         Contender::Baseline(id) => match baseline_runner(*id) {
             Some(run) => run(plan, policy),
             None => Err(SimError::NotSimulated { baseline: *id, simulated: simulated_names() }),
@@ -227,7 +232,8 @@ pub fn simulate_custom(
     policy: CustomPolicy,
     options: RunOptions,
 ) -> Result<SimRun, SimError> {
-    managed(plan, &Contender::Custom(name.to_owned()), Placement::Custom(policy), options)
+    let name = Contender::Custom(name.to_owned());
+    simulate_placement(plan, &name, Placement::Custom(policy), options)
 }
 
 /// A run in which nobody moves anything.
@@ -267,8 +273,7 @@ pub fn simulate_with(
     options: RunOptions,
     visitors: WorldVisitors<'_>,
 ) -> Result<SimRun, SimError> {
-    let placement = Placement::new(id, &as_it_describes_itself(&plan.machine));
-    managed_with(plan, name, placement, options, visitors)
+    managed_with(plan, name, placement_of(plan, id), options, visitors)
 }
 
 /// A run in the best tier's memory, with a store behind it.
@@ -443,14 +448,20 @@ fn ideal_move(plan: &SimSetup, policy: &Contender) -> Result<SimRun, SimError> {
     result(plan, policy, &mut world, Moves { moved, ..Moves::default() })
 }
 
-/// The machine as a policy finds it that runs there: no kernel tells how many misses a core has
-/// under way, and latencies and bandwidths are in its tables (HMAT).
-fn as_it_describes_itself(machine: &Machine) -> Machine {
-    Machine { core: CoreModel::default(), ..machine.clone() }
+/// A policy for the machine as it finds it there: no kernel tells how many misses a core has under
+/// way, and latencies and bandwidths are in its tables (HMAT).
+#[must_use]
+pub fn placement_of(plan: &SimSetup, id: PolicyId) -> Placement {
+    let machine = Machine { core: CoreModel::default(), ..plan.machine.clone() };
+    Placement::new(id, &machine)
 }
 
-/// A run under the engine, with the very policy that runs live.
-fn managed(
+/// Runs a policy, whatever its parameters, called `policy` in the result: under the engine, with
+/// the very policy that runs live.
+///
+/// # Errors
+/// [`SimError`].
+pub fn simulate_placement(
     plan: &SimSetup,
     policy: &Contender,
     placement: Placement,
@@ -506,6 +517,7 @@ fn managed_with(
         command,
         tracking_share: options.cpu_share,
         seed: options.seed,
+        tuning: options.tuning,
         ..Config::default()
     };
     if matches!(options.tracker, TrackerKind::Pebs(_)) {

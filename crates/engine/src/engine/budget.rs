@@ -5,9 +5,6 @@ use std::borrow::Cow;
 use terrace_policy::quota::{CpuLedger, TokenBucket};
 use terrace_types::{Bytes, Move, Nanos, Plan, PolicyWork, Tick};
 
-/// What was measured is taken to have been so since the last time, and no longer than this.
-const GAIN_STANDS: Nanos = Nanos::secs(1);
-
 /// CPU time that this thread used, the policy's work included.
 pub(super) struct OwnCpu {
     read: Box<dyn FnMut(PolicyWork) -> Nanos>,
@@ -38,6 +35,7 @@ pub(super) struct Budget {
     measures: bool,
     /// When gains were last booked.
     gained: Option<Tick>,
+    gain_lasts: Nanos,
     rate: Option<TokenBucket>,
 }
 
@@ -51,6 +49,7 @@ impl Budget {
             },
             measures,
             gained: None,
+            gain_lasts: config.tuning.gain_lasts,
             rate: rate.map(|r| TokenBucket::new(r.get() as f64, Nanos::secs(1))),
         }
     }
@@ -66,7 +65,7 @@ impl Budget {
             return;
         }
         let since = self.gained.replace(now).map_or(Nanos::ZERO, |then| now.since(then));
-        self.ledger.gain(plan.measured_gain / 1e9 * since.min(GAIN_STANDS).as_secs_f64());
+        self.ledger.gain(plan.measured_gain / 1e9 * since.min(self.gain_lasts).as_secs_f64());
     }
 
     /// Books moves: their bytes, and their time where gains are measured.

@@ -7,17 +7,6 @@ use crate::trackers::IntervalSamples;
 use crate::{Mapping, SampleRequest};
 use terrace_types::{Nanos, NodeId, Tick, TierState};
 
-/// Between two readings of free memory while the target fills its own.
-const SETTLING: Nanos = Nanos::millis(10);
-/// The same at first where it had settled before: what it adds is used soon. What goes on is asked
-/// for ever more seldom.
-const ADDING: Nanos = Nanos::millis(2);
-/// Quick scans are not made rarer than this where pages were moved, as far as their share of a core
-/// allows.
-const RAREST: Nanos = Nanos::millis(250);
-/// Others may come and go all the time: full samples follow after so long in any case.
-const LONGEST_SETTLING: Nanos = Nanos::secs(1);
-
 /// Nodes of all tiers but the best.
 pub(super) fn worse_nodes(tiers: &[TierState]) -> Vec<NodeId> {
     tiers.iter().skip(1).flat_map(|t| t.nodes.iter().copied()).collect()
@@ -40,11 +29,12 @@ impl Engine {
         let whole = self.next.length + self.budget.ledger.pace(self.next.length, false).rest;
         // The longer a policy is content to wait, the longer a shift may go unnoticed; the longer
         // still where nothing was ever worth moving.
+        let rarest = self.config.tuning.quick_scan_rarest;
         let (part, rarest) =
-            if self.account.moved() { (8, RAREST) } else { (4, Nanos(RAREST.get() * 2)) };
+            if self.account.moved() { (8, rarest) } else { (4, Nanos(rarest.get() * 2)) };
         let paid = self.budget.ledger.quick_scan_interval();
         let every = paid.max(Nanos(self.next.length.get() / part).min(rarest));
-        self.sampling.quick_scans.next(self.clock.now(), whole, every)
+        self.sampling.quick_scans.next(self.clock.now(), whole, every, &self.config.tuning)
     }
 
     /// What was known of heat counts for little from now on.
@@ -76,9 +66,10 @@ impl Engine {
         let why = self.sampling.usual.quick_scans.surprised_by(
             &self.heat.foreseen(&observed.samples, &worse_nodes(&tiers)),
             self.next.settled() != Some(Cooling::Ignored),
+            &self.config.tuning,
         );
         let confirmed = self.sampling.quick_scans.confirmed(why.is_some());
-        if self.located.finds_new(&self.heat, &observed.samples) || self.located.due {
+        if self.finds_new(&observed.samples) || self.located.due {
             // It fills memory: what to do with that is decided as soon as it has done so.
             self.sampling.quick_scans.over();
             self.located.note_free(&tiers);
@@ -169,7 +160,7 @@ impl Engine {
     fn wait_for_filling(&mut self, wait: Nanos) {
         let before = self.own_cpu.used();
         let until = self.clock.now().after(wait);
-        let every = self.located.growth.every();
+        let every = self.located.growth.every(&self.config.tuning);
         let (mut filling, mut asked) = (false, 0u64);
         while !filling && self.clock.now() < until {
             let begun = self.clock.now();
@@ -201,17 +192,21 @@ impl Engine {
         report: &mut StepReport,
     ) -> Result<(), StopReason> {
         let begun = self.clock.now();
-        let passed = begun.since(since).get();
+        let (passed, tuning) = (begun.since(since).get(), &self.config.tuning);
         self.clock.wait(match then {
-            AfterWarmUp::Decide => Nanos(passed / 2).clamp(ADDING, SETTLING),
+            AfterWarmUp::Decide => {
+                Nanos(passed / 2).clamp(tuning.warm_up_first, tuning.warm_up_pause)
+            }
             // Of a long time a part more is little.
-            AfterWarmUp::Sample => Nanos(passed / 4).max(SETTLING),
+            AfterWarmUp::Sample => Nanos(passed / 4).max(tuning.warm_up_pause),
         });
         let now = self.clock.now();
         report.interval = now.since(begun);
         let before = self.own_cpu.since(looked);
         let tiers = self.target.tiers()?;
-        if self.located.stands_still(&tiers) || now.since(since) >= LONGEST_SETTLING {
+        if self.located.stands_still(&tiers, self.config.tuning.still_part)
+            || now.since(since) >= self.config.tuning.warm_up_longest
+        {
             self.located.due = true;
             self.since_decision.waited = true;
             // Long enough was waited.

@@ -1,23 +1,13 @@
 //! When pages were last located, and what says that they must be again.
 
 use super::NextInterval;
-use terrace_policy::heat::{HeatMap, PageSamples};
+use crate::EngineTuning;
 use terrace_types::{Bytes, Nanos, Tick, TierState};
 
-/// Pages are located anew where more than this part of them is touched and was not there before,
-/// and more than a few.
-const NEW: u64 = 64;
-const FEW: u64 = 64;
-/// Memory stands still when less than this part of a tier came or went.
-const STANDS_STILL: u64 = 512;
-/// Between two questions how much memory the target has, while quick scans do,
-const FILLING: Nanos = Nanos::millis(5);
-/// or so many times what one of them costs: half a per cent of a core.
-const ASKED: u64 = 200;
-
 /// Whether a tier's free memory does not stand still, compared with what it was.
-fn differs(tier: &TierState, then: u64) -> bool {
-    tier.free.get().abs_diff(then) > tier.capacity.get() / STANDS_STILL
+/// `part`: less than this part of a tier is no difference.
+fn differs(tier: &TierState, then: u64, part: u64) -> bool {
+    tier.free.get().abs_diff(then) > tier.capacity.get() / part
 }
 
 /// Whether the target's memory grows, by what it has in memory.
@@ -33,8 +23,8 @@ pub(super) struct GrowthWatch {
 
 impl GrowthWatch {
     /// How often to ask.
-    pub fn every(&self) -> Nanos {
-        FILLING.max(Nanos(self.question_cpu.get().saturating_mul(ASKED)))
+    pub fn every(&self, tuning: &EngineTuning) -> Nanos {
+        tuning.growth_pause.max(Nanos(self.question_cpu.get().saturating_mul(tuning.growth_cost)))
     }
 
     /// So many questions cost so much.
@@ -61,7 +51,7 @@ pub(super) struct LocatedPages {
     /// Something happened after which they must be located.
     pub due: bool,
     /// Touched pages that locating did not find.
-    unplaceable: u64,
+    pub unplaceable: u64,
     /// Pages that were there when they were last located.
     pub present: u64,
     /// Free memory of each tier then, or when the target was last waited for.
@@ -108,13 +98,20 @@ impl LocatedPages {
     }
 
     /// Pages were located: all, or those that came.
-    pub fn located(&mut self, all: bool, resident: Option<Bytes>, tiers: &[TierState], now: Tick) {
+    pub fn located(
+        &mut self,
+        all: bool,
+        resident: Option<Bytes>,
+        tiers: &[TierState],
+        part: u64,
+        now: Tick,
+    ) {
         self.new = Some(now);
         self.all = if all { Some(now) } else { self.all };
         self.due = false;
         self.growth.least = resident;
         let smallest = tiers.iter().map(|t| t.capacity).min().unwrap_or_default();
-        self.growth.few = Bytes(smallest.get() / STANDS_STILL);
+        self.growth.few = Bytes(smallest.get() / part);
         self.note_free(tiers);
     }
 
@@ -122,37 +119,31 @@ impl LocatedPages {
         self.free = tiers.iter().map(|t| t.free).collect();
     }
 
-    /// Whether so many pages are touched that were not there when pages were last located that they
-    /// must be located again. A program fills what it has long since mapped without a sign but
-    /// these.
-    pub fn finds_new(&mut self, heat: &HeatMap, samples: &[PageSamples]) -> bool {
-        let new = heat.unplaced(samples).saturating_sub(self.unplaceable);
-        let many = new > (self.present / NEW).max(FEW);
+    /// Whether many of these `unplaced` pages are new: more than a `part` of those that are there,
+    /// and more than a few.
+    pub fn finds_new(&mut self, unplaced: u64, (part, few): (u64, u64)) -> bool {
+        let new = unplaced.saturating_sub(self.unplaceable);
+        let many = new > (self.present / part).max(few);
         self.due |= many;
         many
     }
 
-    /// Pages were located, and these samples touched some that were not found.
-    pub fn note_unplaceable(&mut self, heat: &HeatMap, samples: &[PageSamples]) {
-        self.unplaceable = heat.unplaced(samples);
-    }
-
-    /// So many pages are there; whether many more than before.
-    pub fn note_present(&mut self, present: u64) -> bool {
+    /// So many pages are there; whether more than a `part` more than before.
+    pub fn note_present(&mut self, present: u64, part: u64) -> bool {
         let before = std::mem::replace(&mut self.present, present);
-        present > before + before / NEW
+        present > before + before / part
     }
 
     /// Whether free memory shrank since pages were last located or the target was last waited for.
-    pub fn shrank(&self, tiers: &[TierState]) -> bool {
-        let less = |(t, then): (&TierState, &Bytes)| differs(t, then.get().max(t.free.get()));
+    pub fn shrank(&self, tiers: &[TierState], part: u64) -> bool {
+        let less = |(t, then): (&TierState, &Bytes)| differs(t, then.get().max(t.free.get()), part);
         tiers.iter().zip(&self.free).any(less)
     }
 
     /// Whether free memory stands still since it was last noted; notes it.
-    pub fn stands_still(&mut self, tiers: &[TierState]) -> bool {
+    pub fn stands_still(&mut self, tiers: &[TierState], part: u64) -> bool {
         let stands = tiers.len() == self.free.len()
-            && !tiers.iter().zip(&self.free).any(|(t, then)| differs(t, then.get()));
+            && !tiers.iter().zip(&self.free).any(|(t, then)| differs(t, then.get(), part));
         self.note_free(tiers);
         stands
     }

@@ -6,10 +6,6 @@ use crate::journal::{JournalEntry, OutcomeEntry};
 use crate::{MoveFailure, MoveLimits};
 use terrace_types::{Bytes, Move, Nanos, Plan, Snapshot, Tick};
 
-/// Where more than this part of a program's pages was promoted at once, it goes on at another pace:
-/// rates that were known before count for little.
-const PACE_CHANGES: u64 = 16;
-
 impl Engine {
     /// Makes the plan's moves, which are gone then, and those that the policy adds from the same
     /// sample. Gives the bytes of the longest list of moves and the CPU time of deciding on those
@@ -52,7 +48,7 @@ impl Engine {
             self.own_cpu.work += part.work;
             deciding += self.own_cpu.since(before);
         }
-        if promoted.saturating_mul(PACE_CHANGES) > present {
+        if promoted.saturating_mul(self.config.tuning.pace_part) > present {
             self.heat.doubt();
         }
         // What moves took and left is not memory that the target fills.

@@ -4,21 +4,6 @@ use super::{Engine, Next, NextInterval, SampleStart, StepReport, StopReason};
 use crate::{Mapping, Prescan, TouchEvenness};
 use terrace_types::{Bytes, Nanos, Tick};
 
-/// What a prescan takes of CPU time for each page: clearing twice, 21 ns each, and reading a few
-/// times, 6 ns (measured in the lab).
-const PAGE: Nanos = Nanos(60);
-/// The first is made when it is this part of the time that passed: while most of a program's
-/// accesses may be slow ones, each millisecond counts.
-const SHARE: u64 = 5;
-/// Where pages are touched evenly, the next one follows after this many times as long: a fortieth
-/// of the time.
-const LONGER: u64 = 8;
-/// The interval of the full sample that follows: eight first samples in three quarters of it
-/// (`aim`).
-const FULL: Nanos = Nanos::millis(22);
-/// A full sample, some ten times as dear, is made after so long in any case.
-const LONGEST: Nanos = Nanos::secs(1);
-
 /// Where the first full sample stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum PrescanState {
@@ -51,12 +36,13 @@ impl Engine {
         report: &mut StepReport,
     ) -> Result<(), StopReason> {
         let begun = self.clock.now();
+        let tuning = self.config.tuning;
         let pages: u64 = self.heat.by_node().iter().map(|n| n.pages).sum();
         let (since, pause) = match self.sampling.prescans {
             PrescanState::Since(since, pause) => (since, pause),
-            _ => (begun, Nanos(pages * PAGE.get() * SHARE)),
+            _ => (begun, Nanos(pages * tuning.prescan_page.get() * tuning.prescan_share)),
         };
-        let left = LONGEST.saturating_sub(begun.since(since));
+        let left = tuning.prescan_longest.saturating_sub(begun.since(since));
         self.clock.wait(pause.min(left));
         let prescan =
             if pause < left { self.trackers.prescan(mappings, &mut report.notes) } else { None };
@@ -65,11 +51,13 @@ impl Engine {
         report.interval = now.since(begun);
         let verdict = prescan.as_ref().and_then(Prescan::verdict);
         if verdict == Some(TouchEvenness::Even) {
-            self.sampling.prescans =
-                PrescanState::Since(since, Nanos(pause.get().saturating_mul(LONGER)));
+            self.sampling.prescans = PrescanState::Since(
+                since,
+                Nanos(pause.get().saturating_mul(tuning.prescan_longer)),
+            );
         } else {
             self.sampling.prescans = PrescanState::Over;
-            self.next = NextInterval::sample(FULL, SampleStart::AtOnce);
+            self.next = NextInterval::sample(tuning.prescan_sample, SampleStart::AtOnce);
         }
         // A byte a page while it lasted.
         let (cpu, present) = prescan.as_ref().map_or((Nanos::ZERO, 0), |s| (s.cpu, s.present));

@@ -1,0 +1,135 @@
+//! The constants that steer the engine, in one place.
+//!
+//! What half and double of each do to programs' times is measured by `make ablation`
+//! (`crates/sim/examples/ablation.rs`), which is what sets them. None needs to be set by hand.
+
+use terrace_types::Nanos;
+
+/// A value that can be taken a number of times.
+trait Scaled: Copy {
+    fn scaled(self, factor: f64) -> Self;
+}
+
+impl Scaled for f64 {
+    fn scaled(self, factor: f64) -> Self {
+        self * factor
+    }
+}
+
+impl Scaled for u64 {
+    fn scaled(self, factor: f64) -> Self {
+        ((self as f64 * factor) as Self).max(1)
+    }
+}
+
+impl Scaled for Nanos {
+    fn scaled(self, factor: f64) -> Self {
+        Self(self.0.scaled(factor))
+    }
+}
+
+macro_rules! tuning {
+    ($($(#[doc = $doc:literal])* $name:ident: $kind:ty = $value:expr;)*) => {
+        /// Values, each with its unit and its reason.
+        #[derive(Debug, Clone, Copy, PartialEq)]
+        pub struct EngineTuning {
+            $($(#[doc = $doc])* pub $name: $kind,)*
+        }
+
+        impl Default for EngineTuning {
+            fn default() -> Self {
+                Self { $($name: $value,)* }
+            }
+        }
+
+        impl EngineTuning {
+            /// Names of all values.
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            /// Multiplies the value of this name; `false`: there is none.
+            pub fn scale(&mut self, name: &str, factor: f64) -> bool {
+                match name {
+                    $(stringify!($name) => self.$name = self.$name.scaled(factor),)*
+                    _ => return false,
+                }
+                true
+            }
+        }
+    };
+}
+
+tuning! {
+    /// Idle intervals grow to this: how late new pages on a worse tier may be noticed.
+    idle_longest: Nanos = Nanos::millis(100);
+    /// Warm-up: between two readings of free memory while the target fills its own.
+    warm_up_pause: Nanos = Nanos::millis(10);
+    /// The same at first where the target had settled before: what it adds is used soon.
+    warm_up_first: Nanos = Nanos::millis(2);
+    /// Longest warm-up: other programs may come and go all the time.
+    warm_up_longest: Nanos = Nanos::secs(1);
+    /// Memory stands still when less than this part of a tier came or went.
+    still_part: u64 = 512;
+    /// Between two questions how much memory the target has, during quick scans.
+    growth_pause: Nanos = Nanos::millis(5);
+    /// Or so many times what a question costs: half a per cent of a core.
+    growth_cost: u64 = 200;
+    /// Pages are located anew where more than this part of them is touched and was not there.
+    new_part: u64 = 64;
+    /// And more pages than this.
+    new_fewest: u64 = 64;
+    /// Prescan: CPU time for each page. Clearing twice, 21 ns each, and reading a few times, 6 ns
+    /// (measured in the lab).
+    prescan_page: Nanos = Nanos(60);
+    /// The first prescan is made when it is this part of the time that passed: while most of a
+    /// program's accesses may be slow ones, each millisecond counts.
+    prescan_share: u64 = 5;
+    /// Where pages are touched evenly, the next follows after so many times as long: a fortieth of
+    /// the time.
+    prescan_longer: u64 = 8;
+    /// Interval of the full sample after a prescan: eight first samples in three quarters of it.
+    prescan_sample: Nanos = Nanos::millis(22);
+    /// A full sample, some ten times as dear, is made after so long in any case.
+    prescan_longest: Nanos = Nanos::secs(1);
+    /// Quick scans are not made rarer where pages were moved, as far as their share allows.
+    quick_scan_rarest: Nanos = Nanos::millis(250);
+    /// Nor closer together.
+    quick_scan_shortest: Nanos = Nanos::millis(50);
+    /// A surprise is confirmed by another quick scan after so long: any one may fall on pages that
+    /// a program that goes through its memory in order did not touch lately.
+    quick_scan_confirm: Nanos = Nanos::millis(10);
+    /// Heat came: more pages of the worse tiers were touched than this factor times those foreseen.
+    shift_came: f64 = 1.3;
+    /// Heat went: fewer pages of all were touched than this part of those foreseen.
+    shift_went: f64 = 0.5;
+    /// Each by more than so many standard deviations of a count.
+    shift_deviations: f64 = 4.0;
+    /// And by more than so many pages.
+    shift_pages: f64 = 32.0;
+    /// Taken for usual at most before it is known how far off forecasts usually are.
+    shift_first: f64 = 1.75;
+    /// Share of one sample in what is usual.
+    shift_share: f64 = 0.25;
+    /// Where more than this part of a program's pages was promoted at once, rates that were known
+    /// count for little: it goes on at another pace.
+    pace_part: u64 = 16;
+    /// A measured gain is taken to have lasted since the last time, and no longer than this.
+    gain_lasts: Nanos = Nanos::secs(1);
+    /// Pages that must have moved before their cost is known: a full batch.
+    move_cost_pages: u64 = 512;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_is_scaled_by_its_name() {
+        let usual = EngineTuning::default();
+        for name in EngineTuning::NAMES {
+            let mut tuning = usual;
+            assert!(tuning.scale(name, 2.0) && tuning != usual, "{name}");
+            assert!(tuning.scale(name, 0.5) && tuning == usual, "{name}");
+        }
+        assert!(!EngineTuning::default().scale("unknown", 2.0));
+    }
+}
