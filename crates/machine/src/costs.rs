@@ -5,7 +5,7 @@
 //! machines, where entering the kernel costs no more than its instructions, and `host` for real
 //! ones. A machine file names a profile and may replace single figures.
 
-use crate::file::Section;
+use crate::section::Section;
 use crate::MachineError;
 use std::fmt::Write as _;
 

@@ -5,6 +5,7 @@
 mod costs;
 mod error;
 mod explain;
+mod figure;
 mod file;
 mod hwloc;
 mod known;
@@ -14,6 +15,7 @@ mod model;
 mod presets;
 mod quantity;
 mod rank;
+mod section;
 mod store;
 mod survey;
 mod tiers;

@@ -1,7 +1,7 @@
 //! Latency under load: what a miss takes beyond the idle latency, by how much of the node's memory
 //! is asked for and by how much of that is read.
 
-use crate::file::Section;
+use crate::section::Section;
 use crate::MachineError;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;

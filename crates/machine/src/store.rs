@@ -1,6 +1,6 @@
 //! What lies behind memory: a disk, or memory that holds data compressed.
 
-use crate::model::Evidence;
+use crate::figure::Evidence;
 use serde::{Deserialize, Serialize};
 use terrace_types::{BytesPerSec, Nanos};
 

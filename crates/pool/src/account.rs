@@ -2,12 +2,22 @@
 //! of its page tables.
 
 use crate::allocation::{AllocationSequence, ProfileRank};
-use crate::host::SharedRange;
 use crate::manager::PoolFrame;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
 use terrace_sim::memory::{FrameChoice, FrameChooser};
+
+/// Pages of a host that belong to a file of the pools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SharedRange {
+    /// The file.
+    pub file: u32,
+    /// The first page.
+    pub first: u64,
+    /// Where each page lies.
+    pub frames: Vec<PoolFrame>,
+}
 
 /// Entries of a page of a page table, as a shift (x86-64, Arm with pages of 4 KiB).
 const ENTRIES: u32 = 9;

@@ -12,6 +12,52 @@ use terrace_fabric::FabricError;
 use terrace_machine::parse_bytes;
 use terrace_types::{Bytes, BytesPerSec, Nanos, PolicyId};
 
+/// Bytes of a system file at most.
+const LARGEST_FILE: usize = 1 << 20;
+
+impl SystemDescription {
+    /// Reads and checks a system file; `file` is its name in errors.
+    ///
+    /// # Errors
+    /// [`PoolError`]: syntax with its line, a value with its key, a fabric that is no tree.
+    pub fn from_toml(text: &str, file: &str) -> Result<Self, PoolError> {
+        if text.len() > LARGEST_FILE {
+            let why = format!("{} bytes; give at most {LARGEST_FILE}", text.len());
+            let (file, key) = (file.to_owned(), "size".to_owned());
+            return Err(PoolError::Value { file, line: None, key, why });
+        }
+        let system: Self = toml::from_str(text).map_err(|error| {
+            let start = error.span().map_or(0, |span| span.start.min(text.len()));
+            let line = 1 + text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count();
+            let why = error.message().lines().collect::<Vec<_>>().join("; ");
+            PoolError::Syntax { file: file.to_owned(), line, why }
+        })?;
+        system.check(file).map_err(|error| add_line(error, text, &system))?;
+        Ok(system)
+    }
+
+    /// All pools.
+    ///
+    /// # Errors
+    /// [`PoolError::Value`].
+    pub fn list_pools(&self, file: &str) -> Result<Vec<PoolDescription>, PoolError> {
+        let mut pools = Vec::new();
+        for group in &self.pools {
+            let one = check_pool(group).map_err(|(key, why)| PoolError::Value {
+                file: file.to_owned(),
+                line: None,
+                key: format!("pool {:?}, {key}", group.name),
+                why,
+            })?;
+            pools.extend((0..group.count).map(|index| PoolDescription {
+                name: format!("{}{index}", group.name),
+                ..one.clone()
+            }));
+        }
+        Ok(pools)
+    }
+}
+
 /// Hosts at most, and pools: what Terrace is to answer for.
 pub const MOST_MEMBERS: u32 = 64;
 /// Banks of a pool at most: far beyond any module (HBM4 has 4096).
@@ -205,7 +251,7 @@ fn check_access(access: &AccessDescription) -> Result<(), (&'static str, String)
 }
 
 /// The error with the line of what is wrong, as far as the text tells.
-pub(crate) fn add_line(error: PoolError, text: &str, system: &SystemDescription) -> PoolError {
+fn add_line(error: PoolError, text: &str, system: &SystemDescription) -> PoolError {
     match error {
         PoolError::Value { file, line: None, key, why } => {
             PoolError::Value { line: find_line(text, &key), file, key, why }
@@ -289,7 +335,7 @@ fn find_line(text: &str, called: &str) -> Option<usize> {
 }
 
 /// One pool of a group, without its own name; otherwise the key that is wrong, and why.
-pub(crate) fn check_pool(group: &PoolGroup) -> Result<PoolDescription, (&'static str, String)> {
+fn check_pool(group: &PoolGroup) -> Result<PoolDescription, (&'static str, String)> {
     let size = |key, text: &String| match parse_bytes(text).filter(|bytes| bytes.get() > 0) {
         Some(bytes) => Ok(bytes),
         None => Err((key, format!("{text:?} is no size; give one such as 16 GiB"))),

@@ -2,63 +2,20 @@
 //! the others.
 
 use crate::account::FrameAccount;
-use crate::contention::{HostQueues, HostWindow};
 use crate::host::HostPlan;
-use crate::record::{HostFigures, HostRecord};
-use crate::run::HostOutcome;
-use crate::shootdown::MoveOrder;
+use crate::outcome::HostOutcome;
+use crate::record::{HostFigures, HostRecord, WindowOrder, WindowReport};
 use crate::PoolError;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use terrace_model::channel::BusDemand;
 use terrace_sim::build::{FirstTouchPlacement, MachineMode};
 use terrace_sim::world::{WindowGate, World};
 use terrace_sim::{conclude, simulate_with, RunOptions, SimError, SimRun};
 
 /// Picoseconds in a nanosecond.
 const PS: u64 = 1000;
-
-/// What a host is told when a window begins.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct WindowOrder {
-    /// By pool: what other hosts wanted of it in the last window.
-    pub rivals: Vec<BusDemand>,
-    /// By pool: frames that the host may have to itself all in all.
-    pub limits: Vec<u64>,
-    /// What it waits for, and what full links leave it.
-    pub queues: HostQueues,
-    /// Pages of files that move.
-    pub moves: MoveOrder,
-}
-
-/// What a host reports when a window ends.
-#[derive(Debug, Clone)]
-pub(crate) struct WindowReport {
-    pub host: usize,
-    pub demands: Vec<BusDemand>,
-    /// Frames that it has to itself by pool, first of local memory.
-    pub taken: Vec<u64>,
-    pub window: HostWindow,
-    /// Shootdowns of other hosts' that it acknowledged.
-    pub acknowledged: u64,
-    pub ended: bool,
-}
-
-impl WindowReport {
-    /// Of a host that has done nothing yet.
-    pub fn new(host: usize, pools: usize) -> Self {
-        Self {
-            host,
-            demands: vec![BusDemand::default(); pools],
-            taken: vec![0; pools + 1],
-            window: HostWindow::default(),
-            acknowledged: 0,
-            ended: false,
-        }
-    }
-}
 
 /// Hosts with threads of their own that may run at a time.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! A host: its machine with the pools as nodes of memory, and the account of its frames.
 
-use crate::account::FrameAccount;
+use crate::account::{FrameAccount, SharedRange};
 use crate::allocation::{AllocationPolicy, AllocationSequence, PlaceFigures};
-use crate::manager::{ManagerError, MemoryManager, PoolFrame};
+use crate::manager::{ManagerError, MemoryManager};
 use crate::system::{
     AccessDescription, AccessScheme, HostGroup, PoolDescription, ShootdownChoice, SwapDescription,
     SystemDescription,
@@ -54,17 +54,6 @@ pub struct HostPlan {
     pub translation: Option<TranslationUnit>,
     /// Its pages that belong to files of the pools, and where those lie.
     pub(crate) shared_pages: Vec<SharedRange>,
-}
-
-/// Pages of a host that belong to a file of the pools.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SharedRange {
-    /// The file.
-    pub file: u32,
-    /// The first page.
-    pub first: u64,
-    /// Where each page lies.
-    pub frames: Vec<PoolFrame>,
 }
 
 impl HostPlan {

@@ -22,6 +22,7 @@ mod error;
 mod gate;
 pub mod host;
 pub mod manager;
+mod outcome;
 mod record;
 pub mod run;
 pub mod sharing;
@@ -33,10 +34,10 @@ pub use contention::{QueueUse, StationUse};
 pub use error::PoolError;
 pub use host::HostPlan;
 pub use manager::{FrameOwner, ManagerError, MemoryManager, PoolFrame};
-pub use run::{
-    simulate_system, HostOutcome, LatencySpread, PoolTraffic, ShootdownTotals, SwapTotals,
-    SystemOutcome, SystemPlan, TranslationTotals,
+pub use outcome::{
+    HostOutcome, LatencySpread, PoolTraffic, ShootdownTotals, SwapTotals, TranslationTotals,
 };
+pub use run::{simulate_system, SystemOutcome, SystemPlan};
 pub use sharing::{simulate_sharing, SharingOutcome, SharingProgram, StaleRead};
 pub use shootdown::{FileMoveTotals, ShootdownLatencies, ShootdownRound};
 pub use system::{

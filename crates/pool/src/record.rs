@@ -1,19 +1,59 @@
 //! What is counted of a host, window by window, and what it is told between two of them.
 
 use crate::account::FrameAccount;
-use crate::contention::HostWindow;
-use crate::gate::{WindowOrder, WindowReport};
+use crate::contention::{HostQueues, HostWindow};
 use crate::host::HostPlan;
-use crate::run::{
+use crate::outcome::{
     HostOutcome, LatencySpread, PoolTraffic, ShootdownTotals, SwapTotals, TranslationTotals,
 };
 use crate::shootdown::MoveOrder;
 use std::collections::BTreeMap;
 use terrace_fabric::loads::SAME_TRAFFIC;
+use terrace_model::channel::BusDemand;
 use terrace_model::engine::BusBytes;
 use terrace_sim::world::{ShootdownMode, World};
 use terrace_sim::{SimError, SimRun};
 use terrace_types::{Bytes, Nanos};
+
+/// What a host is told when a window begins.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct WindowOrder {
+    /// By pool: what other hosts wanted of it in the last window.
+    pub rivals: Vec<BusDemand>,
+    /// By pool: frames that the host may have to itself all in all.
+    pub limits: Vec<u64>,
+    /// What it waits for, and what full links leave it.
+    pub queues: HostQueues,
+    /// Pages of files that move.
+    pub moves: MoveOrder,
+}
+
+/// What a host reports when a window ends.
+#[derive(Debug, Clone)]
+pub(crate) struct WindowReport {
+    pub host: usize,
+    pub demands: Vec<BusDemand>,
+    /// Frames that it has to itself by pool, first of local memory.
+    pub taken: Vec<u64>,
+    pub window: HostWindow,
+    /// Shootdowns of other hosts' that it acknowledged.
+    pub acknowledged: u64,
+    pub ended: bool,
+}
+
+impl WindowReport {
+    /// Of a host that has done nothing yet.
+    pub fn new(host: usize, pools: usize) -> Self {
+        Self {
+            host,
+            demands: vec![BusDemand::default(); pools],
+            taken: vec![0; pools + 1],
+            window: HostWindow::default(),
+            acknowledged: 0,
+            ended: false,
+        }
+    }
+}
 
 const PAGE: u64 = 4096;
 /// Bytes of a cache line.

@@ -1,6 +1,5 @@
 //! The system file: hosts, pools, fabric and manager, as TOML.
 
-use crate::check::{add_line, check_pool};
 use crate::PoolError;
 use serde::Deserialize;
 use terrace_fabric::{FabricTopology, LinkDescription, VertexDescription, VertexKind};
@@ -9,8 +8,6 @@ use terrace_types::{Bytes, BytesPerSec, Nanos};
 /// Bytes of a header unless a system file says otherwise: a slot of a CXL flit (CXL 2.0, section
 /// 4.2).
 const HEADER_BYTES: u64 = 16;
-/// Bytes of a system file at most.
-const LARGEST_FILE: usize = 1 << 20;
 const PRESETS: [(&str, &str); 4] = [
     ("opal", include_str!("../presets/opal.toml")),
     ("cxl2-8", include_str!("../presets/cxl2-8.toml")),
@@ -266,50 +263,9 @@ pub struct PoolDescription {
 }
 
 impl SystemDescription {
-    /// Reads and checks a system file; `file` is its name in errors.
-    ///
-    /// # Errors
-    /// [`PoolError`]: syntax with its line, a value with its key, a fabric that is no tree.
-    pub fn from_toml(text: &str, file: &str) -> Result<Self, PoolError> {
-        if text.len() > LARGEST_FILE {
-            let why = format!("{} bytes; give at most {LARGEST_FILE}", text.len());
-            let (file, key) = (file.to_owned(), "size".to_owned());
-            return Err(PoolError::Value { file, line: None, key, why });
-        }
-        let system: Self = toml::from_str(text).map_err(|error| {
-            let start = error.span().map_or(0, |span| span.start.min(text.len()));
-            let line = 1 + text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count();
-            let why = error.message().lines().collect::<Vec<_>>().join("; ");
-            PoolError::Syntax { file: file.to_owned(), line, why }
-        })?;
-        system.check(file).map_err(|error| add_line(error, text, &system))?;
-        Ok(system)
-    }
-
     /// The names of all hosts, each with its group.
     pub fn list_hosts(&self) -> impl Iterator<Item = (String, &HostGroup)> {
         self.hosts.iter().flat_map(|g| (0..g.count).map(move |i| (format!("{}{i}", g.name), g)))
-    }
-
-    /// All pools.
-    ///
-    /// # Errors
-    /// [`PoolError::Value`].
-    pub fn list_pools(&self, file: &str) -> Result<Vec<PoolDescription>, PoolError> {
-        let mut pools = Vec::new();
-        for group in &self.pools {
-            let one = check_pool(group).map_err(|(key, why)| PoolError::Value {
-                file: file.to_owned(),
-                line: None,
-                key: format!("pool {:?}, {key}", group.name),
-                why,
-            })?;
-            pools.extend((0..group.count).map(|index| PoolDescription {
-                name: format!("{}{index}", group.name),
-                ..one.clone()
-            }));
-        }
-        Ok(pools)
     }
 
     /// The fabric: hosts, then pools, then switches.

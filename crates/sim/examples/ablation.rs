@@ -1,9 +1,9 @@
 //! What each constant that steers the engine, `terrace` and `hyplacer` earns: each is halved and
 //! doubled, and the programs' times are compared with those of its usual value.
 //!
-//! `cargo run --release -p terrace-sim --example ablation [NAME...] [case=CASE...]` prints a table of
-//! those that change a time by 1% and more, then the names of all others. NAME chooses constants by
-//! a part of their names, CASE programs; all together take an hour of CPU time.
+//! `cargo run --release -p terrace-sim --example ablation [NAME...] [case=CASE...]` prints a table
+//! of those that change a time by 1% and more, then the names of all others. NAME chooses constants
+//! by a part of their names, CASE programs; all together take an hour of CPU time.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

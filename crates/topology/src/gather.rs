@@ -5,8 +5,8 @@
 use crate::devices::{CXL, DAX};
 use crate::error::TopologyError;
 use crate::models::{MIDR, NVIDIA};
-use crate::sysfs::{CPUS, NODES, STAMP, TIERS};
 use crate::tree::{Archive, FileKind, FileTree, View, MAX_FILE};
+use crate::tree::{CPUS, NODES, STAMP, TIERS};
 use std::collections::BTreeMap;
 use std::io::Write;
 use terrace_types::Bytes;

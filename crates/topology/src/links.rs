@@ -2,8 +2,8 @@
 
 use crate::error::TopologyError;
 use crate::nodes::{list_file, MAX_LISTED};
-use crate::sysfs::NODES;
 use crate::tree::View;
+use crate::tree::NODES;
 use std::collections::BTreeMap;
 use terrace_machine::{Evidence, Figure, Link, Node, MAX_BANDWIDTH, MAX_LATENCY};
 use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};

@@ -2,8 +2,8 @@
 //! of, where firmware does not.
 
 use crate::error::TopologyError;
-use crate::sysfs::CPUS;
 use crate::tree::View;
+use crate::tree::CPUS;
 use terrace_machine::KnownModels;
 use terrace_types::CpuId;
 

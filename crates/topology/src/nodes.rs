@@ -2,8 +2,8 @@
 //! fact refuses the machine.
 
 use crate::error::TopologyError;
-use crate::sysfs::{CPUS, NODES};
 use crate::tree::{malformed, View};
+use crate::tree::{CPUS, NODES};
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_machine::{
     list_numbers, parse_list, parse_mask, Energy, MemoryKind, Node, MAX_CAPACITY, MAX_CPU, MAX_NODE,

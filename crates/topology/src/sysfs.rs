@@ -10,19 +10,13 @@ use crate::error::TopologyError;
 use crate::links::links;
 use crate::models::models;
 use crate::nodes::{list_file, nodes};
-use crate::tree::{malformed, FileTree, View};
+use crate::tree::{malformed, FileTree, View, CPUS, STAMP, TIERS};
 use std::collections::BTreeMap;
 use terrace_machine::{
     add_known_figures, parse_list, CacheLevel, CoreModel, DaemonCosts, KernelCosts, KernelTier,
     Machine, MigrationCost, Surroundings, Survey, TlbSpec, MAX_CPU, MAX_NODE,
 };
 use terrace_types::{Bytes, CpuId, NodeId};
-
-pub(crate) const NODES: &str = "sys/devices/system/node";
-pub(crate) const CPUS: &str = "sys/devices/system/cpu";
-pub(crate) const TIERS: &str = "sys/devices/virtual/memory_tiering";
-/// Written by [`crate::gather`]: what sysfs does not say.
-pub(crate) const STAMP: &str = "terrace-gather";
 
 /// The machine that a tree describes. `name` stands in messages, and names the machine where the
 /// tree has no host name.

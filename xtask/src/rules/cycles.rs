@@ -36,7 +36,6 @@ const EXCEPTIONS: &[(&str, &[&str], &str)] = &[
         &["args", "plan", "record", "reference", "riscv"],
         "arguments hold what their commands parse",
     ),
-    ("crates/device/src/hbm", &["design", "timing"], "a design's timings are computed from it"),
     (
         "crates/far/src",
         &["map", "service", "takeover"],
@@ -53,16 +52,6 @@ const EXCEPTIONS: &[(&str, &[&str], &str)] = &[
         "a lab is calibrated by jobs that run in it",
     ),
     (
-        "crates/machine/src",
-        &["costs", "file", "loaded", "model", "store", "validate"],
-        "each section of a machine file reads itself",
-    ),
-    (
-        "crates/migrate/src/staging",
-        &["api", "model"],
-        "interface and model name each other's types",
-    ),
-    (
         "crates/policy/src/place",
         &[
             "autonuma",
@@ -75,23 +64,6 @@ const EXCEPTIONS: &[(&str, &[&str], &str)] = &[
             "partitioned",
         ],
         "the frame of periodic policies makes them by name",
-    ),
-    (
-        "crates/policy/src/solve",
-        &["exact", "round"],
-        "rounding ends with the exact solver, which begins with a rounded plan",
-    ),
-    ("crates/pool/src", &["account", "host"], "accounts name ranges that hosts share"),
-    ("crates/pool/src", &["check", "system"], "a system file is checked where it is read"),
-    (
-        "crates/pool/src",
-        &["gate", "record", "run"],
-        "orders, records and outcomes of a window name each other",
-    ),
-    (
-        "crates/topology/src",
-        &["links", "models", "nodes", "sysfs"],
-        "sysfs is read in parts that read sysfs",
     ),
     (
         "crates/vertex/src",

@@ -5,7 +5,78 @@
 //! found no others for HBM3 either); what follows the data rate (bursts, column commands) is
 //! computed from it. Valid for DRAM of 2013 to 2026.
 
-use super::design::{BankTiming, Generation, RefreshMode, RefreshRate, RefreshRules, StackSupply};
+use super::choices::{Generation, RefreshMode, RefreshRate};
+
+/// Timings of a bank and its pseudo-channel, ns. Names follow JESD235.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BankTiming {
+    /// Activate to read or write.
+    pub rcd_ns: f64,
+    /// Read to first data.
+    pub cl_ns: f64,
+    /// Write to first data.
+    pub cwl_ns: f64,
+    /// Precharge.
+    pub rp_ns: f64,
+    /// Activate to precharge.
+    pub ras_ns: f64,
+    /// Column commands of one bank group, in bursts.
+    pub ccd_l_bursts: f64,
+    /// Activates of different banks.
+    pub rrd_ns: f64,
+    /// Window in which at most four activates begin.
+    pub faw_ns: f64,
+    /// Last data written to read.
+    pub wtr_ns: f64,
+    /// Last data written to precharge.
+    pub wr_ns: f64,
+    /// Read to precharge.
+    pub rtp_ns: f64,
+}
+
+/// When memory is refreshed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RefreshRules {
+    /// What a command refreshes.
+    pub refresh: RefreshMode,
+    /// Whose temperature counts.
+    pub refresh_rate: RefreshRate,
+    /// Average time between refreshes of all banks up to the threshold, ns.
+    pub refi_ns: f64,
+    /// Time of an all-bank refresh, ns.
+    pub rfc_ns: f64,
+    /// Time of a single-bank refresh, ns.
+    pub rfc_bank_ns: f64,
+    /// Temperature above which the rate doubles, C.
+    pub threshold_c: f64,
+    /// Degrees after which it doubles again, K.
+    pub doubling_k: f64,
+    /// Highest temperature at which the part may work, C.
+    pub maximum_c: f64,
+}
+
+/// Voltages and currents.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StackSupply {
+    /// Nominal core supply, V.
+    pub vdd_v: f64,
+    /// Lowest core supply, V.
+    pub vdd_minimum_v: f64,
+    /// Swing of an interface pin, V.
+    pub io_v: f64,
+    /// Energy of the arrays for a bit read at 1.2 V, pJ, without activation.
+    pub read_pj_per_bit: f64,
+    /// The same for a bit written, pJ.
+    pub write_pj_per_bit: f64,
+    /// Energy of activating and closing a row at 1.2 V, pJ for each byte of the row.
+    pub activate_pj_per_byte: f64,
+    /// Standby power of a Gbit at 1.2 V and 85 C, mW.
+    pub standby_mw_per_gbit: f64,
+    /// Energy that a Gbit takes for refresh in each refresh interval at 1.2 V, nJ.
+    pub refresh_nj_per_gbit: f64,
+    /// Sheet resistance of a die's supply wires, ohm a square, power and ground each.
+    pub grid_ohm_per_square: f64,
+}
 
 /// Timings of a bank.
 #[must_use]

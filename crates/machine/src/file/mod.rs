@@ -2,11 +2,9 @@
 //! `docs/machine-file.md`.
 
 mod read;
-mod section;
 mod store;
 mod write;
 
-pub(crate) use section::Section;
 pub use store::with_store;
 pub use write::{LinkSpread, Spreads};
 

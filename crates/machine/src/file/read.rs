@@ -1,6 +1,5 @@
 //! TOML text to machine.
 
-use super::section::{Section, Source};
 use super::MAX_FILE;
 use crate::costs::{DaemonCosts, KernelCosts};
 use crate::error::{MachineError, TextPosition};
@@ -9,6 +8,7 @@ use crate::model::{
     CacheLevel, CoreModel, Energy, Evidence, Link, Machine, MemoryKind, MigrationCost, Node,
     TlbSpec,
 };
+use crate::section::{Section, Source};
 use crate::store::FarStore;
 use crate::validate::MAX_NODE;
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};

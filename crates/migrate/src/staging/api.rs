@@ -1,24 +1,8 @@
 //! What one asks a pipeline for, and what one gets.
 
-use super::model::{Costs, NoStagingReason};
+use super::model::{Costs, NoStagingReason, Threads};
 use terrace_sys::SysError;
 use terrace_types::{Bytes, CpuId, NodeId};
-
-/// How threads are divided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Threads {
-    /// By the model, adapted while running; the number of all of them.
-    Auto(u32),
-    /// As said, stage it pays or not.
-    Fixed {
-        /// Threads that run the kernel.
-        workers: u32,
-        /// Threads that copy.
-        migrators: u32,
-    },
-    /// All of them run the kernel in place.
-    InPlace(u32),
-}
 
 /// How to stage.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,8 @@
 //! How a pipeline's threads are divided, and how many buffers there are. Pure.
 
-use super::api::{StagingOptions, Threads};
+use super::api::StagingOptions;
 use super::blocks::Prospect;
+use super::model::Threads;
 use super::model::{decide, wanted_slots, NoStagingReason, StagingDecision, StagingWork};
 use terrace_types::Bytes;
 

@@ -30,12 +30,12 @@ mod places;
 mod schedule;
 mod touch;
 
-pub use api::{StageError, StagingMode, StagingOptions, StagingReport, Threads};
+pub use api::{StageError, StagingMode, StagingOptions, StagingReport};
 pub use blocks::check_blocks;
 pub use copy::{copy, past_caches};
 pub use model::{
     copies_at_once, decide, expected, Costs, NoStagingReason, StagingDecision, StagingFigures,
-    StagingWork, ThreadSplit,
+    StagingWork, ThreadSplit, Threads,
 };
 pub use pipeline::{stage_held, stage_read, stage_update, Buffers};
 

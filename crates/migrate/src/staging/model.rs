@@ -1,9 +1,24 @@
 //! Whether to stage, and with how many threads of each kind: a model of bandwidths alone. Pure.
 
-use super::api::Threads;
 use crate::MoveCosts;
 use std::fmt;
 use terrace_types::{Bytes, BytesPerSec, Nanos};
+
+/// How threads are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threads {
+    /// By the model, adapted while running; the number of all of them.
+    Auto(u32),
+    /// As said, stage it pays or not.
+    Fixed {
+        /// Threads that run the kernel.
+        workers: u32,
+        /// Threads that copy.
+        migrators: u32,
+    },
+    /// All of them run the kernel in place.
+    InPlace(u32),
+}
 
 /// What the model knows of the machine: figures of a machine file.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,13 +1,14 @@
 //! The pipeline itself: threads, buffers and what becomes of each block.
 
 use super::adapt::{AdaptWindow, ThreadTuner};
-use super::api::{StageError, StagingMode, StagingOptions, StagingReport, Threads};
+use super::api::{StageError, StagingMode, StagingOptions, StagingReport};
 use super::blocks::{ask, said, Block, Blocks};
 use super::copies::{Copies, Part};
 use super::copy::past_caches;
 use super::divide::divided;
 use super::fast::{FastBuffers, HomeNodes};
 use super::model::copies_at_once;
+use super::model::Threads;
 use super::places::Places;
 use super::schedule::{choose, Choice, Counts, Role};
 use crate::bulk::Bulk;

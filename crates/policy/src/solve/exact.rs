@@ -1,8 +1,8 @@
 //! Branch and bound over the whole objects of a small problem.
 
 use super::flow::{transport, Supplies, BARRED};
+use super::groups::{around, group};
 use super::items::Items;
-use super::round::{around, group};
 
 /// Items of a problem that is searched.
 const SMALL: usize = 20;

@@ -44,6 +44,7 @@
 
 mod exact;
 mod flow;
+mod groups;
 mod items;
 mod round;
 

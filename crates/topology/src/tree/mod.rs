@@ -6,6 +6,13 @@ mod archive;
 mod disk;
 mod memory;
 
+/// Where Linux shows nodes, CPUs and memory tiers.
+pub(crate) const NODES: &str = "sys/devices/system/node";
+pub(crate) const CPUS: &str = "sys/devices/system/cpu";
+pub(crate) const TIERS: &str = "sys/devices/virtual/memory_tiering";
+/// Written by [`crate::gather`]: what sysfs does not say.
+pub(crate) const STAMP: &str = "terrace-gather";
+
 pub use archive::{read_archive, Archive};
 pub use disk::DiskTree;
 pub use memory::MemoryTree;

@@ -1,7 +1,7 @@
 //! One table of a machine file, with errors that name file, line and key.
 
 use crate::error::{shorten, MachineError, TextPosition};
-use crate::model::{Evidence, Figure};
+use crate::figure::{Evidence, Figure};
 use crate::quantity::{parse_bytes, parse_rate};
 use std::ops::RangeInclusive;
 use terrace_types::{Bytes, BytesPerSec, Nanos};
@@ -15,12 +15,12 @@ pub(crate) struct Source<'s> {
 }
 
 impl<'s> Source<'s> {
-    pub(super) fn new(name: &'s str, text: &str) -> Self {
+    pub(crate) fn new(name: &'s str, text: &str) -> Self {
         let newlines = text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(at, _)| at + 1);
         Self { name, line_starts: std::iter::once(0).chain(newlines).collect() }
     }
 
-    pub(super) fn place(&self, offset: usize) -> TextPosition {
+    pub(crate) fn place(&self, offset: usize) -> TextPosition {
         let line = self.line_starts.partition_point(|start| *start <= offset);
         TextPosition { file: self.name.to_owned(), line }
     }
@@ -37,7 +37,7 @@ pub(crate) struct Section<'a, 'i> {
 
 impl<'a, 'i> Section<'a, 'i> {
     /// A table, all of whose keys are among `known`.
-    pub(super) fn new(
+    pub(crate) fn new(
         source: &'a Source<'a>,
         table: &'a DeTable<'i>,
         path: &str,
@@ -65,7 +65,7 @@ impl<'a, 'i> Section<'a, 'i> {
         MachineError::MissingKey { place, key: format!("{}{key}", self.path), example }
     }
 
-    pub(super) fn bad(
+    pub(crate) fn bad(
         &self,
         key: &str,
         value: &Spanned<DeValue<'i>>,
@@ -91,7 +91,7 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// A sub-table.
-    pub(super) fn section(
+    pub(crate) fn section(
         &self,
         key: &str,
         known: &[&str],
@@ -106,7 +106,7 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// An array of `most` tables at most.
-    pub(super) fn sections(
+    pub(crate) fn sections(
         &self,
         key: &str,
         known: &[&str],
@@ -144,7 +144,7 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    pub(super) fn strings(&self, key: &str) -> Result<Vec<String>, MachineError> {
+    pub(crate) fn strings(&self, key: &str) -> Result<Vec<String>, MachineError> {
         let Some(value) = self.get(key) else {
             return Ok(Vec::new());
         };
@@ -161,7 +161,7 @@ impl<'a, 'i> Section<'a, 'i> {
             .collect()
     }
 
-    pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, MachineError> {
+    pub(crate) fn boolean(&self, key: &str) -> Result<Option<bool>, MachineError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
@@ -188,7 +188,7 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    pub(super) fn number(&self, key: &str) -> Result<Option<f64>, MachineError> {
+    pub(crate) fn number(&self, key: &str) -> Result<Option<f64>, MachineError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
@@ -230,7 +230,7 @@ impl<'a, 'i> Section<'a, 'i> {
         items.iter().map(number).collect()
     }
 
-    pub(super) fn bytes(&self, key: &str) -> Result<Option<Bytes>, MachineError> {
+    pub(crate) fn bytes(&self, key: &str) -> Result<Option<Bytes>, MachineError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
@@ -244,7 +244,7 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// A span of time, from `NAME_ns` or `NAME_us`.
-    pub(super) fn span(&self, name: &str) -> Result<Option<Nanos>, MachineError> {
+    pub(crate) fn span(&self, name: &str) -> Result<Option<Nanos>, MachineError> {
         let (ns_key, us_key) = (format!("{name}_ns"), format!("{name}_us"));
         let (key, scale) = match (self.get(&ns_key), self.get(&us_key)) {
             (None, None) => return Ok(None),
@@ -258,7 +258,7 @@ impl<'a, 'i> Section<'a, 'i> {
         Ok(self.number(&key)?.map(|n| Nanos((n * scale).round() as u64)))
     }
 
-    pub(super) fn cpus(&self, key: &str) -> Result<Option<Vec<u32>>, MachineError> {
+    pub(crate) fn cpus(&self, key: &str) -> Result<Option<Vec<u32>>, MachineError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
@@ -280,7 +280,7 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    pub(super) fn evidence(&self, key: &str) -> Result<Option<Evidence>, MachineError> {
+    pub(crate) fn evidence(&self, key: &str) -> Result<Option<Evidence>, MachineError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
@@ -291,7 +291,7 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// A latency: a number of ns, or `{ value = 80, evidence = "measured", spread = 2 }`.
-    pub(super) fn latency(
+    pub(crate) fn latency(
         &self,
         key: &str,
         evidence: Evidence,
@@ -302,7 +302,7 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// A throughput: `"20 GB/s"`, or a table of value, evidence and spread.
-    pub(super) fn rate(
+    pub(crate) fn rate(
         &self,
         key: &str,
         evidence: Evidence,
@@ -350,7 +350,7 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// The two keys that say a figure's read or write side, or both sides at once.
-    pub(super) fn exclusive(&self, both: &str, sides: [&str; 2]) -> Result<(), MachineError> {
+    pub(crate) fn exclusive(&self, both: &str, sides: [&str; 2]) -> Result<(), MachineError> {
         for side in sides {
             if let (Some(value), Some(_)) = (self.get(both), self.get(side)) {
                 return Err(self.both(value, both, side));
