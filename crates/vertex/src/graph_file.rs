@@ -62,7 +62,8 @@ fn text(bytes: &[u8]) -> Result<&str, String> {
 fn number(word: Option<&str>, line: usize, what: &str) -> Result<u32, String> {
     let parsed = word.and_then(|word| word.parse::<u32>().ok());
     parsed.filter(|n| u64::from(*n) < MOST_VERTICES).ok_or_else(|| {
-        format!("line {line}: {:?} is no {what}; give a number", word.unwrap_or_default())
+        let word = word.unwrap_or_default();
+        format!("line {line}: {word:?} is no {what}; give a number below {MOST_VERTICES}")
     })
 }
 
@@ -137,6 +138,9 @@ fn read_matrix_market(text: &str) -> Result<(u64, Vec<InputEdge>, Orientation), 
         let mut words = entry.split_whitespace();
         let mut end = || {
             let one = number(words.next(), line, "row or column")?;
+            if one > vertices {
+                return Err(format!("line {line}: {one} goes beyond {vertices}, the last vertex"));
+            }
             one.checked_sub(1).ok_or_else(|| format!("line {line}: rows and columns begin at 1"))
         };
         let (from, to) = (end()?, end()?);
@@ -267,6 +271,12 @@ mod tests {
                 GraphFileFormat::MatrixMarket,
                 "line 3: rows and columns begin at 1",
             ),
+            (
+                "%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 3\n",
+                GraphFileFormat::MatrixMarket,
+                "line 3: 3 goes beyond 2, the last vertex",
+            ),
+            ("0 4294967296\n", GraphFileFormat::EdgeList, "is no vertex; give a number below"),
             (
                 "%%MatrixMarket matrix coordinate pattern general\n2 2 2\n1 1\n",
                 GraphFileFormat::MatrixMarket,
