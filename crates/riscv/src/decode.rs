@@ -303,6 +303,14 @@ instructions! {
     FmvDX, "fmv.d.x", Unary, 0xf2000053;
 }
 
+impl Op {
+    /// Whether it works on floating-point registers.
+    #[must_use]
+    pub const fn uses_floats(self) -> bool {
+        self as u8 >= Self::Flw as u8 && (self as u8) <= Self::FmvDX as u8
+    }
+}
+
 /// A decoded instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instruction {

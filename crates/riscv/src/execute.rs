@@ -107,15 +107,38 @@ pub struct Hart {
     pub frm: u8,
     /// Instructions retired.
     pub instret: u64,
+    /// Who answers reads of `cycle`, `time` and `instret`.
+    pub counters: CounterSource,
+    /// Whether instructions on floating-point registers are legal.
+    pub has_floats: bool,
     /// Address and value that `lr` saw.
     reservation: Option<(u64, u64)>,
+}
+
+/// Who answers reads of the counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CounterSource {
+    /// The hart: all three count its instructions, and the guest sees no clock of the host.
+    Instructions,
+    /// Whoever handles the trap as an illegal instruction.
+    Trap,
 }
 
 impl Hart {
     /// All zeros, about to execute at `pc`.
     #[must_use]
     pub const fn new(pc: u64) -> Self {
-        Self { x: [0; 32], f: [0; 32], pc, fflags: 0, frm: 0, instret: 0, reservation: None }
+        Self {
+            x: [0; 32],
+            f: [0; 32],
+            pc,
+            fflags: 0,
+            frm: 0,
+            instret: 0,
+            counters: CounterSource::Instructions,
+            has_floats: true,
+            reservation: None,
+        }
     }
 
     /// Lets the next `sc` fail, as after a trap.
@@ -300,6 +323,9 @@ impl Hart {
         memory: &mut M,
         observer: &mut O,
     ) -> Result<(), Trap> {
+        if !self.has_floats && i.op.uses_floats() {
+            return Err(Trap::Illegal);
+        }
         match i.op {
             Op::Ecall => Err(Trap::EnvironmentCall),
             Op::Ebreak => Err(Trap::Breakpoint),
@@ -332,11 +358,11 @@ impl Hart {
 
     fn csr(&mut self, i: Instruction, instret: u64) -> Result<(), Trap> {
         let old = match i.immediate {
+            1..=3 if !self.has_floats => return Err(Trap::Illegal),
             1 => u64::from(self.fflags),
             2 => u64::from(self.frm),
             3 => u64::from(self.frm << 5 | self.fflags),
-            // cycle, time and instret all count instructions: the guest sees no clock of the host.
-            0xc00..=0xc02 => instret,
+            0xc00..=0xc02 if self.counters == CounterSource::Instructions => instret,
             _ => return Err(Trap::Illegal),
         };
         let register = matches!(i.op, Op::Csrrw | Op::Csrrs | Op::Csrrc);

@@ -1,10 +1,11 @@
-//! RISC-V: decoding and execution of RV64IMAFDC with Zicsr, Zifencei, Zba and Zbb in user mode,
-//! and the Linux system calls that static programs make, behind a port. Pure: the guest reaches
-//! the host through [`linux::Host`] only.
+//! RISC-V: decoding and execution of RV64IMAFDC with Zicsr, Zifencei, Zba and Zbb; processes with
+//! the Linux system calls that programs make, behind a port; and machines that boot kernels. Pure:
+//! the guest reaches the host through [`linux::Host`] and [`system::virtio::DiskImage`] only.
 //!
 //! [`decode`] turns words into [`decode::Instruction`]s and [`print`] into text;
 //! [`execute::Hart`] executes them on a [`memory::GuestMemory`]; [`elf`] places a program there;
-//! [`linux::Process`] answers its system calls.
+//! [`linux::Process`] answers its system calls. [`system::SystemMachine`] has machine, supervisor
+//! and user mode, translation and devices, and boots kernels.
 #![forbid(unsafe_code)]
 
 mod compressed;
@@ -18,3 +19,4 @@ mod lockstep;
 pub mod memory;
 pub mod operands;
 pub mod print;
+pub mod system;
