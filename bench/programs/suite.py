@@ -36,8 +36,9 @@ def lab_folder():
 
 def halves():
     """Names of the development half and of the judgement half, and of programs in neither."""
-    split = {"development": [], "judgement": [], "hard": [p["name"] for p in SUITE["program"] if "hard" in p]}
-    halved = [p for p in SUITE["program"] if "hard" not in p]
+    given = {half: [p["name"] for p in SUITE["program"] if half in p] for half in ("development", "hard")}
+    split = {"judgement": [], **given}
+    halved = [p for p in SUITE["program"] if not any(half in p for half in given)]
     for origin in (False, True):
         names = [p["name"] for p in halved if ("package" in p) == origin]
         names.sort(key=lambda name: hashlib.sha256(f"{SUITE['split_seed']} {name}".encode()).digest()[:8])

@@ -429,8 +429,8 @@ pub(super) struct SwapTerms {
     /// Every page was sampled by itself: what regions tell is alike for all pages of one, and
     /// chance does not pick among them.
     pub by_page: bool,
-    /// Part of [`Params::repay`](super::Params) that is asked for.
-    pub repaid: f64,
+    /// How many times its cost a pair must save ([`Params::repay`](super::Params)).
+    pub repay: f64,
 }
 
 impl HotnessHistogram {
@@ -446,7 +446,6 @@ impl HotnessHistogram {
     pub fn cut(&self, rater: &UnitRater<'_>, terms: &SwapTerms) -> ExchangeThreshold {
         let mut cut = ExchangeThreshold::default();
         let (mut up, mut down) = (HottestFirst::new(&self.slow), ColdestFirst::new(&self.fast));
-        let repay = rater.params.repay * terms.repaid;
         let page = terms.page_cost;
         let mut space = terms.space;
         while let Some(hot) = up.peek() {
@@ -466,7 +465,7 @@ impl HotnessHistogram {
             // What takes no place can only be lost once.
             let (needed, counted) = match space > 0 && terms.by_page {
                 true => (rater.params.margin * cost, terms.lifetime),
-                false => (repay * cost, terms.horizon),
+                false => (terms.repay * cost, terms.horizon),
             };
             if !beats || gain * counted < needed {
                 break;

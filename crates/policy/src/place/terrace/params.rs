@@ -26,11 +26,11 @@ pub struct Params {
     pub doubt: f64,
     /// `margin`: and by what factor (1.15).
     pub margin: f64,
-    /// `repay`: pages are moved where what that is expected to save, for as long as heat is taken
-    /// to stay, is so many times what the moves cost (10; half of it where regions are sampled, a
-    /// fifth where heat is a lower bound): how long heat stays is a guess, and an exchange is
-    /// followed by samples that cost as much again
-    /// (docs/adr/0184-use-measured-move-costs-and-require-an-exchange-to-repay.md).
+    /// `repay`: pages change places where what that is expected to save, for as long as heat is
+    /// taken to stay, is so many times what the moves cost (2; where regions are sampled, 5). What
+    /// an access saves is known within a factor of two, and what comes to nothing in spite of that
+    /// is bounded by [`crate::quota::CpuLedger`]
+    /// (docs/adr/0355-let-the-ledger-bound-what-moves-may-lose.md).
     pub repay: f64,
     /// `again`: factor by which a page that moved lately must beat the margin once more (1.5).
     pub again: f64,
@@ -57,7 +57,7 @@ impl Params {
             least_evidence: Nanos::millis(4),
             doubt: 1.5,
             margin: 1.15,
-            repay: 10.0,
+            repay: 2.0,
             again: 1.5,
             damp: Nanos::secs(4),
             reserve: 0.005,
