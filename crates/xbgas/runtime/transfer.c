@@ -8,6 +8,11 @@
 
 #include <stdint.h>
 
+/* 0 leaves single moves only, for comparisons. */
+#ifndef XBRTIME_UNROLL
+#define XBRTIME_UNROLL 1
+#endif
+
 /* Source and destination advance by step; t6 to t0 and a7 hold the values. */
 #define UP(reg) "add " reg ", " reg ", %[step]\n\t"
 #define LOCAL_LOAD(op, to) op " " to ", 0(%[src])\n\t" UP("%[src]")
@@ -23,7 +28,7 @@
 	static void name(char *dest, const char *src, size_t nelems, ptrdiff_t step,     \
 			 uint64_t object)                                                \
 	{                                                                                \
-		for (; nelems >= 8; nelems -= 8)                                         \
+		for (; XBRTIME_UNROLL && nelems >= 8; nelems -= 8)                       \
 			__asm__ volatile(XBGAS_SET_E10("%[object]")                      \
 					 EIGHT(load, load_how) EIGHT(store, store_how)   \
 					 : [src] "+&r"(src), [dest] "+&r"(dest)          \

@@ -2,7 +2,8 @@
 //! and the requests that it has under way.
 //!
 //! Local memory is the model's: misses overlap as its core has it. For answers of other elements
-//! the clock follows registers: each holds the time at which its value is there. An in-order core
+//! the clock follows registers, and words that they are stored to: each has the time at which its
+//! value is there. An in-order core
 //! waits where it first reads such a register. An out-of-order core waits only when its window or
 //! its miss registers are full; what depends on the register is as late as it.
 
@@ -119,6 +120,9 @@ pub struct ElementClock {
     flights: VecDeque<RequestFlight>,
     /// When each integer register has its value; what is past does not count.
     ready_ps: [u64; 32],
+    /// When words of memory have theirs, which were stored while an answer was to come: by address
+    /// divided by 8.
+    stored_ps: HashMap<u64, u64>,
     remote_ps: u64,
     waiting_ps: u64,
     shown: SimulatedClock,
@@ -148,6 +152,13 @@ impl SimulatedClock {
     }
 }
 
+/// An access of an instruction of the base, at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StepAccess {
+    Load(u64),
+    Store(u64),
+}
+
 /// Why an element cannot go on yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestsUnderWay;
@@ -172,6 +183,7 @@ impl ElementClock {
             unassigned: 0,
             flights: VecDeque::new(),
             ready_ps: [0; 32],
+            stored_ps: HashMap::new(),
             remote_ps: 0,
             waiting_ps: 0,
             shown,
@@ -237,6 +249,9 @@ impl ElementClock {
     pub(crate) fn has_flights(&mut self) -> bool {
         let now = self.now_ps();
         self.flights.retain(|flight| flight.ends_ps.is_none_or(|ends| ends > now));
+        if self.flights.is_empty() {
+            self.stored_ps.clear();
+        }
         !self.flights.is_empty()
     }
 
@@ -258,8 +273,27 @@ impl ElementClock {
 
     /// Before an instruction with these operands: what it waits for is there, and what it writes
     /// is as late as what it reads.
-    pub(crate) fn step(&mut self, operands: IntegerOperands) -> Result<(), RequestsUnderWay> {
-        let ready = self.reach_operands(operands.read)?;
+    pub(crate) fn step(
+        &mut self,
+        operands: IntegerOperands,
+        access: Option<StepAccess>,
+    ) -> Result<(), RequestsUnderWay> {
+        let mut ready = self.reach_operands(operands.read)?;
+        match access {
+            Some(StepAccess::Load(address)) => {
+                ready = ready.max(self.stored_ps.get(&(address / 8)).copied().unwrap_or(0));
+                if self.order == CoreOrder::InOrder {
+                    self.wait_for_answer(ready);
+                }
+            }
+            Some(StepAccess::Store(address)) if ready > self.now_ps() => {
+                self.stored_ps.insert(address / 8, ready);
+            }
+            Some(StepAccess::Store(address)) => {
+                self.stored_ps.remove(&(address / 8));
+            }
+            None => {}
+        }
         for register in (0..32).filter(|register| operands.written >> register & 1 == 1) {
             self.ready_ps[register] = ready;
         }
@@ -304,6 +338,11 @@ impl ElementClock {
     pub(crate) fn send(&mut self, number: u64) {
         let must_end_by = self.executed + self.window;
         self.flights.push_back(RequestFlight { number, ends_ps: None, must_end_by });
+    }
+
+    /// A register is no earlier than what its value depends on.
+    pub(crate) fn depend(&mut self, register: u8, ready_ps: u64) {
+        self.ready_ps[usize::from(register) & 31] = if register == 0 { 0 } else { ready_ps };
     }
 
     /// The answer to a request is waited for.

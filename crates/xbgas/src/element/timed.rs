@@ -8,7 +8,7 @@
 
 use super::access::{IssuedAccess, IssuedInstruction, ReplyTarget};
 use super::{ElementFault, ElementMachine, ElementState, ElementsEnd, TimingError, TurnEnd};
-use crate::clock::{ElementClock, ElementCore, RequestsUnderWay, SimulatedClock};
+use crate::clock::{ElementClock, ElementCore, RequestsUnderWay, SimulatedClock, StepAccess};
 use crate::execute::TargetRegister;
 use crate::lookaside::ObjectMemory;
 use crate::network::ElementNetwork;
@@ -42,6 +42,8 @@ struct StepOperands {
     registers: IntegerOperands,
     /// A fence or an atomic operation: what went before has to be complete.
     orders: bool,
+    /// Of a load or a store: base register, offset, and whether it stores.
+    access: Option<(u8, i32, bool)>,
 }
 
 /// The network, and what is under way on it.
@@ -80,7 +82,13 @@ impl NetworkState {
                 registers.read = !1;
             }
             let orders = atomic || matches!(instruction.op, Op::Fence | Op::FenceI);
-            StepOperands { registers, orders }
+            let access = match instruction.op {
+                Op::Lb | Op::Lh | Op::Lw | Op::Ld | Op::Lbu | Op::Lhu | Op::Lwu => Some(false),
+                Op::Sb | Op::Sh | Op::Sw | Op::Sd => Some(true),
+                _ => None,
+            };
+            let access = access.map(|store| (instruction.rs1, instruction.immediate, store));
+            StepOperands { registers, orders, access }
         })
     }
 }
@@ -177,13 +185,22 @@ impl<H: Host> ElementMachine<H> {
             let mut budget = STEP_INSTRUCTIONS;
             if clock.has_flights() {
                 budget = 1;
-                let pc = element.process.hart_mut(clock.thread()).map_or(0, |hart| hart.pc);
+                let hart = element.process.hart_mut(clock.thread());
+                let (pc, x) = hart.map_or((0, [0; 32]), |hart| (hart.pc, hart.x));
                 let word = element.process.memory_mut().fetch(pc).unwrap_or(0);
                 let operands = network.operands(word);
+                let access = operands.access.map(|(base, offset, store)| {
+                    let address = x[usize::from(base) & 31].wrapping_add(offset as i64 as u64);
+                    if store {
+                        StepAccess::Store(address)
+                    } else {
+                        StepAccess::Load(address)
+                    }
+                });
                 let ready = if operands.orders {
                     clock.await_all()
                 } else {
-                    clock.step(operands.registers)
+                    clock.step(operands.registers, access)
                 };
                 if ready == Err(RequestsUnderWay) {
                     element.state = ElementState::Suspended { until: None };
@@ -232,12 +249,15 @@ impl<H: Host> ElementMachine<H> {
                 if let TargetRegister::Base(register) = register {
                     let written = 1_u32 << (register & 31) & !1;
                     // Room was made: nothing is waited for any more.
-                    let stepped = clock.step(IntegerOperands { read, written });
+                    let stepped = clock.step(IntegerOperands { read, written }, None);
                     debug_assert!(stepped.is_ok());
                 }
                 self.set_register(index, thread, register, value);
             }
             IssuedInstruction::Access(access) if access.server == index => {
+                if let ReplyTarget::Register(TargetRegister::Base(register)) = access.target {
+                    clock.depend(register, ready_ps);
+                }
                 self.access_own(index, thread, &access)?;
             }
             IssuedInstruction::Access(access) => {

@@ -54,7 +54,14 @@ impl Host for ElementOutput {
 
 /// Compiles a program with the library; `None` without a compiler.
 pub fn compile(name: &str, dialect: u32) -> Option<Vec<u8>> {
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    compile_file(&programs.join(name), dialect)
+}
+
+/// The same, of a file anywhere.
+pub fn compile_file(source: &Path, dialect: u32) -> Option<Vec<u8>> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let name = source.file_name().unwrap_or_default().to_string_lossy();
     let runtime = here.join("runtime");
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{dialect}"));
     let run = Command::new(COMPILER)
@@ -62,7 +69,7 @@ pub fn compile(name: &str, dialect: u32) -> Option<Vec<u8>> {
         .arg(format!("-DXBGAS_DIALECT={dialect}"))
         .arg("-I")
         .arg(&runtime)
-        .arg(here.join("tests/programs").join(name))
+        .arg(source)
         .args(["xbrtime.c", "transfer.c"].map(|file| runtime.join(file)))
         .arg("-o")
         .arg(&output)

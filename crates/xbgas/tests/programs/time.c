@@ -27,6 +27,24 @@ static uint64_t chase(int steps)
 	return at;
 }
 
+/* The same, of which every second is of the element's own memory. */
+static uint64_t chase_both(int steps)
+{
+	uint64_t at = 0;
+	for (int i = 0; i < steps; i++)
+		at = (uint64_t)xbgas_load_i64(1 + (at & 1), &next_of[at]);
+	return at;
+}
+
+/* The same, by way of a word in memory. */
+static uint64_t chase_in_memory(int steps)
+{
+	volatile uint64_t at = 0;
+	for (int i = 0; i < steps; i++)
+		at = (uint64_t)xbgas_load_i64(2, &next_of[at]);
+	return at;
+}
+
 int main(int count, char **words)
 {
 	if (count != 3 || xbrtime_init() != 0)
@@ -41,6 +59,10 @@ int main(int count, char **words)
 	if (xbrtime_mype() == 0) {
 		if (!strcmp(words[1], "chase"))
 			sum = chase(steps);
+		else if (!strcmp(words[1], "both"))
+			sum = chase_both(2 * steps);
+		else if (!strcmp(words[1], "memory"))
+			sum = chase_in_memory(steps);
 		else if (!strcmp(words[1], "get"))
 			xbrtime_uint64_get(here, there, (size_t)steps, 1, 1);
 		else if (!strcmp(words[1], "singles"))
