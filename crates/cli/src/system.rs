@@ -44,9 +44,9 @@ pub fn simulate_hosts(args: &SimArgs, system: &str) -> Ending {
         }
     };
     let answer = simulate_inputs(&question, done).map_err(|e| match e {
-        SystemProblem::Pool(PoolError::Host { .. } | PoolError::ThreadLost) => {
-            CommandFailure::failed(e)
-        }
+        SystemProblem::Pool(
+            PoolError::Host { .. } | PoolError::Access { .. } | PoolError::ThreadLost,
+        ) => CommandFailure::failed(e),
         _ => CommandFailure::usage(e),
     })?;
     live.clear();

@@ -161,6 +161,13 @@ impl FabricTopology {
         (station < self.station_count()).then(|| self.station(station).bandwidth).flatten()
     }
 
+    /// What a message takes from one end of a queue's link, or switch, to the other without waits,
+    /// picoseconds.
+    #[must_use]
+    pub fn station_latency_ps(&self, station: usize) -> u64 {
+        self.station(station).latency_ps
+    }
+
     pub(crate) fn station(&self, station: usize) -> StationFigures {
         if let Some(link) = self.links.get(station / 2) {
             let latency_ps = link.latency.get() * PS_PER_NS;

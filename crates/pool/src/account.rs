@@ -2,6 +2,7 @@
 //! of its page tables.
 
 use crate::allocation::{AllocationSequence, ProfileRank};
+use crate::file_use::FileTouch;
 use crate::manager::PoolFrame;
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -41,6 +42,8 @@ struct FrameCounts {
     mapped: Vec<u64>,
     /// The page that was asked for last belongs to a file.
     asked_shared: bool,
+    /// Pages of files that it has touched since it last reported.
+    touched: Vec<FileTouch>,
     hot: Option<HashSet<u64>>,
     /// Pages of page tables, by level and the part of the address that they stand for.
     tables: HashSet<(u32, u64)>,
@@ -67,6 +70,7 @@ impl FrameAccount {
             shared: Vec::new(),
             mapped: vec![0; pools],
             asked_shared: false,
+            touched: Vec::new(),
             hot: None,
             tables: HashSet::new(),
             table_pages: vec![0; local_nodes],
@@ -91,6 +95,20 @@ impl FrameAccount {
     /// Pages of files that it has touched, by shared pool.
     pub fn mapped_pages(&self) -> Vec<u64> {
         self.0.borrow().mapped.clone()
+    }
+
+    /// Pages of files that it has touched since this was last asked.
+    pub fn take_touched(&self) -> Vec<FileTouch> {
+        std::mem::take(&mut self.0.borrow_mut().touched)
+    }
+
+    /// Its pages that belong to files: each with the file and the page there.
+    pub fn list_shared(&self) -> Vec<(u64, (u32, u64))> {
+        let pages = |range: &SharedRange| {
+            let (file, first) = (range.file, range.first);
+            (0..range.frames.len() as u64).map(move |page| (first + page, (file, page)))
+        };
+        self.0.borrow().shared.iter().flat_map(pages).collect()
     }
 
     /// Pages of files that it has mapped in a shared pool, touched or not.
@@ -149,10 +167,11 @@ impl FrameCounts {
     }
 
     /// Where the page lies, if it belongs to a file.
-    fn find_shared(&self, vpn: u64) -> Option<PoolFrame> {
+    fn find_shared(&self, vpn: u64) -> Option<FileTouch> {
         self.shared.iter().find_map(|range| {
             let page = vpn.checked_sub(range.first)?;
-            range.frames.get(page as usize).copied()
+            let at = *range.frames.get(page as usize)?;
+            Some(FileTouch { file: range.file, page, at })
         })
     }
 
@@ -177,8 +196,9 @@ impl FrameChooser for FrameAccount {
         counts.count_tables(home, vpn);
         let shared = counts.find_shared(vpn);
         counts.asked_shared = shared.is_some();
-        if let Some(at) = shared {
-            return FrameChoice { nodes: vec![local + at.pool], pinned: true };
+        if let Some(touch) = shared {
+            counts.touched.push(touch);
+            return FrameChoice { nodes: vec![local + touch.at.pool], pinned: true };
         }
         let rank = match &counts.hot {
             Some(hot) if !hot.contains(&vpn) => ProfileRank::Cold,
@@ -281,6 +301,9 @@ mod tests {
         assert_eq!(choice, FrameChoice { nodes: vec![2], pinned: true });
         account.count_taken(2, 1);
         assert_eq!((account.used_pages(), account.mapped_pages()), (vec![0; 3], vec![0, 1]));
+        let touch = FileTouch { file: 1, page: 0, at: PoolFrame { pool: 1, frame: 0 } };
+        assert_eq!((account.take_touched(), account.take_touched()), (vec![touch], vec![]));
+        assert_eq!(account.list_shared(), [(100, (1, 0)), (101, (1, 1))]);
         assert_eq!(account.choose_nodes(0, 102).nodes[0], 0);
     }
 }

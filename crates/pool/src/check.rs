@@ -168,8 +168,14 @@ impl SystemDescription {
                 ));
             }
             let unknown = |name: &&String| self.hosts.iter().all(|group| group.name != **name);
-            if let Some(name) = file.hosts.iter().find(unknown) {
-                return Err((key("hosts"), format!("{name:?} is no group of hosts")));
+            for (of, names) in [("hosts", &file.hosts), ("trespassers", &file.trespassers)] {
+                if let Some(name) = names.iter().find(unknown) {
+                    return Err((key(of), format!("{name:?} is no group of hosts")));
+                }
+            }
+            if let Some(name) = file.trespassers.iter().find(|name| file.may_reach(name)) {
+                let why = format!("{name:?} may reach it; name in hosts those that may");
+                return Err((key("trespassers"), why));
             }
         }
         Ok(())
@@ -177,6 +183,11 @@ impl SystemDescription {
 }
 
 impl SharedFileEntry {
+    /// Whether hosts of this group may reach it.
+    pub(crate) fn may_reach(&self, group: &String) -> bool {
+        self.hosts.is_empty() || self.hosts.contains(group)
+    }
+
     /// Its first page and its pages, counted from the begin of a host's data.
     pub(crate) fn range(&self) -> Result<(u64, u64), (&'static str, String)> {
         let read = |key, text: &str, least| match parse_bytes(text) {

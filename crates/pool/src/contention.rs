@@ -1,12 +1,13 @@
 //! What hosts take from each other, window by window: queues of the fabric, of pools' banks and of
 //! the manager, all in closed form, so that a window costs the same however many messages it has.
 
+use crate::spread::{LatencyHistogram, LatencySpread};
 use crate::system::{AccessScheme, PoolDescription, SystemDescription};
 use crate::PoolError;
 use serde::Serialize;
 use terrace_fabric::analysis::mean_wait_md1;
 use terrace_fabric::loads::SAME_TRAFFIC;
-use terrace_fabric::{FabricError, FabricLoads, FabricTopology, PairTraffic, VertexId};
+use terrace_fabric::{FabricError, FabricLoads, FabricTopology, PairTraffic, QueueLoad, VertexId};
 use terrace_model::engine::BusBytes;
 use terrace_types::Nanos;
 
@@ -14,6 +15,8 @@ use terrace_types::Nanos;
 const LINE: u64 = 64;
 /// Picoseconds in a nanosecond.
 const PS: u64 = 1000;
+/// Picoseconds in a microsecond.
+const PS_PER_US: u64 = 1_000_000;
 /// Utilisation beyond which closed forms are not followed, as of [`FabricLoads`].
 const MOST_UTILISATION: f64 = 0.95;
 /// Points of time for which the use of links is kept at most; neighbours are joined beyond.
@@ -50,6 +53,8 @@ pub struct QueueUse {
     pub bytes: u64,
     /// Mean time that a message waited here, nanoseconds.
     pub mean_wait_ns: f64,
+    /// How long messages took here: the wait and the way of its first bit.
+    pub latency_ns: LatencySpread,
     /// What it serves, bytes a second; none: no limit.
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Bytes in each of equal spans of time.
@@ -65,24 +70,30 @@ pub struct StationUse {
     pub requests: u64,
     /// Mean time that a request waited, nanoseconds.
     pub mean_wait_ns: f64,
+    /// How long requests took here: wait and service.
+    pub latency_ns: LatencySpread,
 }
 
 /// Requests that passed a station, and how long all of them waited.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct StationTotal {
     requests: u64,
     waited_ps: u128,
+    latencies: LatencyHistogram,
 }
 
 impl StationTotal {
-    fn count(&mut self, requests: u64, wait_ps: u64) {
+    /// So many requests waited, and were then served, so long.
+    fn count(&mut self, requests: u64, wait_ps: u64, service_ps: u64) {
         self.requests += requests;
         self.waited_ps += u128::from(requests) * u128::from(wait_ps);
+        self.latencies.count(wait_ps + service_ps, requests);
     }
 
     fn named(&self, station: String) -> StationUse {
         let mean_wait_ns = self.waited_ps as f64 / (self.requests as f64).max(1.0) / PS as f64;
-        StationUse { station, requests: self.requests, mean_wait_ns }
+        let latency_ns = self.latencies.spread();
+        StationUse { station, requests: self.requests, mean_wait_ns, latency_ns }
     }
 }
 
@@ -95,6 +106,8 @@ struct AccessChecks {
     checker: Vec<Vec<usize>>,
     /// Checks in a microsecond; none: no limit.
     per_us: Option<u64>,
+    /// What a check takes, picoseconds.
+    check_ps: u64,
     totals: Vec<StationTotal>,
 }
 
@@ -118,7 +131,10 @@ pub(crate) struct SystemQueues {
     over_time: Vec<Vec<u64>>,
     windows: u64,
     windows_a_point: u64,
-    before: Vec<u64>,
+    /// By queue of the fabric: what had passed when the last window began.
+    before: Vec<QueueLoad>,
+    /// By queue of the fabric: how long messages took.
+    latencies: Vec<LatencyHistogram>,
 }
 
 impl SystemQueues {
@@ -163,7 +179,8 @@ impl SystemQueues {
             over_time: vec![Vec::new(); queues],
             windows: 0,
             windows_a_point: 1,
-            before: vec![0; queues],
+            before: vec![QueueLoad::default(); queues],
+            latencies: vec![LatencyHistogram::default(); queues],
         })
     }
 
@@ -209,15 +226,27 @@ impl SystemQueues {
         Ok(reported.collect())
     }
 
+    /// Whoever checks accesses of a host to a pool; `None`: nobody does.
+    pub fn checker(&self, host: usize, pool: usize) -> Option<&str> {
+        let checks = self.checks.as_ref()?;
+        Some(&checks.names[*checks.checker.get(host)?.get(pool)?])
+    }
+
+    /// The name of a pool.
+    pub fn pool_name(&self, pool: usize) -> &str {
+        self.pools.get(pool).map_or("", |(_, pool)| &pool.name)
+    }
+
     /// Each direction of each link, and each switch, that messages passed.
     pub fn uses(&self) -> Vec<QueueUse> {
         let totals = self.loads.totals().iter().enumerate();
         let used = totals.filter(|(_, total)| total.messages > 0);
-        let describe = |(queue, total): (usize, &terrace_fabric::QueueLoad)| QueueUse {
+        let describe = |(queue, total): (usize, &QueueLoad)| QueueUse {
             queue: self.loads.topology().station_name(queue),
             messages: total.messages,
             bytes: total.bytes,
             mean_wait_ns: total.waited_ps as f64 / total.messages as f64 / PS as f64,
+            latency_ns: self.latencies[queue].spread(),
             bandwidth_bytes_per_s: self.loads.topology().station_bandwidth(queue).map(|b| b.get()),
             bytes_over_time: self.over_time[queue].clone(),
         };
@@ -281,14 +310,16 @@ impl SystemQueues {
         let open = squares / places / (2.0 * (1.0 - utilisation));
         let others = (under_way_ps as f64 / window_ps as f64 - 1.0).max(0.0) / f64::from(of.banks);
         let wait_ps = open.min(others * busy / ((reads + writes) as f64).max(1.0)) as u64;
-        self.bank_totals[pool].count(reads + writes, wait_ps);
+        self.bank_totals[pool].count(reads, wait_ps, read_ps as u64);
+        self.bank_totals[pool].count(writes, wait_ps, write_ps as u64);
         wait_ps
     }
 
     fn manager_wait_ps(&mut self, window_ps: u64, hosts: &[HostWindow]) -> u64 {
         let requests: u64 = hosts.iter().map(|host| host.requests).sum();
         let wait_ps = self.requests_per_us.map_or(0, |rate| wait_ps(requests, rate, window_ps));
-        self.manager_total.count(requests, wait_ps);
+        let service_ps = self.requests_per_us.map_or(0, |rate| PS_PER_US / rate);
+        self.manager_total.count(requests, wait_ps, service_ps);
         wait_ps
     }
 
@@ -303,19 +334,23 @@ impl SystemQueues {
             self.over_time.iter_mut().for_each(|points| points.push(0));
         }
         self.windows += 1;
-        let totals = self.loads.totals().iter().map(|total| total.bytes);
-        for ((points, before), now) in self.over_time.iter_mut().zip(&mut self.before).zip(totals) {
-            if let Some(last) = points.last_mut() {
-                *last += now - *before;
+        for (queue, now) in self.loads.totals().iter().enumerate() {
+            let before = std::mem::replace(&mut self.before[queue], *now);
+            if let Some(last) = self.over_time[queue].last_mut() {
+                *last += now.bytes - before.bytes;
             }
-            *before = now;
+            let messages = now.messages - before.messages;
+            let waited_ps = (now.waited_ps - before.waited_ps) / u128::from(messages.max(1));
+            let way_ps = self.loads.topology().station_latency_ps(queue);
+            let wait_ps = u64::try_from(waited_ps).unwrap_or(u64::MAX);
+            self.latencies[queue].count(wait_ps.saturating_add(way_ps), messages);
         }
     }
 }
 
 /// The mean wait of `requests` in a window at a server of `per_us` of them, picoseconds: M/D/1.
 fn wait_ps(requests: u64, per_us: u64, window_ps: u64) -> u64 {
-    let service_ps = 1_000_000.0 / per_us as f64;
+    let service_ps = PS_PER_US as f64 / per_us as f64;
     let utilisation = (requests as f64 * service_ps / window_ps as f64).min(MOST_UTILISATION);
     mean_wait_md1(utilisation, service_ps).unwrap_or_default() as u64
 }
@@ -365,7 +400,8 @@ impl AccessChecks {
             checker.push(row);
         }
         let totals = vec![StationTotal::default(); names.len()];
-        Ok(Some(Self { names, checker, per_us: access.checks_per_us, totals }))
+        let check_ps = access.check_ns.unwrap_or(0) * PS;
+        Ok(Some(Self { names, checker, per_us: access.checks_per_us, check_ps, totals }))
     }
 
     /// What each host waits for the check of a request to each pool, picoseconds.
@@ -379,7 +415,7 @@ impl AccessChecks {
         let wait = |count: &u64| self.per_us.map_or(0, |rate| wait_ps(*count, rate, window_ps));
         let waits: Vec<u64> = requests.iter().map(wait).collect();
         for ((total, count), wait) in self.totals.iter_mut().zip(requests).zip(&waits) {
-            total.count(count, *wait);
+            total.count(count, *wait, self.check_ps);
         }
         let of_row = |row: &Vec<usize>| row.iter().map(|checker| waits[*checker]).collect();
         self.checker.iter().map(of_row).collect()
@@ -415,7 +451,34 @@ mod tests {
         let alone = vec![window(29), window(0), window(0), window(0)];
         let mut queues = SystemQueues::new(&opal(4, 1), "opal").unwrap();
         assert_eq!(queues.pass(WINDOW, &alone).unwrap()[0].waits_ps, [0]);
-        assert!(queues.uses().iter().any(|u| u.queue == "pool0 > switch" && u.bytes == 29 * 80));
+        let uses = queues.uses();
+        let back = uses.iter().find(|u| u.queue == "pool0 > switch").unwrap();
+        let way = LatencySpread { p50: 10, p90: 10, p99: 10, max: 10 };
+        assert_eq!((back.bytes, back.latency_ns), (29 * 80, way));
+    }
+
+    #[test]
+    fn latencies_are_distributions_at_each_hop() {
+        let mut system = opal(4, 1);
+        // A reply of 80 bytes takes 40 ns.
+        system.links[1].bandwidth_bytes_per_s = Some(2_000_000_000);
+        let mut queues = SystemQueues::new(&system, "opal").unwrap();
+        for lines in [1, 1, 1, 1, 60, 1, 1, 1, 1, 1] {
+            queues.pass(WINDOW, &vec![window(lines); 4]).unwrap();
+        }
+        let (uses, stations) = (queues.uses(), queues.stations());
+        let link = uses.iter().find(|u| u.queue == "pool0 > switch").unwrap().latency_ns;
+        let banks = stations.iter().find(|s| s.station == "pool0 banks").unwrap().latency_ns;
+        // 240 of 276 lines come in the one busy window.
+        for (at_hop, bare) in [(link, 10), (banks, 300)] {
+            assert!(at_hop.p50 == at_hop.max && at_hop.max > bare + 100, "{at_hop:?}");
+        }
+        assert_eq!(stations.last().unwrap().latency_ns, LatencySpread::default(), "manager");
+        for _ in 0..900 {
+            queues.pass(WINDOW, &vec![window(1); 4]).unwrap();
+        }
+        let later = queues.stations()[0].latency_ns;
+        assert!(later.p50 < 302 && later.max == banks.max, "{later:?}");
     }
 
     #[test]

@@ -4,6 +4,25 @@ use crate::manager::ManagerError;
 use terrace_fabric::FabricError;
 use terrace_sim::SimError;
 
+/// An access to a pool that is sent back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{checker} refuses page {page} of file {file}, frame {frame} of {pool}, and the program ends; \
+     name its group in the file's hosts"
+)]
+pub struct AccessRefusal {
+    /// Who checks.
+    pub checker: String,
+    /// The file whose frame it is.
+    pub file: u32,
+    /// The file's page, from 0.
+    pub page: u64,
+    /// The pool.
+    pub pool: String,
+    /// The frame there.
+    pub frame: u64,
+}
+
 /// A system that cannot be built or simulated.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PoolError {
@@ -54,6 +73,14 @@ pub enum PoolError {
         host: String,
         /// Why.
         why: SimError,
+    },
+    /// A host reached for a frame that it may not have, and its program ended.
+    #[error("host {host}: {why}")]
+    Access {
+        /// The host.
+        host: String,
+        /// Which frame.
+        why: AccessRefusal,
     },
     /// A host's frames and the manager's account of them differ.
     #[error("host {host}: {why}; a fault of the simulator, report the input")]

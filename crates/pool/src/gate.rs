@@ -82,8 +82,9 @@ impl HostPort {
     }
 
     /// What it did in its last window.
-    fn finish(&mut self, report: WindowReport) {
+    fn finish(&mut self, report: WindowReport, written: Vec<(u32, u64)>) {
         (self.last.window, self.last.acknowledged) = (report.window, report.acknowledged);
+        (self.last.touched, self.last.written) = (report.touched, written);
     }
 }
 
@@ -117,15 +118,15 @@ impl WindowGate for HostGate {
         if let Some(order) = order {
             self.record.borrow_mut().obey(world, order);
         }
+        if self.record.borrow().refusal().is_some() {
+            world.halt();
+        }
     }
 }
 
 /// Sets in a world what the host's system file says.
 fn prepare(host: &HostPlan, account: &FrameAccount, world: &mut World) {
     world.memory.set_frame_chooser(Box::new(account.clone()));
-    if let Some(swap) = host.swap {
-        world.memory.swap_to(swap);
-    }
     world.shootdowns.mode = host.shootdowns;
     if let Some(unit) = &host.translation {
         world.set_translation_unit(unit.clone());
@@ -138,6 +139,9 @@ fn finish(
     figures: HostFigures,
     run: Result<SimRun, SimError>,
 ) -> Result<HostOutcome, PoolError> {
+    if let Some(why) = figures.refusal() {
+        return Err(PoolError::Access { host: host.name.clone(), why: why.clone() });
+    }
     let run = match figures.refused(host) {
         Some(why) => Err(why),
         None => run,
@@ -172,7 +176,7 @@ pub(crate) fn run_managed(
     let mut figures = None;
     let mut end = |world: &World| {
         let mut record = record.borrow_mut();
-        port.borrow_mut().finish(record.report(world));
+        port.borrow_mut().finish(record.report(world), record.list_written(world));
         figures = Some(record.sum_up(host, world));
     };
     let options = RunOptions { seed: host.seed, ..RunOptions::default() };
@@ -207,11 +211,12 @@ impl<'a> PlainHost<'a> {
         let memory = &self.world.memory;
         // A program that came to a halt makes no window end any more.
         let halted = self.world.engine().lockstep().start() < self.world.now().0 * PS;
-        self.world.ended() || halted || memory.refused > 0 || self.world.lacks_memory()
+        let refused = self.record.refusal().is_some();
+        self.world.ended() || halted || refused || memory.refused > 0 || self.world.lacks_memory()
     }
 
     fn finish(mut self) -> Result<HostOutcome, PoolError> {
-        self.port.finish(self.record.report(&self.world));
+        self.port.finish(self.record.report(&self.world), self.record.list_written(&self.world));
         let figures = self.record.sum_up(self.host, &self.world);
         let run = conclude(&self.host.plan, &self.host.contender(), &mut self.world);
         finish(self.host, figures, run)

@@ -48,8 +48,6 @@ pub struct HostPlan {
     pub placement: PolicyId,
     /// How translations of pages that move are dropped.
     pub shootdowns: ShootdownMode,
-    /// What its swap device takes, where it has one.
-    pub swap: Option<SwapCosts>,
     /// Its translation unit, where it has one.
     pub translation: Option<TranslationUnit>,
     /// Its pages that belong to files of the pools, and where those lie.
@@ -204,6 +202,10 @@ const fn shootdown_mode(choice: ShootdownChoice) -> ShootdownMode {
     }
 }
 
+const fn swap_costs(swap: SwapDescription) -> SwapCosts {
+    SwapCosts { read: swap.read_ns * PS, write: swap.write_ns * PS }
+}
+
 /// The translation unit of a host whose pools are the nodes from `first` on.
 fn translation_unit(access: Option<&AccessDescription>, first: usize) -> Option<TranslationUnit> {
     let access = access.filter(|access| access.scheme == AccessScheme::Translation)?;
@@ -227,13 +229,17 @@ fn map_files(
     let mut ranges = Vec::new();
     for file in &system.files {
         let Ok((offset, pages)) = file.range() else { continue };
-        if file.hosts.is_empty() || file.hosts.contains(&group.name) {
-            let frames = manager
-                .map_file(file.id, pages, host)
-                .map_err(|why| (format!("file \"{}\", size", file.id), why))?;
-            let (file, first) = (file.id, begin + offset);
-            ranges.push(SharedRange { file, first, frames: frames.to_vec() });
-        }
+        // Hosts do not know the addresses of frames behind a translation unit.
+        let exposed = system.access.is_none_or(|a| a.scheme != AccessScheme::Translation);
+        let frames = if file.may_reach(&group.name) {
+            manager.map_file(file.id, pages, host)
+        } else if exposed && file.trespassers.contains(&group.name) {
+            manager.find_file(file.id, pages)
+        } else {
+            continue;
+        };
+        let frames = frames.map_err(|why| (format!("file \"{}\", size", file.id), why))?.to_vec();
+        ranges.push(SharedRange { file: file.id, first: begin + offset, frames });
     }
     Ok(ranges)
 }
@@ -293,13 +299,10 @@ impl HostPlanner<'_> {
         };
         let mut plan = plan.map_err(|why| PoolError::Host { host: name.clone(), why })?;
         plan.quantum = Nanos(system.window_ns);
+        plan.swap = group.swap.map(swap_costs);
         let placement = group.placement_policy().map_err(|why| wrong("placement", why))?;
         let shared_pages = map_files(system, group, index, &plan.input, &mut self.manager)
             .map_err(|(key, why)| wrong_value(self.file, key, why.to_string()))?;
-        let swap_costs = |swap: SwapDescription| SwapCosts {
-            read: swap.read_ns * PS,
-            write: swap.write_ns * PS,
-        };
         Ok(HostPlan {
             name,
             plan,
@@ -311,7 +314,6 @@ impl HostPlanner<'_> {
             seed: Seed(self.seed.0.wrapping_add(index as u64)),
             placement,
             shootdowns: shootdown_mode(group.shootdowns),
-            swap: group.swap.map(swap_costs),
             translation: translation_unit(system.access.as_ref(), local_nodes),
             shared_pages,
         })

@@ -10,6 +10,8 @@
 //! - [`contention`]: queues of the fabric, of pools' banks, of checks and of the manager.
 //! - [`shootdown`]: pages of files that move between pools, with all hosts that have them mapped.
 //! - [`sharing`]: written memory that hosts keep coherent by software; stale reads.
+//! - `file_use`: who touches and writes files, and may not.
+//! - `spread`: distributions of latencies.
 //! - [`run`]: all hosts side by side, in time windows; `gate` and `record`: one of them.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -19,6 +21,7 @@ pub mod allocation;
 mod check;
 pub mod contention;
 mod error;
+mod file_use;
 mod gate;
 pub mod host;
 pub mod manager;
@@ -27,19 +30,20 @@ mod record;
 pub mod run;
 pub mod sharing;
 pub mod shootdown;
+mod spread;
 pub mod system;
 
 pub use allocation::{AllocationPolicy, AllocationSequence, PlaceFigures, ProfileRank};
 pub use contention::{QueueUse, StationUse};
-pub use error::PoolError;
+pub use error::{AccessRefusal, PoolError};
+pub use file_use::{SharedFileUse, UnguardedPage};
 pub use host::HostPlan;
 pub use manager::{FrameOwner, ManagerError, MemoryManager, PoolFrame};
-pub use outcome::{
-    HostOutcome, LatencySpread, PoolTraffic, ShootdownTotals, SwapTotals, TranslationTotals,
-};
+pub use outcome::{HostOutcome, PoolTraffic, ShootdownTotals, SwapTotals, TranslationTotals};
 pub use run::{simulate_system, SystemOutcome, SystemPlan};
 pub use sharing::{simulate_sharing, SharingOutcome, SharingProgram, StaleRead};
 pub use shootdown::{FileMoveTotals, ShootdownLatencies, ShootdownRound};
+pub use spread::LatencySpread;
 pub use system::{
     system_preset_names, system_preset_text, AccessDescription, AccessScheme, SharedFileEntry,
     ShootdownChoice, SwapDescription, SystemDescription,

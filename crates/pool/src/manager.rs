@@ -163,17 +163,11 @@ impl MemoryManager {
         Ok(())
     }
 
-    /// A host maps a file of `pages` pages: its frames, taken from the pools in turn where the file
-    /// is new.
+    /// The frames of a file of `pages` pages, taken from the pools in turn where the file is new.
     ///
     /// # Errors
     /// [`ManagerError::FileSize`], [`ManagerError::Full`].
-    pub fn map_file(
-        &mut self,
-        id: u32,
-        pages: u64,
-        host: usize,
-    ) -> Result<&[PoolFrame], ManagerError> {
+    pub fn find_file(&mut self, id: u32, pages: u64) -> Result<&[PoolFrame], ManagerError> {
         if !self.files.contains_key(&id) {
             let free = self.pools.iter().map(ManagedPool::free).sum();
             if pages > free {
@@ -190,11 +184,26 @@ impl MemoryManager {
             }
             self.files.insert(id, MappedFile { frames, hosts: Vec::new() });
         }
-        let file = self.files.entry(id).or_default();
-        let has = file.frames.len() as u64;
+        let frames = &self.files.entry(id).or_default().frames;
+        let has = frames.len() as u64;
         if has != pages {
             return Err(ManagerError::FileSize { id, has, wanted: pages });
         }
+        Ok(frames)
+    }
+
+    /// A host maps the file, and may reach its frames from now on.
+    ///
+    /// # Errors
+    /// As [`Self::find_file`].
+    pub fn map_file(
+        &mut self,
+        id: u32,
+        pages: u64,
+        host: usize,
+    ) -> Result<&[PoolFrame], ManagerError> {
+        self.find_file(id, pages)?;
+        let file = self.files.entry(id).or_default();
         if !file.hosts.contains(&host) {
             file.hosts.push(host);
         }

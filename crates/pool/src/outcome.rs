@@ -1,5 +1,6 @@
 //! What became of a host: traffic, latencies, shootdowns, swapping.
 
+use crate::spread::LatencySpread;
 use serde::Serialize;
 use terrace_sim::SimRun;
 
@@ -20,19 +21,6 @@ pub struct PoolTraffic {
     pub mean_wait_ns: f64,
     /// How long misses took there, waits included and walks of a translation unit not.
     pub latency_ns: LatencySpread,
-}
-
-/// The distribution of a latency, nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct LatencySpread {
-    /// Half take no longer.
-    pub p50: u64,
-    /// Nine of ten take no longer.
-    pub p90: u64,
-    /// 99 of 100 take no longer.
-    pub p99: u64,
-    /// None takes longer.
-    pub max: u64,
 }
 
 /// Translations that a host dropped because pages moved.

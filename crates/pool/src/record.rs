@@ -2,15 +2,16 @@
 
 use crate::account::FrameAccount;
 use crate::contention::{HostQueues, HostWindow};
+use crate::error::AccessRefusal;
+use crate::file_use::FileTouch;
 use crate::host::HostPlan;
-use crate::outcome::{
-    HostOutcome, LatencySpread, PoolTraffic, ShootdownTotals, SwapTotals, TranslationTotals,
-};
+use crate::outcome::{HostOutcome, PoolTraffic, ShootdownTotals, SwapTotals, TranslationTotals};
 use crate::shootdown::MoveOrder;
-use std::collections::BTreeMap;
+use crate::spread::{LatencyHistogram, LatencySpread};
 use terrace_fabric::loads::SAME_TRAFFIC;
 use terrace_model::channel::BusDemand;
 use terrace_model::engine::BusBytes;
+use terrace_sim::memory::DIRTY;
 use terrace_sim::world::{ShootdownMode, World};
 use terrace_sim::{SimError, SimRun};
 use terrace_types::{Bytes, Nanos};
@@ -26,6 +27,8 @@ pub(crate) struct WindowOrder {
     pub queues: HostQueues,
     /// Pages of files that move.
     pub moves: MoveOrder,
+    /// It reached for a page that it may not have: its program ends.
+    pub refusal: Option<AccessRefusal>,
 }
 
 /// What a host reports when a window ends.
@@ -38,6 +41,10 @@ pub(crate) struct WindowReport {
     pub window: HostWindow,
     /// Shootdowns of other hosts' that it acknowledged.
     pub acknowledged: u64,
+    /// Pages of files that it touched for the first time.
+    pub touched: Vec<FileTouch>,
+    /// Of a host that has ended: pages of files that it wrote.
+    pub written: Vec<(u32, u64)>,
     pub ended: bool,
 }
 
@@ -50,6 +57,8 @@ impl WindowReport {
             taken: vec![0; pools + 1],
             window: HostWindow::default(),
             acknowledged: 0,
+            touched: Vec::new(),
+            written: Vec::new(),
             ended: false,
         }
     }
@@ -68,8 +77,8 @@ pub(crate) struct HostRecord {
     local_nodes: usize,
     /// Frames of each local node that programs can have.
     local_frames: Vec<u64>,
-    /// What a read takes without waits, by pool, nanoseconds.
-    bare_ns: Vec<u64>,
+    /// What a read takes without waits, by pool, picoseconds.
+    bare_ps: Vec<u64>,
     /// What is in force in this window.
     order: WindowOrder,
     /// Bytes by pool when the last window ended.
@@ -78,8 +87,8 @@ pub(crate) struct HostRecord {
     requests: u64,
     /// By pool: waits of all misses times their bytes, picoseconds.
     waited_ps: Vec<u128>,
-    /// By pool: lines by the nanoseconds that they took.
-    latencies: Vec<BTreeMap<u64, u64>>,
+    /// By pool: how long lines took.
+    latencies: Vec<LatencyHistogram>,
     /// Shootdowns of other hosts' that it acknowledged since it last reported.
     acknowledged: u64,
 }
@@ -96,6 +105,7 @@ pub(crate) struct HostFigures {
     swap: Option<SwapTotals>,
     translation: Option<TranslationTotals>,
     refused: u64,
+    refusal: Option<AccessRefusal>,
 }
 
 impl HostRecord {
@@ -105,18 +115,18 @@ impl HostRecord {
         let machine = &host.plan.machine;
         let bare = |pool: usize| {
             let (near, far) = (machine.nodes.first()?, machine.nodes.get(host.local_nodes + pool)?);
-            Some(machine.link(near.id, far.id)?.read_latency?.value.get())
+            Some(machine.link(near.id, far.id)?.read_latency?.value.get() * PS)
         };
         Self {
             account,
             local_nodes: host.local_nodes,
             local_frames: (0..host.local_nodes).map(|n| host.plan.usable(n) / PAGE).collect(),
-            bare_ns: (0..pools).map(|pool| bare(pool).unwrap_or_default()).collect(),
+            bare_ps: (0..pools).map(|pool| bare(pool).unwrap_or_default()).collect(),
             order: WindowOrder::default(),
             bytes: vec![BusBytes::default(); pools],
             requests: 0,
             waited_ps: vec![0; pools],
-            latencies: vec![BTreeMap::new(); pools],
+            latencies: vec![LatencyHistogram::default(); pools],
             acknowledged: 0,
         }
     }
@@ -137,10 +147,7 @@ impl HostRecord {
                 BusBytes { read: now.read - before.read, written: now.written - before.written };
             let wait_ps = self.wait_ps(pool);
             self.waited_ps[pool] += u128::from(wait_ps) * u128::from(moved.read);
-            if moved.read >= LINE {
-                let took = self.bare_ns[pool] + wait_ps / PS;
-                *self.latencies[pool].entry(took).or_default() += moved.read / LINE;
-            }
+            self.latencies[pool].count(self.bare_ps[pool] + wait_ps, moved.read / LINE);
             bytes.push(moved);
         }
         let made = self.account.requests();
@@ -152,8 +159,22 @@ impl HostRecord {
             taken: self.account.used_pages(),
             window: HostWindow { bytes, requests },
             acknowledged: std::mem::take(&mut self.acknowledged),
+            touched: self.account.take_touched(),
+            written: Vec::new(),
             ended: false,
         }
+    }
+
+    /// Why its program must end, if it must.
+    pub fn refusal(&self) -> Option<&AccessRefusal> {
+        self.order.refusal.as_ref()
+    }
+
+    /// Pages of files that the program has written.
+    pub fn list_written(&self, world: &World) -> Vec<(u32, u64)> {
+        let pages = self.account.list_shared().into_iter();
+        let written = |vpn| world.memory.page_of(vpn).is_some_and(|page| page.bits & DIRTY != 0);
+        pages.filter(|(vpn, _)| written(*vpn)).map(|(_, page)| page).collect()
     }
 
     /// Pages of files move: whoever copies them waits for the others, who acknowledge.
@@ -234,7 +255,7 @@ impl HostRecord {
                 shared_frames: shared.map_or(0, |pool| mapped[pool]),
                 mean_wait_ns: shared.map_or(0.0, |pool| self.mean_wait_ns(pool)),
                 latency_ns: shared
-                    .map_or(LatencySpread::default(), |pool| spread(&self.latencies[pool])),
+                    .map_or(LatencySpread::default(), |pool| self.latencies[pool].spread()),
             }
         };
         let (drops, swapped) = (world.shootdowns(), world.memory.swapped());
@@ -250,6 +271,7 @@ impl HostRecord {
                 pages: drops.pages,
             },
             swap: host
+                .plan
                 .swap
                 .map(|_| SwapTotals { written_pages: swapped.written, read_pages: swapped.read }),
             translation: world
@@ -257,6 +279,7 @@ impl HostRecord {
                 .translation_count()
                 .map(|count| TranslationTotals { lookups: count.lookups, walks: count.walks }),
             refused: world.memory.refused,
+            refusal: self.order.refusal.clone(),
         }
     }
 
@@ -266,22 +289,12 @@ impl HostRecord {
     }
 }
 
-/// Where a distribution of lines by nanoseconds has its parts.
-fn spread(lines: &BTreeMap<u64, u64>) -> LatencySpread {
-    let all: u64 = lines.values().sum();
-    let below = |percent: u64| {
-        let (mut passed, wanted) = (0, (all * percent).div_ceil(100));
-        let reached = lines.iter().find(|(_, count)| {
-            passed += *count;
-            passed >= wanted
-        });
-        reached.map_or(0, |(ns, _)| *ns)
-    };
-    let max = lines.keys().next_back().copied().unwrap_or_default();
-    LatencySpread { p50: below(50), p90: below(90), p99: below(99), max }
-}
-
 impl HostFigures {
+    /// The access that its program ended with, where that was refused.
+    pub fn refusal(&self) -> Option<&AccessRefusal> {
+        self.refusal.as_ref()
+    }
+
     /// Why the program would have been ended: local memory, and what other hosts left of the pools,
     /// were full.
     pub fn refused(&self, host: &HostPlan) -> Option<SimError> {
@@ -307,17 +320,5 @@ impl HostFigures {
             translation: self.translation,
             run,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_of_a_distribution_are_where_so_many_have_passed() {
-        let lines = BTreeMap::from([(300, 50), (400, 40), (900, 9), (5000, 1)]);
-        assert_eq!(spread(&lines), LatencySpread { p50: 300, p90: 400, p99: 900, max: 5000 });
-        assert_eq!(spread(&BTreeMap::new()), LatencySpread::default());
     }
 }

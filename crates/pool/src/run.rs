@@ -6,6 +6,8 @@
 //! results are the same for any number of threads that run at a time.
 
 use crate::contention::{HostQueues, HostWindow, QueueUse, StationUse, SystemQueues};
+use crate::error::AccessRefusal;
+use crate::file_use::{FileTouch, FileUseRecord, SharedFileUse};
 use crate::gate::{run_managed, run_plain, HostPort, WorkerSlots};
 use crate::host::HostPlan;
 use crate::manager::MemoryManager;
@@ -47,7 +49,7 @@ impl SystemPlan {
     ) -> Result<Self, PoolError> {
         let (hosts, manager) = HostPlan::with_manager(system, file, machines, inputs, seed)?;
         let handler_ps = hosts.first().map_or(0, |host| host.plan.machine.kernel.tlb_shootdown.0);
-        let mover = FileMover::new(system, handler_ps);
+        let mover = FileMover::new(system, &system.list_pools(file)?, handler_ps);
         Ok(Self { hosts, queues: SystemQueues::new(system, file)?, manager, mover })
     }
 }
@@ -63,6 +65,8 @@ pub struct SystemOutcome {
     pub stations: Vec<StationUse>,
     /// Pages of files that moved between pools.
     pub file_moves: FileMoveTotals,
+    /// Which of them hosts touched and wrote.
+    pub file_use: SharedFileUse,
     /// Modelled time of each point of their use over time.
     pub point: Nanos,
 }
@@ -113,6 +117,7 @@ pub fn simulate_system(plan: &SystemPlan, threads: usize) -> Result<SystemOutcom
         queues: queues.uses(),
         stations: queues.stations(),
         file_moves: coordinator.mover.totals,
+        file_use: coordinator.files.sum_up(|host| hosts[host].name.clone()),
         point,
     })
 }
@@ -123,6 +128,7 @@ struct Coordinator<'a> {
     queues: SystemQueues,
     manager: MemoryManager,
     mover: FileMover,
+    files: FileUseRecord,
     state: Vec<WindowReport>,
 }
 
@@ -135,6 +141,7 @@ impl<'a> Coordinator<'a> {
             queues: plan.queues.clone(),
             manager: plan.manager.clone(),
             mover: plan.mover.clone(),
+            files: FileUseRecord::default(),
             state: (0..plan.hosts.len()).map(report).collect(),
         }
     }
@@ -157,6 +164,7 @@ impl<'a> Coordinator<'a> {
                 self.state[host] = report;
             }
             self.settle_frames()?;
+            let refusals = self.check_accesses();
             let windows: Vec<HostWindow> =
                 self.state.iter_mut().map(|report| std::mem::take(&mut report.window)).collect();
             let found = self.queues.pass(window, &windows)?;
@@ -164,8 +172,10 @@ impl<'a> Coordinator<'a> {
                 return Ok(());
             }
             let moves = self.plan_file_moves(window, &found);
-            for (host, order) in self.give_orders(found, moves).into_iter().enumerate() {
+            let orders = self.give_orders(found, moves).into_iter().zip(refusals);
+            for (host, (order, refusal)) in orders.enumerate() {
                 if !self.state[host].ended {
+                    let order = WindowOrder { refusal, ..order };
                     // Who cannot be told has ended, and has said so.
                     let _ = orders_to[host].send(order);
                 }
@@ -192,6 +202,27 @@ impl<'a> Coordinator<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Pages of files that hosts touched or wrote in the window; by host, one that it may not have.
+    fn check_accesses(&mut self) -> Vec<Option<AccessRefusal>> {
+        let mut refusals = vec![None; self.state.len()];
+        for (host, report) in self.state.iter_mut().enumerate() {
+            self.files.write(host, &std::mem::take(&mut report.written));
+            for touch in std::mem::take(&mut report.touched) {
+                let allowed = self.manager.allows(host, touch.at);
+                let checker = self.queues.checker(host, touch.at.pool).filter(|_| !allowed);
+                let Some(checker) = checker else {
+                    self.files.touch(host, &touch, allowed);
+                    continue;
+                };
+                let pool = self.queues.pool_name(touch.at.pool).to_owned();
+                let FileTouch { file, page, at } = touch;
+                let (checker, frame) = (checker.to_owned(), at.frame);
+                refusals[host].get_or_insert(AccessRefusal { checker, file, page, pool, frame });
+            }
+        }
+        refusals
     }
 
     /// Pages of files that move, as the waits of this window suggest.

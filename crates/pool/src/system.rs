@@ -111,6 +111,10 @@ pub struct SharedFileEntry {
     /// Groups of hosts that have it mapped; none: all.
     #[serde(default)]
     pub hosts: Vec<String>,
+    /// Groups of hosts that have mapped it without leave: they know where its frames are, and the
+    /// manager does not know of them.
+    #[serde(default)]
+    pub trespassers: Vec<String>,
     /// Pages a millisecond that the manager moves from the pool whose requests wait longest to the
     /// one whose wait least; none: pages stay.
     pub moves_per_ms: Option<u32>,
@@ -406,6 +410,11 @@ mod tests {
                 "[[host]]",
                 "[[file]]\nid = 1\nsize = \"8 KiB\"\n[[file]]\nid = 1\nsize = \"4 KiB\"\n[[host]]",
                 "file \"1\", size: is \"8 KiB\" in one place and \"4 KiB\"",
+            ),
+            (
+                "[[host]]",
+                "[[file]]\nid = 1\nsize = \"8 KiB\"\ntrespassers = [\"node\"]\n[[host]]",
+                "line 15: file \"1\", trespassers: \"node\" may reach it; name in hosts",
             ),
             (
                 "[[host]]",

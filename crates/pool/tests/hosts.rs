@@ -1,30 +1,13 @@
 //! Whole systems on small workloads.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::{opal, run_all, workload};
 use terrace_machine::preset;
 use terrace_pool::*;
-use terrace_sim::{simulate, RunOptions, SimInput, SimSetup};
+use terrace_sim::{RunOptions, SimInput, SimSetup};
 use terrace_types::{Bytes, PolicyId, Seed};
-use terrace_workload::WorkloadSpec;
-
-/// Opal's system with so many hosts and pools, all hosts under one policy.
-fn opal(hosts: u32, pools: u32, policy: &str) -> SystemDescription {
-    let text = system_preset_text("opal").unwrap();
-    let mut system = SystemDescription::from_toml(text, "opal").unwrap();
-    (system.hosts[0].count, system.pools[0].count) = (hosts, pools);
-    system.hosts[0].policy = policy.to_owned();
-    system
-}
-
-fn workload(text: &str) -> SimInput {
-    SimInput::Workload(WorkloadSpec { fast: Bytes(8 << 20), ..WorkloadSpec::parse(text).unwrap() })
-}
-
-fn run_all(system: &SystemDescription, inputs: &[SimInput], threads: usize) -> SystemOutcome {
-    let machine = preset("disaggregated").unwrap();
-    let plan = SystemPlan::new(system, "opal", &[machine], inputs, Seed(1)).unwrap();
-    simulate_system(&plan, threads).unwrap()
-}
 
 fn run(system: &SystemDescription, inputs: &[SimInput], threads: usize) -> Vec<HostOutcome> {
     run_all(system, inputs, threads).hosts
@@ -42,7 +25,9 @@ fn one_host_with_local_first_has_the_digits_of_the_machine_alone() {
         let input = workload(input);
         let alone =
             SimSetup::from_machine(&preset("disaggregated").unwrap(), input.clone()).unwrap();
-        let alone = simulate(&alone, &PolicyId::FirstTouch.into(), RunOptions::default()).unwrap();
+        let alone =
+            terrace_sim::simulate(&alone, &PolicyId::FirstTouch.into(), RunOptions::default())
+                .unwrap();
         let outcomes = run(&opal(1, 2, "local-first"), &[input], 1);
         let host = &outcomes[0].run;
         assert_eq!(host.seconds.to_bits(), alone.seconds.to_bits());
@@ -129,10 +114,7 @@ fn a_link_that_hosts_share_bounds_them_and_weights_divide_it() {
     let mut link = system.links[0].clone();
     link.ends[0] = "heavy".to_owned();
     system.links.push(link);
-    let machines = [preset("disaggregated").unwrap(), preset("disaggregated").unwrap()];
-    let plan = SystemPlan::new(&system, "opal", &machines, &input, Seed(1)).unwrap();
-    let seconds: Vec<f64> =
-        simulate_system(&plan, 2).unwrap().hosts.iter().map(|host| host.run.seconds).collect();
+    let seconds: Vec<f64> = run(&system, &input, 2).iter().map(|host| host.run.seconds).collect();
     // Less than four times as long: the light ones have the link to themselves in the end.
     assert!(seconds[2] < 0.85 * seconds[0], "{seconds:?}");
 }
@@ -160,8 +142,7 @@ fn when_everything_is_full_the_host_is_named_and_the_others_end() {
     let mut system = opal(2, 1, "round-robin");
     system.pools[0].total_capacity = "4 KiB".to_owned();
     let inputs = [workload("skew,accesses=1k,size=1MiB"), workload("skew,accesses=1k")];
-    let plan = SystemPlan::new(&system, "opal", &[machine], &inputs, Seed(1)).unwrap();
-    let error = simulate_system(&plan, 2).unwrap_err().to_string();
+    let error = common::simulate(&machine, &system, &inputs, 2).unwrap_err().to_string();
     assert!(error.starts_with("host node1: ") && !error.contains('\n'), "{error}");
 }
 

@@ -1,38 +1,11 @@
 //! What a system file may say beside hosts, pools and fabric.
 #![allow(clippy::unwrap_used)]
 
-use terrace_machine::{preset, Machine};
+mod common;
+
+use common::{machine, opal, run_on, simulate, workload};
 use terrace_pool::*;
-use terrace_sim::SimInput;
-use terrace_types::{Bytes, Seed};
-use terrace_workload::WorkloadSpec;
-
-/// Opal's system with so many hosts and pools, all hosts under one policy.
-fn opal(hosts: u32, pools: u32, policy: &str) -> SystemDescription {
-    let text = system_preset_text("opal").unwrap();
-    let mut system = SystemDescription::from_toml(text, "opal").unwrap();
-    (system.hosts[0].count, system.pools[0].count) = (hosts, pools);
-    system.hosts[0].policy = policy.to_owned();
-    system
-}
-
-fn workload(text: &str) -> SimInput {
-    SimInput::Workload(WorkloadSpec { fast: Bytes(8 << 20), ..WorkloadSpec::parse(text).unwrap() })
-}
-
-/// The paper's host with so much local memory.
-fn machine(local: u64) -> Machine {
-    let mut machine = preset("disaggregated").unwrap();
-    machine.nodes[0].capacity = Bytes(local);
-    machine
-}
-
-fn run_on(machine: &Machine, system: &SystemDescription, input: &str) -> Vec<HostOutcome> {
-    system.check("x").unwrap();
-    let machines = std::slice::from_ref(machine);
-    let plan = SystemPlan::new(system, "x", machines, &[workload(input)], Seed(1)).unwrap();
-    simulate_system(&plan, 2).unwrap().hosts
-}
+use terrace_types::Bytes;
 
 fn run(system: &SystemDescription, input: &str) -> Vec<HostOutcome> {
     run_on(&machine(2 << 30), system, input)
@@ -80,6 +53,10 @@ fn a_placement_policy_brings_hot_pages_from_the_pool_and_gives_frames_back() {
     }
 }
 
+fn frames_of(host: &HostOutcome) -> u64 {
+    host.pools.iter().map(|pool| pool.frames).sum()
+}
+
 #[test]
 fn page_tables_take_local_memory() {
     let outcome = &run(&opal(1, 1, "1:16"), SKEW)[0];
@@ -96,13 +73,25 @@ fn a_full_system_swaps_where_that_is_chosen_and_refuses_elsewhere() {
     system.pools[0].total_capacity = "1 MiB".to_owned();
     let small = machine(3 << 20);
     let input = "skew,accesses=20k,size=6MiB,hot_size=1MiB";
-    let plan =
-        SystemPlan::new(&system, "x", std::slice::from_ref(&small), &[workload(input)], Seed(1));
-    let error = plan.and_then(|plan| simulate_system(&plan, 1)).unwrap_err().to_string();
+    let error = simulate(&small, &system, &[workload(input)], 1).unwrap_err().to_string();
     assert!(error.contains("node0: ") && error.contains("needs"), "{error}");
     system.hosts[0].swap = Some(SwapDescription { read_ns: 80_000, write_ns: 20_000 });
-    let small_world = run_on(&machine(7 << 20), &system, input);
-    assert_eq!(small_world[0].swap.unwrap().written_pages, 0, "it fits");
+    let fits = run_on(&machine(7 << 20), &system, input).remove(0);
+    assert_eq!(fits.swap.unwrap().written_pages, 0, "it fits");
+    for policy in ["local-first", "round-robin", "application-aware"] {
+        system.hosts[0].policy = policy.to_owned();
+        let swaps = run_on(&small, &system, input).remove(0);
+        // Each page once, and those that came back again.
+        let (has, swap) = (frames_of(&swaps), swaps.swap.unwrap());
+        assert_eq!(swaps.run.touched_bytes, fits.run.touched_bytes, "{policy}");
+        assert_eq!((has + swaps.page_table_pages, swaps.pools[1].frames), (1024, 256), "{policy}");
+        assert!(swap.read_pages > 0 && swap.written_pages >= swap.read_pages / 4, "{swap:?}");
+        // Pages that left and did not come back are those that have no frame.
+        let left = swaps.run.touched_bytes / 4096 - has;
+        assert!(swap.written_pages >= left, "{policy}: {swap:?}, {left} are out");
+        let least = fits.run.seconds + swap.read_pages as f64 * 80e-6 / 2.0;
+        assert!(swaps.run.seconds > least, "{policy}: {} and {least}", swaps.run.seconds);
+    }
 }
 
 #[test]
@@ -154,8 +143,7 @@ fn checks_and_translations_take_time_and_walks_of_more_steps_more_of_it() {
 fn hosts_have_the_same_frames_of_a_file_and_no_others() {
     let mut system = opal(3, 2, "local-first");
     let size = "4 MiB".to_owned();
-    system.files =
-        vec![SharedFileEntry { id: 7, size, offset: None, hosts: Vec::new(), moves_per_ms: None }];
+    system.files = vec![file(7, &size)];
     for outcome in run(&system, SKEW) {
         // 1024 pages, from the pools in turn, of which each host touches all.
         let shared: Vec<u64> = outcome.pools.iter().map(|pool| pool.shared_frames).collect();
@@ -170,9 +158,140 @@ fn hosts_have_the_same_frames_of_a_file_and_no_others() {
         assert_eq!(outcome.pools[1].shared_frames, 512);
     }
     system.pools[0].total_capacity = "2 MiB".to_owned();
-    let plan = SystemPlan::new(&system, "x", &[machine(2 << 30)], &[workload(SKEW)], Seed(1));
-    let error = plan.unwrap_err().to_string();
+    let error = simulate(&machine(2 << 30), &system, &[workload(SKEW)], 1).unwrap_err().to_string();
     assert!(error.contains("file \"7\", size: 1024 frames are asked for and 512"), "{error}");
+}
+
+/// A file at the begin of the data of all hosts.
+fn file(id: u32, size: &str) -> SharedFileEntry {
+    SharedFileEntry {
+        id,
+        size: size.to_owned(),
+        offset: None,
+        hosts: Vec::new(),
+        trespassers: Vec::new(),
+        moves_per_ms: None,
+    }
+}
+
+/// Two pools, of which one has a single bank: the manager moves a file's pages away from it.
+#[test]
+fn pages_of_files_move_from_a_busy_pool_and_all_hosts_acknowledge() {
+    let mut system = opal(3, 1, "local-first");
+    let mut slow = system.pools[0].clone();
+    (slow.name, slow.banks) = ("slow".to_owned(), 1);
+    let mut link = system.links[1].clone();
+    link.ends[0] = "slow".to_owned();
+    system.pools.push(slow);
+    system.links.push(link);
+    // Hosts read the whole file over and over, past small caches.
+    let mut machine = machine(2 << 30);
+    machine.caches[2].size = Bytes(256 << 10);
+    let input = [workload("stream,accesses=200k,size=4MiB")];
+    system.files = vec![file(7, "4 MiB")];
+    let run =
+        |system: &SystemDescription, threads| simulate(&machine, system, &input, threads).unwrap();
+    let stays = run(&system, 2);
+    assert_eq!(stays.file_moves, FileMoveTotals::default());
+    system.files[0].moves_per_ms = Some(400);
+    for (mode, batches) in [
+        (ShootdownChoice::Batched, true),
+        (ShootdownChoice::EarlyAcknowledge, true),
+        (ShootdownChoice::PerPage, false),
+    ] {
+        system.hosts[0].shootdowns = mode;
+        let moves = run(&system, 2);
+        assert_eq!(run(&system, 1), moves, "{mode:?}");
+        let totals = moves.file_moves;
+        assert!(totals.pages > 100, "{mode:?}: {totals:?}");
+        // Two other hosts acknowledge each round; none is lost, but those of hosts that had ended.
+        let due = totals.acknowledgements_due;
+        let rounds = if batches { due / 2 } else { totals.pages };
+        assert!((due - 2..=due).contains(&totals.acknowledgements), "{mode:?}: {totals:?}");
+        assert!(rounds > 0 && totals.messages == 3 * due, "{mode:?}: {totals:?}");
+        for (host, before) in moves.hosts.iter().zip(&stays.hosts) {
+            let shared: Vec<u64> = host.pools.iter().map(|pool| pool.shared_frames).collect();
+            // Every page is mapped once.
+            assert_eq!(shared.iter().sum::<u64>(), 1024, "{mode:?}, {}: {shared:?}", host.host);
+            assert!(shared[1] != 512 && before.pools[1].shared_frames == 512, "{shared:?}");
+            let drops = host.shootdowns;
+            assert!(drops.pages <= totals.pages && drops.rounds > 0, "{drops:?}");
+            assert_eq!(drops.rounds == drops.pages, !batches, "{mode:?}: {drops:?}");
+            assert_eq!(before.shootdowns.rounds, 0);
+        }
+        // The host that ends last has seen all of them.
+        let most = moves.hosts.iter().map(|host| host.shootdowns.pages).max();
+        assert_eq!(most, Some(totals.pages), "{mode:?}");
+        if batches {
+            let seconds = |outcome: &SystemOutcome| outcome.hosts[0].run.seconds;
+            assert!(seconds(&moves) < 0.9 * seconds(&stays), "{mode:?}");
+        }
+    }
+}
+
+/// A group of hosts has mapped a file that it may not reach.
+#[test]
+fn whoever_checks_refuses_a_stranger_and_lets_the_others_go_on() {
+    let mut system = opal(2, 2, "local-first");
+    let mut stranger = system.hosts[0].clone();
+    (stranger.name, stranger.count) = ("stranger".to_owned(), 1);
+    let mut link = system.links[0].clone();
+    link.ends[0] = stranger.name.clone();
+    system.hosts.push(stranger);
+    system.links.push(link);
+    let node = || vec!["node".to_owned()];
+    let trespassers = vec!["stranger".to_owned()];
+    system.files = vec![SharedFileEntry { hosts: node(), trespassers, ..file(7, "1 MiB") }];
+    let run = |system: &SystemDescription| {
+        simulate(&machine(2 << 30), system, &[workload("chase,accesses=20k,size=2MiB")], 2)
+    };
+    // Nobody checks.
+    let open = run(&system).unwrap();
+    assert_eq!(open.file_use.trespassed_pages, 256);
+    assert_eq!(open.hosts[2].pools[1].shared_frames, 128);
+    let access = AccessDescription {
+        scheme: AccessScheme::Module,
+        check_ns: Some(10),
+        checks_per_us: None,
+        entries: Some(64),
+        ways: Some(4),
+        hit_ns: Some(5),
+        step_ns: Some(50),
+        steps: None,
+    };
+    for (scheme, checker) in [(AccessScheme::Module, "pool"), (AccessScheme::Router, "switch")] {
+        system.access = Some(AccessDescription { scheme, ..access });
+        for placement in [None, Some("terrace")] {
+            system.hosts[1].placement = placement.map(str::to_owned);
+            let error = run(&system).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("host stranger0: {checker}")), "{error}");
+            assert!(error.contains(" of file 7, frame ") && !error.contains('\n'), "{error}");
+        }
+    }
+    // Behind a translation unit it cannot name the frames, and has its own.
+    system.access = Some(AccessDescription { scheme: AccessScheme::Translation, ..access });
+    system.hosts[1].placement = None;
+    let apart = run(&system).unwrap();
+    assert_eq!((apart.file_use.trespassed_pages, apart.file_use.shared_pages), (0, 256));
+    assert_eq!(apart.hosts[2].pools[1].shared_frames, 0);
+    // Those who may are not refused.
+    system.hosts.pop();
+    system.links.pop();
+    system.files[0].trespassers.clear();
+    system.access = Some(access);
+    assert_eq!(run(&system).unwrap().file_use.trespassed_pages, 0);
+}
+
+#[test]
+fn pages_of_files_that_a_host_writes_and_another_touches_are_named() {
+    let mut system = opal(2, 1, "local-first");
+    system.files = vec![file(7, "1 MiB")];
+    let run = |text: &str| simulate(&machine(2 << 30), &system, &[workload(text)], 2).unwrap();
+    // Both write their first pages.
+    let written = run("stream,accesses=100k,size=3MiB").file_use;
+    let first = written.first_unguarded_page.unwrap();
+    assert_eq!((written.shared_pages, written.unguarded_pages), (256, 256));
+    assert_eq!((first.file, first.writer, first.other), (7, "node0".into(), "node1".into()));
 }
 
 #[test]
@@ -196,14 +315,15 @@ fn windows_as_short_as_the_fabric_is_fast_give_the_same_on_any_number_of_threads
     let least = system.fabric("x").unwrap().least_latency_ps().unwrap() / 1000;
     system.window_ns = least;
     assert_eq!(least, 1000);
-    let plan = SystemPlan::new(&system, "x", &[machine(2 << 30)], &input, Seed(1)).unwrap();
-    let one = simulate_system(&plan, 1).unwrap();
-    assert_eq!(simulate_system(&plan, 2).unwrap(), one);
+    let run = |system: &SystemDescription, threads| {
+        simulate(&machine(2 << 30), system, &input, threads).unwrap()
+    };
+    let one = run(&system, 1);
+    assert_eq!(run(&system, 2), one);
     let mut long = system.clone();
     long.window_ns = 10_000;
-    let plan = SystemPlan::new(&long, "x", &[machine(2 << 30)], &input, Seed(1)).unwrap();
     let seconds = |outcome: &SystemOutcome| outcome.hosts[0].run.seconds;
-    let ratio = seconds(&simulate_system(&plan, 2).unwrap()) / seconds(&one);
+    let ratio = seconds(&run(&long, 2)) / seconds(&one);
     assert!((0.9..1.1).contains(&ratio), "{ratio}");
 }
 
@@ -225,9 +345,7 @@ fn hosts_have_as_many_cores_as_the_file_says() {
     let two = run(&system, input)[0].run.seconds;
     assert!(two > 2.0 * all, "{two} and {all}");
     system.hosts[0].cores = Some(9);
-    let plan = SystemPlan::new(&system, "x", &[machine(2 << 30)], &[workload(input)], Seed(1));
-    assert!(plan
-        .unwrap_err()
-        .to_string()
-        .contains("cores: 9; machine disaggregated lets give 1 to 8"));
+    let error = simulate(&machine(2 << 30), &system, &[workload(input)], 1).unwrap_err();
+    let expected = "cores: 9; machine disaggregated lets give 1 to 8";
+    assert!(error.to_string().contains(expected), "{error}");
 }

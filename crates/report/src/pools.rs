@@ -36,6 +36,8 @@ struct QueueFigures {
     name: String,
     bytes: f64,
     wait_ns: f64,
+    /// Its cells of the table.
+    latency_cells: String,
     bandwidth: Option<f64>,
     over_time: Vec<f64>,
 }
@@ -106,6 +108,7 @@ fn queues(run: &Value) -> Vec<QueueFigures> {
         name: text(&queue["queue"]),
         bytes: number(&queue["bytes"]),
         wait_ns: number(&queue["mean_wait_ns"]),
+        latency_cells: latency_cells(&queue["latency_ns"]),
         bandwidth: queue["bandwidth_bytes_per_s"].as_f64().filter(|b| *b > 0.0),
         over_time: list(&queue["bytes_over_time"]).take(MAX_POINTS).map(number).collect(),
     };
@@ -306,7 +309,8 @@ fn queue_table(body: &mut String, run: &Value, queues: &[QueueFigures]) {
     body.push_str(
         "<section><h2>Links and switches</h2>\n<div class=\"wide tall\"><table \
          class=\"figures\">\n<tr><th>Queue</th><th>GB</th><th>mean GB/s</th><th>mean used</th>\
-         <th>most used</th><th>wait ns</th></tr>\n",
+         <th>most used</th><th>wait ns</th><th>half within</th>\
+         <th>90%</th><th>99%</th><th>most</th></tr>\n",
     );
     for queue in sorted.iter().take(MAX_ROWS) {
         let part = |bytes: f64, seconds: f64| match queue.bandwidth {
@@ -319,13 +323,14 @@ fn queue_table(body: &mut String, run: &Value, queues: &[QueueFigures]) {
         put!(
             body,
             "<tr><th>{}</th><td>{:.3}</td><td>{:.2}</td><td>{}</td><td>{}</td>\
-             <td>{:.0}</td></tr>\n",
+             <td>{:.0}</td>{}</tr>\n",
             brief(&queue.name, 40),
             queue.bytes / 1e9,
             queue.bytes / span / 1e9,
             part(queue.bytes, span),
             part(peak, point),
-            queue.wait_ns
+            queue.wait_ns,
+            queue.latency_cells
         );
     }
     body.push_str("</table></div>\n</section>\n");
@@ -339,18 +344,26 @@ fn station_table(body: &mut String, run: &Value) {
     }
     body.push_str(
         "<section><h2>Banks, checks and the manager</h2>\n<div class=\"wide tall\"><table \
-         class=\"figures\">\n<tr><th>Station</th><th>requests</th><th>wait ns</th></tr>\n",
+         class=\"figures\">\n<tr><th>Station</th><th>requests</th><th>wait ns</th>\
+         <th>half within</th><th>90%</th><th>99%</th><th>most</th></tr>\n",
     );
     for station in used.take(MAX_ROWS) {
         put!(
             body,
-            "<tr><th>{}</th><td>{}</td><td>{:.0}</td></tr>\n",
+            "<tr><th>{}</th><td>{}</td><td>{:.0}</td>{}</tr>\n",
             brief(&text(&station["station"]), 40),
             count(number(&station["requests"]) as u64),
-            number(&station["mean_wait_ns"])
+            number(&station["mean_wait_ns"]),
+            latency_cells(&station["latency_ns"])
         );
     }
     body.push_str("</table></div>\n</section>\n");
+}
+
+/// Cells of a distribution: half within, 90%, 99%, most.
+fn latency_cells(latency: &Value) -> String {
+    let cell = |part| format!("<td>{:.0}</td>", number(&latency[part]));
+    ["p50", "p90", "p99", "max"].map(cell).concat()
 }
 
 /// How long misses to each pool took, by host.
@@ -370,14 +383,10 @@ fn latency_table(body: &mut String, run: &Value, names: &Value) {
             rows += 1;
             put!(
                 body,
-                "<tr><th>{}</th><td>{}</td><td>{:.0}</td><td>{:.0}</td><td>{:.0}</td>\
-                 <td>{:.0}</td></tr>\n",
+                "<tr><th>{}</th><td>{}</td>{}</tr>\n",
                 brief(&text(&host["host"]), 24),
                 brief(&text(&names[pool]), 24),
-                number(&latency["p50"]),
-                number(&latency["p90"]),
-                number(&latency["p99"]),
-                number(&latency["max"])
+                latency_cells(latency)
             );
         }
     }
@@ -408,7 +417,8 @@ mod tests {
                            queue("switch > pool0".into(), 90),
                            queue("pool0 > switch".into(), 300),
                            queue(format!("switch > {host}"), 9)],
-                "stations": [{"station": "pool0 banks", "requests": 7, "mean_wait_ns": 77.2}],
+                "stations": [{"station": "pool0 banks", "requests": 7, "mean_wait_ns": 77.2,
+                              "latency_ns": {"p50": 300, "p90": 380, "p99": 390, "max": 391}}],
             }],
         })
     }
@@ -424,7 +434,8 @@ mod tests {
         assert_eq!(page.matches("class=\"link\"").count(), 2);
         assert!(page.contains("pool0 &gt; switch") && page.contains("12</td>"));
         assert_eq!(page.matches("<svg").count(), 2);
-        assert!(page.contains("<th>pool0 banks</th><td>7</td><td>77</td>"), "{page}");
+        let banks = "<th>pool0 banks</th><td>7</td><td>77</td><td>300</td><td>380</td>";
+        assert!(page.contains(banks), "{page}");
         assert!(page.contains("<td>pool0</td><td>340</td><td>352</td><td>431</td><td>617</td>"));
     }
 

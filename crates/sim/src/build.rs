@@ -4,7 +4,7 @@ use crate::costs::{nanos, CostTable};
 use crate::error::SimError;
 use crate::far::SimFarMemory;
 use crate::feed::{Feed, WorkloadFeed, BASE};
-use crate::memory::{FirstTouch, ProgramMemory};
+use crate::memory::{FirstTouch, ProgramMemory, SwapCosts};
 use crate::mmu::Mmu;
 use crate::percpu::ZoneLimits;
 use crate::pool::FramePool;
@@ -121,6 +121,8 @@ pub struct SimSetup {
     /// Memory of the host that one run may take, where that is known: a workload's data, which it
     /// really computes with, is as large as the modelled machine lets it be.
     pub host_memory: Option<Bytes>,
+    /// The device to which pages go when all memory is full; none: what needs more is refused.
+    pub swap: Option<SwapCosts>,
     cores: u32,
 }
 
@@ -158,6 +160,7 @@ impl SimSetup {
             quantum: QUANTUM,
             spare_pages: vec![0; machine.nodes.len()],
             host_memory: None,
+            swap: None,
             cores,
         };
         plan.params(MachineMode::Plain)?;
@@ -273,7 +276,8 @@ impl SimSetup {
             .collect();
         let have = pools.iter().map(|p| p.frames() * PAGE).sum();
         let bytes = feed.bytes();
-        if let Some(need) = bytes.filter(|b| *b > have && mode != MachineMode::Paged) {
+        let bounded = mode != MachineMode::Paged && self.swap.is_none();
+        if let Some(need) = bytes.filter(|bytes| *bytes > have && bounded) {
             let (have, need) = (Bytes(have), Bytes(need));
             return Err(SimError::TooSmall {
                 machine: machine(),
@@ -301,6 +305,9 @@ impl SimSetup {
         let mut memory = ProgramMemory::new(pools, first_touch);
         memory.huge = huge;
         memory.kernel = self.machine.kernel;
+        if let Some(costs) = self.swap.filter(|_| mode != MachineMode::Paged) {
+            memory.swap_to(costs);
+        }
         match bytes {
             Some(bytes) => {
                 memory.map(VpnRange::new(Vpn(BASE / PAGE), Vpn((BASE + bytes).div_ceil(PAGE))))

@@ -12,6 +12,7 @@ use crate::feed::{Feed, ThreadSupply};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::{Read, Seek};
+use std::ops::Range;
 use std::sync::Arc;
 use terrace_trace::{Block, BlockKind, TraceError, TraceReader};
 use terrace_types::Nanos;
@@ -69,14 +70,28 @@ impl Recording {
     /// # Errors
     /// [`RecordingError`].
     pub fn new(open: Arc<OpenRecording>) -> Result<Self, RecordingError> {
+        Self::part(open, 0..u64::MAX)
+    }
+
+    /// A part of a recording: whole blocks in the order in which they were written, from the one
+    /// with the first of these accesses to the one with the last.
+    ///
+    /// # Errors
+    /// [`RecordingError`].
+    pub fn part(open: Arc<OpenRecording>, part: Range<u64>) -> Result<Self, RecordingError> {
         let reader = TraceReader::open(open()?)?;
         if let Some(missing) = reader.header().describe_missing() {
             return Err(RecordingError::Partial(missing));
         }
         let mut threads: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-        let (mut accesses, mut start) = (0, u64::MAX);
+        let (mut accesses, mut start, mut passed) = (0, u64::MAX, 0);
         for (position, block) in reader.blocks().iter().enumerate() {
-            if block.kind == BlockKind::Accesses && block.count > 0 {
+            if block.kind != BlockKind::Accesses {
+                continue;
+            }
+            let before = passed;
+            passed += u64::from(block.count);
+            if before.max(part.start) < passed.min(part.end) {
                 threads.entry(block.thread).or_default().push(position);
                 accesses += u64::from(block.count);
                 start = start.min(block.first_time);
@@ -419,6 +434,14 @@ mod tests {
     fn a_recording_that_is_cut_off_or_damaged_is_run_as_far_as_it_goes_and_says_so() {
         let whole = three_blocks();
         assert_eq!(run_through(whole.clone()), (Ok(3 * 32_768), vec![]));
+        let bytes = whole.clone();
+        let open: Arc<OpenRecording> = Arc::new(move || Ok(Box::new(Bytes::new(bytes.clone()))));
+        let part = |part| Recording::part(open.clone(), part).map(|r| r.accesses()).ok();
+        let blocks = |count: u64| Some(count * 32_768);
+        assert_eq!([part(0..1), part(0..32_768), part(0..32_769)], [1, 1, 2].map(blocks));
+        let late = [part(32_767..32_769), part(65_536..65_537), part(7..u64::MAX)];
+        assert_eq!(late, [2, 1, 3].map(blocks));
+        assert_eq!([part(5..5), part(3 * 32_768..u64::MAX)], [None, None]);
         let cursor = Bytes::new(whole.clone());
         let blocks: Vec<_> = TraceReader::open(cursor).unwrap().blocks().to_vec();
         assert_eq!(blocks.len(), 3);

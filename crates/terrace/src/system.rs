@@ -8,7 +8,7 @@ use std::time::Instant;
 use terrace_machine::Machine;
 use terrace_pool::{
     simulate_system, system_preset_names, system_preset_text, FileMoveTotals, HostOutcome,
-    PoolError, QueueUse, StationUse, SystemDescription, SystemPlan,
+    PoolError, QueueUse, SharedFileUse, StationUse, SystemDescription, SystemPlan,
 };
 use terrace_sim::{SimInput, SimSetup};
 use terrace_topology::{load_machine, MachineSource, TopologyError};
@@ -129,6 +129,8 @@ pub struct SystemRun {
     pub stations: Vec<StationUse>,
     /// Pages of files that moved between pools.
     pub file_moves: FileMoveTotals,
+    /// Pages of files that hosts touched and wrote.
+    pub file_use: SharedFileUse,
     /// Seconds of each point of their use over time.
     pub point_seconds: f64,
 }
@@ -170,6 +172,7 @@ pub fn simulate_inputs(
             queues: outcome.queues,
             stations: outcome.stations,
             file_moves: outcome.file_moves,
+            file_use: outcome.file_use,
             point_seconds: outcome.point.get() as f64 / 1e9,
         });
         done(runs.len(), choices.len());
@@ -328,6 +331,23 @@ impl SystemAnswer {
         for run in &self.runs {
             for host in run.hosts.iter().filter(|host| host.shootdowns.pages > 0) {
                 let _ = writeln!(out, "{}", moved_line(host, &printable));
+            }
+            if let Some(page) = &run.file_use.first_unguarded_page {
+                let pages = run.file_use.unguarded_pages;
+                let (writer, other) = (printable(&page.writer), printable(&page.other));
+                let policy = &run.allocation_policy;
+                let _ = writeln!(
+                    out,
+                    "{}: reads of {pages} pages of files may be stale: {writer} wrote page {} of\n\
+                     file {} without a lock, and {other} touched it",
+                    printable(policy),
+                    page.page,
+                    page.file
+                );
+            }
+            if run.file_use.trespassed_pages > 0 {
+                let pages = run.file_use.trespassed_pages;
+                let _ = writeln!(out, "{pages} pages of files were touched without leave");
             }
         }
         out

@@ -60,6 +60,7 @@ impl ProgramMemory {
 
     fn evict_page(&mut self, reclaim: &mut Reclaim, nodes: &[usize]) -> Option<(usize, u64, u64)> {
         const KEPT: u8 = MOVING | PART_OF_HUGE | PINNED | PROTECTED;
+        let mut took = 0;
         // Once around to take the accessed bits, once more to find one without.
         for _ in 0..2 * self.pages.len() {
             let index = reclaim.hand;
@@ -80,10 +81,11 @@ impl ProgramMemory {
             reclaim.stale.extend(self.vpn_of(index));
             // A page that was read back and not changed since is there already.
             reclaim.count.written += u64::from(dirty);
-            let cost = if dirty { reclaim.costs.write } else { 0 };
-            return self.pools[node]
-                .take(self.cpu, FrameUse::Move)
-                .map(|frame| (node, frame, cost));
+            took += if dirty { reclaim.costs.write } else { 0 };
+            // Page tables that grew may have taken the frame.
+            if let Some(frame) = self.pools[node].take(self.cpu, FrameUse::Move) {
+                return Some((node, frame, took));
+            }
         }
         None
     }
