@@ -291,8 +291,21 @@ impl<C: MoveCalls> MovePages<C> {
                 self.calls.turn();
             }
             self.batch_to(run, &units[at..at + batch], pid, to);
+            self.made_space(run, &units[at..at + batch]);
             at += batch;
         }
+    }
+
+    /// A node that was found full before may be tried again once pages have left it; gives how
+    /// many.
+    fn made_space(&mut self, run: &Run<'_>, units: &[usize]) -> u64 {
+        let freed = run.moved_pages(units);
+        if freed > 0 {
+            for &unit in units {
+                self.full.remove(&run.moves[run.account.units[unit].of as usize].from);
+            }
+        }
+        freed
     }
 
     /// Rounds of one batch down and as many pages up; what finds no free space goes back down no
@@ -309,13 +322,7 @@ impl<C: MoveCalls> MovePages<C> {
             let batch = &down[d..d + taken];
             self.calls.turn();
             self.batch_to(run, batch, pid, to);
-            // Space was made: a node found full before may be tried again.
-            let freed = run.moved_pages(batch);
-            if freed > 0 {
-                for &unit in batch {
-                    self.full.remove(&run.moves[run.account.units[unit].of as usize].from);
-                }
-            }
+            let freed = self.made_space(run, batch);
             d += taken;
             let mut debt = freed;
             while debt > 0 && u < up.len() {

@@ -207,6 +207,21 @@ fn a_full_node_is_left_alone_for_a_while() {
 }
 
 #[test]
+fn space_that_is_made_on_a_full_node_is_used_at_once() {
+    let mut kernel = fake(0..1000, 10_000..11_000);
+    kernel.room.insert(FAST, 0);
+    let moves = [
+        run(0, 100, SLOW, FAST, MoveReason::Hot),
+        run(10_000, 400, FAST, SLOW, MoveReason::Cold),
+        run(100, 400, SLOW, FAST, MoveReason::Hot),
+    ];
+    let outcome = mover(kernel).apply(&moves, false, &limits());
+    adds_up(&outcome, &moves);
+    assert_eq!(outcome.moved, [(FAST, 400), (SLOW, 400)]);
+    assert_eq!(outcome.failed, [(MoveFailure::NodeFull, 100)]);
+}
+
+#[test]
 fn exchange_keeps_occupancy_when_promotion_finds_no_room_or_no_pages() {
     // The fast node is full: each promotion needs the space of a demotion.
     let mut kernel = fake(0..2000, 10_000..12_000);
