@@ -293,13 +293,14 @@ pub fn ticks(top: f64, wanted: usize) -> Vec<f64> {
         return vec![0.0];
     }
     let rough = top / wanted.max(1) as f64;
-    let magnitude = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .map(|m| m * magnitude)
-        .find(|step| *step >= rough * 0.999)
-        .unwrap_or(rough);
-    (0..=wanted * 2).map(|i| i as f64 * step).take_while(|v| *v <= top * 1.0001).collect()
+    let exponent = rough.log10().floor() as i32;
+    // Divided by a power of ten, 6 tenths are the number nearest to 0.6; 3 times 0.2 are not.
+    let scaled = |digits: f64| match exponent {
+        0.. => digits * 10f64.powi(exponent),
+        _ => digits / 10f64.powi(-exponent),
+    };
+    let digits = [1.0, 2.0, 5.0].into_iter().find(|d| scaled(*d) >= rough * 0.999).unwrap_or(10.0);
+    (0..=wanted * 2).map(|i| scaled(i as f64 * digits)).take_while(|v| *v <= top * 1.0001).collect()
 }
 
 /// Marks at round values up to `top`. Values whose label is that of the one before have none, as
@@ -340,7 +341,13 @@ mod tests {
     #[test]
     fn ticks_are_round_and_cover_the_axis() {
         assert_eq!(ticks(10.0, 5), vec![0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
-        assert_eq!(ticks(0.7, 4).len(), 4);
+        assert_eq!(ticks(0.7, 4), vec![0.0, 0.2, 0.4, 0.6]);
+        for exponent in -18..18 {
+            for top in [1.0, 1.3, 2.9, 6.6].map(|top| top * 10f64.powi(exponent)) {
+                let long = |v: &f64| format!("{v:e}").len() > "1.25e-18".len();
+                assert!(!ticks(top, 4).iter().any(long), "{top}: {:?}", ticks(top, 4));
+            }
+        }
         assert_eq!(ticks(f64::NAN, 4), vec![0.0]);
         assert_eq!(ticks(0.0, 4), vec![0.0]);
         for top in [1e-9, 0.03, 7.0, 123.0, 9e15] {

@@ -440,6 +440,14 @@ mod tests {
     }
 
     #[test]
+    fn marks_of_the_axis_are_short() {
+        let mut value = answer("node0");
+        value["runs"][0]["queues"][0]["bytes_over_time"] = json!([0, 6000]);
+        let page = html(&value);
+        assert!(page.contains(">0.6 GB/s<") && !page.contains("0.60000"), "{page}");
+    }
+
+    #[test]
     fn hostile_answers_stay_text() {
         let mut bad = answer("<script>alert(1)</script>");
         bad["runs"][0]["queues"][0]["bytes"] = json!(-5);
