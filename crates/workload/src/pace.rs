@@ -55,8 +55,7 @@ impl WorkloadSpec {
             (WorkloadName::NpbFt, _, _) => 1942,
             (WorkloadName::NpbMg, _, _) => 1298,
             (WorkloadName::NpbCg, _, _) => 580,
-            // Not counted: as `chase`, whose loop is as short.
-            (WorkloadName::NpbIs, _, _) => 500,
+            (WorkloadName::NpbIs, _, _) => 474,
             (WorkloadName::NpbLu, _, _) => 4150,
             (WorkloadName::NpbSp, _, _) => 1607,
         };
