@@ -27,11 +27,13 @@ const POLICIES: [&str; 4] = ["local-first", "alternate", "round-robin", "proport
 const OURS: [&str; 4] = ["bandwidth", "least-loaded", "latency", "application-aware"];
 /// Hosts and pools of the figure.
 const COUNTS: [u32; 3] = [1, 2, 4];
+/// Hosts and pools where local memory is scarce: 4 with 4 wait about as long as 1 with 1.
+const SCARCE_COUNTS: [(u32, u32); 3] = [(1, 1), (1, 4), (4, 1)];
 /// Accesses of a program: from the middle of recordings, which begin with preparations, or of a
 /// workload.
 const ACCESSES: u64 = 1_000_000;
 /// The paper's programs, and what stands for them here: a recording, or a workload of ours.
-const PROGRAMS: [(&str, Source); 6] = [
+const PROGRAMS: &[(&str, Source)] = &[
     ("XSBench", Source::Recording("xsbench")),
     ("Lulesh", Source::Recording("lulesh")),
     // Sweeps along lines with much arithmetic between accesses, as rays through a reactor are.
@@ -40,6 +42,13 @@ const PROGRAMS: [(&str, Source); 6] = [
     // MiniFE spends its time in conjugate gradients on a sparse matrix.
     ("MiniFE", Source::Workload("npb-cg,threads=2,size=2MiB")),
     ("NAS IS", Source::Recording("npb-is")),
+];
+/// Workloads that touch so much that steps of local memory are a MiB at least.
+const LARGE: &[(&str, Source)] = &[
+    ("CG", Source::Workload("npb-cg,threads=2,size=24MiB")),
+    ("IS", Source::Workload("npb-is,threads=2,size=24MiB")),
+    ("PageRank", Source::Workload("graph-pagerank,threads=2,size=24MiB")),
+    ("skew", Source::Workload("skew,threads=2,size=24MiB,hot_size=4MiB")),
 ];
 /// What the paper's programs touch at most (section 4.1.1).
 const PAPER_BYTES: u64 = 500_000_000;
@@ -70,13 +79,6 @@ struct Program {
     machine: Machine,
 }
 
-impl Program {
-    /// Whether a step of local memory is a MiB at least.
-    fn is_divisible(&self) -> bool {
-        self.touched * SHARE_STEP / 100 >= MIB
-    }
-}
-
 /// One system: hosts and pools of Opal's, and each host's local memory where it is not all.
 #[derive(Debug, Clone, Copy)]
 struct Case {
@@ -104,19 +106,25 @@ fn main() -> Anything<()> {
     let mut arguments = std::env::args().skip(1);
     let folder = arguments.next().ok_or("give a folder of recordings")?;
     let mut results = Results::open(arguments.next())?;
-    let programs = programs(Path::new(&folder), &mut results)?;
     migration()?;
+    let folder = Path::new(&folder);
+    let large = programs(LARGE, folder, &mut results)?;
+    scarce(&large, &mut results)?;
+    shares(&large, &mut results)?;
+    let programs = programs(PROGRAMS, folder, &mut results)?;
     figure5(&programs, &mut results)?;
-    whole_caches(&programs, &mut results)?;
-    scarce(&programs, &mut results)?;
-    shares(&programs, &mut results)
+    whole_caches(&programs, &mut results)
 }
 
-fn programs(folder: &Path, results: &mut Results) -> Anything<Vec<Program>> {
+fn programs(
+    sources: &[(&'static str, Source)],
+    folder: &Path,
+    results: &mut Results,
+) -> Anything<Vec<Program>> {
     let machine = terrace_machine::preset("disaggregated").ok_or("no preset")?;
     let mut programs = Vec::new();
     println!("| program | here | touched, MiB | caches, KiB |\n|---|---|---|---|");
-    for (name, source) in PROGRAMS {
+    for &(name, source) in sources {
         let (input, here) = match source {
             Source::Recording(file) => (read_recording(&folder.join(file))?, file.to_owned()),
             Source::Workload(text) => {
@@ -204,8 +212,8 @@ fn scarce(programs: &[Program], results: &mut Results) -> Anything<()> {
     let heads: Vec<&str> = all().collect();
     println!("\n| IPC | hosts | pools | {} | best of ours |", heads.join(" | "));
     println!("|---|---|---|{}---|", "---|".repeat(heads.len()));
-    for program in programs.iter().filter(|program| program.is_divisible()) {
-        for (hosts, pools) in [(1, 1), (1, 4), (4, 1), (4, 4)] {
+    for program in programs {
+        for (hosts, pools) in SCARCE_COUNTS {
             let local = Some(program.touched / 4);
             let mut found = Vec::new();
             for policy in all() {
@@ -226,7 +234,7 @@ fn scarce(programs: &[Program], results: &mut Results) -> Anything<()> {
 /// The least local memory with which a program has 95% of its all-local speed, by policy.
 fn shares(programs: &[Program], results: &mut Results) -> Anything<()> {
     println!("\n| program | touched, MiB | local-first | application-aware |\n|---|---|---|---|");
-    for program in programs.iter().filter(|program| program.is_divisible()) {
+    for program in programs {
         let mut needed = Vec::new();
         for policy in ["local-first", "application-aware"] {
             let all = Case { policy: "local-first", hosts: 1, pools: 1, local: None };
