@@ -1,8 +1,8 @@
 //! What this machine lets this user do, tried at run time and never guessed from a version.
 
 use crate::{
-    controllers, now, query_pages, zones, Category, Clear, ClearRefs, KernelMemory, PageEntry,
-    PageMap, PageTables, PerfRing, Root, SysError, Tracepoint, WrittenTo,
+    controllers, now, query_pages, zones, Category, Clear, ClearRefs, ControllerTraffic,
+    KernelMemory, PageEntry, PageMap, PageTables, PerfRing, Root, SysError, Tracepoint,
 };
 use terrace_types::{NodeId, Pid, Vpn, VpnRange};
 
@@ -401,7 +401,7 @@ fn move_pages() -> Tried {
 }
 
 fn write_counters(root: &Root) -> Tried {
-    let found = controllers(root, WrittenTo::Dram);
+    let found = controllers(root, ControllerTraffic::DramWrites);
     let Some((controller, cpu)) = found.first().and_then(|c| Some((c, *c.cpus.first()?))) else {
         let none =
             "no memory controller here shows what it writes (uncore_imc), so that it is estimated \

@@ -93,10 +93,13 @@ pub use threads::{
 };
 pub use time::{now, own_cpu, sleep, thread_cpu, BoostPeriod, CpuMeter, PriorityBoost};
 pub use uffd::{Fault, Uffd, UffdFeatures};
-pub use uncore::{controllers, Controller, WriteCounter, WrittenTo};
+pub use uncore::{controllers, Controller, ControllerTraffic, TrafficCounter};
 pub use unit_memory::{execute_mark, CurrentTaskOffsets, UnitMemory};
 pub use uring::{Ring, Transfer, TransferBuffer, TransferPiece};
-pub use usage::{node_memory, numa_maps, parse_numa_maps, NodeMapping, NodeMemory};
+pub use usage::{
+    node_memory, node_of_cpu, numa_maps, page_moves, parse_numa_maps, parse_page_moves,
+    NodeMapping, NodeMemory, PageMoves,
+};
 
 use terrace_types::Bytes;
 

@@ -1,4 +1,4 @@
-//! Counters of the memory controllers: bytes written to memory, by everybody.
+//! Counters of the memory controllers: bytes read from and written to memory, by everybody.
 //!
 //! perf shows each controller as a device of its own with events by name
 //! (`Documentation/ABI/testing/sysfs-bus-event_source-devices-events`; Intel's `uncore_imc_*`:
@@ -11,16 +11,29 @@ use crate::task::parse_list;
 use crate::{Root, SysError};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Written to which memory.
+/// What a controller's counter counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WrittenTo {
-    /// DRAM behind the controller.
-    Dram,
-    /// Persistent memory behind it.
-    Pmem,
+pub enum ControllerTraffic {
+    /// Bytes read from DRAM behind the controller.
+    DramReads,
+    /// Bytes written to it.
+    DramWrites,
+    /// Bytes written to persistent memory behind it.
+    PmemWrites,
 }
 
-/// One memory controller's counter of written bytes, not open yet.
+impl ControllerTraffic {
+    /// The event's name in sysfs; none where it has none.
+    const fn event(self) -> Option<&'static str> {
+        match self {
+            Self::DramReads => Some("cas_count_read"),
+            Self::DramWrites => Some("cas_count_write"),
+            Self::PmemWrites => None,
+        }
+    }
+}
+
+/// One memory controller's counter of bytes, not open yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Controller {
     /// Name of the device.
@@ -37,10 +50,10 @@ const LINE: f64 = 64.0;
 /// At most so many as anybody has.
 const SOCKETS: usize = 256;
 
-/// Controllers of this machine that tell what is written. None is no error: most machines show
+/// Controllers of this machine that count this traffic. None is no error: most machines show
 /// none.
 #[must_use]
-pub fn controllers(root: &Root, to: WrittenTo) -> Vec<Controller> {
+pub fn controllers(root: &Root, to: ControllerTraffic) -> Vec<Controller> {
     let Ok(entries) = std::fs::read_dir(root.path(DEVICES)) else { return Vec::new() };
     let mut names: Vec<String> =
         entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
@@ -49,19 +62,21 @@ pub fn controllers(root: &Root, to: WrittenTo) -> Vec<Controller> {
     names.into_iter().filter_map(|name| controller(root, name, to)).collect()
 }
 
-fn controller(root: &Root, name: String, to: WrittenTo) -> Option<Controller> {
+fn controller(root: &Root, name: String, to: ControllerTraffic) -> Option<Controller> {
     let text = |file: &str| root.text(&format!("{DEVICES}/{name}/{file}")).ok();
-    let event = match to {
-        WrittenTo::Dram => text("events/cas_count_write")?,
-        WrittenTo::Pmem => "event=0xe7".to_owned(),
+    let (event, bytes) = match to.event() {
+        Some(name) => {
+            let bytes = match text(&format!("events/{name}.scale")) {
+                Some(scale) => {
+                    let unit = text(&format!("events/{name}.unit"));
+                    scale.trim().parse::<f64>().ok()? * unit_of(unit.as_deref())?
+                }
+                None => LINE,
+            };
+            (text(&format!("events/{name}"))?, bytes)
+        }
+        None => ("event=0xe7".to_owned(), LINE),
     };
-    let bytes =
-        match (to, text("events/cas_count_write.scale"), text("events/cas_count_write.unit")) {
-            (WrittenTo::Dram, Some(scale), unit) => {
-                scale.trim().parse::<f64>().ok()? * unit_of(unit.as_deref())?
-            }
-            _ => LINE,
-        };
     let config = config(event.trim(), |term| text(&format!("format/{term}")))?;
     let kind = text("type")?.trim().parse().ok()?;
     let cpus = parse_list(&text("cpumask")?, SOCKETS)?;
@@ -107,9 +122,9 @@ impl Controller {
     ///
     /// # Errors
     /// [`SysError::NotPermitted`] without CAP_PERFMON.
-    pub fn open(&self, cpu: u32) -> Result<WriteCounter, SysError> {
+    pub fn open(&self, cpu: u32) -> Result<TrafficCounter, SysError> {
         let target = format!("{} on CPU {cpu}", self.name);
-        Ok(WriteCounter {
+        Ok(TrafficCounter {
             fd: open_counter(self.kind, self.config, cpu, target)?,
             bytes: self.bytes,
         })
@@ -118,13 +133,13 @@ impl Controller {
 
 /// An open counter.
 #[derive(Debug)]
-pub struct WriteCounter {
+pub struct TrafficCounter {
     fd: OwnedFd,
     bytes: f64,
 }
 
-impl WriteCounter {
-    /// Bytes written since it was opened; what others' counters kept it from counting is made up
+impl TrafficCounter {
+    /// Bytes counted since it was opened; what others' counters kept it from counting is made up
     /// for by its share of the time.
     #[must_use]
     pub fn bytes(&self) -> Option<f64> {
@@ -174,7 +189,7 @@ mod tests {
             std::fs::write(path, text).unwrap();
         };
         let root = Root::with_prefix(&dir);
-        assert_eq!(controllers(&root, WrittenTo::Dram), []);
+        assert_eq!(controllers(&root, ControllerTraffic::DramWrites), []);
         // PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK: nanoseconds.
         for (file, text) in [("type", "1\n"), ("cpumask", "0\n"), ("format/event", "config:0-7\n")]
         {
@@ -183,10 +198,10 @@ mod tests {
         write("events/cas_count_write", "event=0x0\n");
         write("events/cas_count_write.scale", "0.5\n");
         write("events/cas_count_write.unit", "KiB\n");
-        let found = controllers(&root, WrittenTo::Dram);
+        let found = controllers(&root, ControllerTraffic::DramWrites);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].cpus.as_slice(), found[0].bytes), (&[0][..], 512.0));
-        assert_eq!(controllers(&root, WrittenTo::Pmem)[0].config, 0xe7);
+        assert_eq!(controllers(&root, ControllerTraffic::PmemWrites)[0].config, 0xe7);
         match found[0].open(0) {
             Ok(counter) => {
                 let first = counter.bytes().unwrap();
@@ -197,7 +212,7 @@ mod tests {
             Err(e) => println!("skipped: {e}"),
         }
         write("events/cas_count_write.unit", "furlongs\n");
-        assert_eq!(controllers(&root, WrittenTo::Dram), []);
+        assert_eq!(controllers(&root, ControllerTraffic::DramWrites), []);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

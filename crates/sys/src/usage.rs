@@ -1,7 +1,8 @@
 //! Memory by node: of processes from `/proc/PID/numa_maps` (kernel: `fs/proc/task_mmu.c`), of nodes
-//! from `/sys/devices/system/node/nodeN/meminfo` (`drivers/base/node.c`).
+//! from `/sys/devices/system/node/nodeN/meminfo` (`drivers/base/node.c`); and pages that the kernel
+//! has moved, from `/proc/vmstat` (`mm/vmstat.c`).
 
-use crate::{zones, Root, SysError};
+use crate::{maps, zones, Root, SysError};
 use std::collections::BTreeMap;
 use terrace_types::{Bytes, NodeId, Pid};
 
@@ -38,6 +39,58 @@ pub struct NodeMemory {
     pub total: Bytes,
     /// Free.
     pub free: Bytes,
+}
+
+/// Pages that the kernel has moved since it booted, by reason. A counter that the kernel lacks is
+/// zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PageMoves {
+    /// Moved for any reason (`pgmigrate_success`).
+    pub migrated: u64,
+    /// Not moved (`pgmigrate_fail`).
+    pub failed: u64,
+    /// By NUMA balancing (`numa_pages_migrated`).
+    pub balanced: u64,
+    /// To a faster tier (`pgpromote_success`).
+    pub promoted: u64,
+    /// To a slower tier (`pgdemote_*`).
+    pub demoted: u64,
+}
+
+/// Reads the counters of moved pages out of the text of `/proc/vmstat`; lines that are not
+/// understood are left out.
+#[must_use]
+pub fn parse_page_moves(text: &str) -> PageMoves {
+    let mut moves = PageMoves::default();
+    for line in text.lines() {
+        let Some((name, count)) = line.split_once(' ') else { continue };
+        let Ok(count) = count.trim().parse::<u64>() else { continue };
+        let counter = match name {
+            "pgmigrate_success" => &mut moves.migrated,
+            "pgmigrate_fail" => &mut moves.failed,
+            "numa_pages_migrated" => &mut moves.balanced,
+            "pgpromote_success" => &mut moves.promoted,
+            name if name.starts_with("pgdemote_") => &mut moves.demoted,
+            _ => continue,
+        };
+        *counter = counter.saturating_add(count);
+    }
+    moves
+}
+
+/// Pages that the kernel has moved since it booted.
+///
+/// # Errors
+/// `/proc/vmstat` cannot be read.
+pub fn page_moves(root: &Root) -> Result<PageMoves, SysError> {
+    Ok(parse_page_moves(&root.text("/proc/vmstat")?))
+}
+
+/// The node that a CPU belongs to, where the kernel says.
+#[must_use]
+pub fn node_of_cpu(root: &Root, cpu: u32) -> Option<NodeId> {
+    let names = root.list(&format!("/sys/devices/system/cpu/cpu{cpu}")).ok()?;
+    names.iter().find_map(|name| name.strip_prefix("node")?.parse().ok().map(NodeId))
 }
 
 /// Reads the text of `numa_maps`; lines that are not understood are left out.
@@ -81,7 +134,8 @@ fn unescaped(name: &str) -> String {
         .fold(name.to_owned(), |name, (escape, plain)| name.replace(escape, plain))
 }
 
-/// Mappings of a process that have memory.
+/// Mappings of a process that have memory. Anonymous ones have the name that the program gave them
+/// (`[anon:NAME]`, prctl's `PR_SET_VMA`), which only `/proc/PID/maps` has.
 ///
 /// # Errors
 /// [`SysError::Gone`], [`SysError::NotPermitted`] for another user's process, [`SysError::Absent`]
@@ -90,6 +144,12 @@ pub fn numa_maps(root: &Root, pid: Pid) -> Result<Vec<NodeMapping>, SysError> {
     let bytes = root.read(&format!("/proc/{pid}/numa_maps"), MOST_BYTES)?;
     let mut mappings = parse_numa_maps(&String::from_utf8_lossy(&bytes));
     mappings.retain(|mapping| mapping.resident() > Bytes::ZERO);
+    if let Ok(lines) = maps::maps(root, pid) {
+        let names: BTreeMap<u64, String> = lines.into_iter().map(|l| (l.start, l.name)).collect();
+        for mapping in mappings.iter_mut().filter(|mapping| mapping.name.is_empty()) {
+            mapping.name = names.get(&mapping.start).cloned().unwrap_or_default();
+        }
+    }
     Ok(mappings)
 }
 
@@ -126,6 +186,16 @@ mod tests {
             maps.iter().map(|m| (m.name.as_str(), m.resident().get() >> 10)).collect();
         assert_eq!(reported, [("/usr/bin/a b", 8), ("[heap]", 20), ("", 2048), ("", 0)]);
         assert_eq!(maps[1].by_node[&NodeId(1)], Bytes(16 << 10));
+    }
+
+    #[test]
+    fn moved_pages_are_counted_by_reason() {
+        let text = "nr_free_pages 7\npgpromote_success 5\npgpromote_candidate 9\n\
+            pgdemote_kswapd 2\npgdemote_direct 3\nnuma_pages_migrated 4\npgmigrate_success 11\n\
+            pgmigrate_fail 1\npgmigrate_success nonsense\nalone\n";
+        let moves = parse_page_moves(text);
+        let wanted = PageMoves { migrated: 11, failed: 1, balanced: 4, promoted: 5, demoted: 5 };
+        assert_eq!(moves, wanted);
     }
 
     #[test]

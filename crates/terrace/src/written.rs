@@ -2,7 +2,7 @@
 //! machine model.
 
 use terrace_machine::{Machine, MemoryKind, Node};
-use terrace_sys::{controllers, Root, SysError, WriteCounter, WrittenTo};
+use terrace_sys::{controllers, ControllerTraffic, Root, SysError, TrafficCounter};
 use terrace_track::{TierNodes, TierWriteCounter};
 use terrace_types::{Bytes, CpuId};
 
@@ -19,7 +19,7 @@ pub(crate) fn counters(
         let opened = open(root, machine, to, &sockets);
         let counters = opened.map_err(|e| refused = Some(e)).ok()??;
         let total = move || {
-            counters.iter().map(WriteCounter::bytes).sum::<Option<f64>>().map(|all| all as u64)
+            counters.iter().map(TrafficCounter::bytes).sum::<Option<f64>>().map(|all| all as u64)
         };
         Some(TierWriteCounter::new(total))
     });
@@ -29,12 +29,12 @@ pub(crate) fn counters(
 /// Memory that the controllers of these sockets distinguish apart from all other and that is this
 /// tier's, all of it. Memory elsewhere (CXL, HBM, a part of a socket whose other part is of another
 /// tier) has no counter that is known to be its own.
-fn served(machine: &Machine, tier: &TierNodes) -> Option<(WrittenTo, Vec<u32>)> {
+fn served(machine: &Machine, tier: &TierNodes) -> Option<(ControllerTraffic, Vec<u32>)> {
     let nodes: Vec<&Node> = tier.nodes.iter().filter_map(|id| machine.node(*id)).collect();
     let kind = nodes.first()?.kind;
     let to = match kind {
-        MemoryKind::Dram => WrittenTo::Dram,
-        MemoryKind::Pmem => WrittenTo::Pmem,
+        MemoryKind::Dram => ControllerTraffic::DramWrites,
+        MemoryKind::Pmem => ControllerTraffic::PmemWrites,
         _ => return None,
     };
     let mut sockets: Vec<u32> =
@@ -53,9 +53,9 @@ fn served(machine: &Machine, tier: &TierNodes) -> Option<(WrittenTo, Vec<u32>)> 
 fn open(
     root: &Root,
     machine: &Machine,
-    to: WrittenTo,
+    to: ControllerTraffic,
     sockets: &[u32],
-) -> Result<Option<Vec<WriteCounter>>, SysError> {
+) -> Result<Option<Vec<TrafficCounter>>, SysError> {
     let socket_of = |cpu: u32| {
         machine.nodes.iter().find(|n| n.cpus.contains(&CpuId(cpu))).and_then(|n| n.package)
     };
@@ -84,8 +84,8 @@ mod tests {
     #[test]
     fn memory_is_counted_where_its_controllers_count_it_alone() {
         let optane = preset("dram-dcpmm").unwrap();
-        assert_eq!(served(&optane, &tier(&[0])), Some((WrittenTo::Dram, vec![0])));
-        assert_eq!(served(&optane, &tier(&[1])), Some((WrittenTo::Pmem, vec![0])));
+        assert_eq!(served(&optane, &tier(&[0])), Some((ControllerTraffic::DramWrites, vec![0])));
+        assert_eq!(served(&optane, &tier(&[1])), Some((ControllerTraffic::PmemWrites, vec![0])));
         // Behind a link, and half of what one socket's controllers count.
         assert_eq!(served(&preset("ddr-cxl").unwrap(), &tier(&[1])), None);
         let mut clusters = preset("knl-snc4").unwrap();
@@ -93,7 +93,10 @@ mod tests {
             node.package = Some(0);
         }
         assert_eq!(served(&clusters, &tier(&[0])), None);
-        assert_eq!(served(&clusters, &tier(&[0, 1, 2, 3])), Some((WrittenTo::Dram, vec![0])));
+        assert_eq!(
+            served(&clusters, &tier(&[0, 1, 2, 3])),
+            Some((ControllerTraffic::DramWrites, vec![0]))
+        );
         assert_eq!(served(&optane, &tier(&[])), None);
     }
 

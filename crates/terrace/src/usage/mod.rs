@@ -1,12 +1,17 @@
 //! Who uses which memory now: nodes, processes, mappings, and by samples who accesses them. Reads
 //! only; nothing of a process is changed.
 
+mod rates;
+mod samples;
+mod text;
+
+use rates::RateCounters;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use terrace_engine::{Mapping, MappingKind, SampleRequest, Tracker};
 use terrace_sys::{node_memory, now, numa_maps, sleep, task, NodeMapping, Root};
 use terrace_track::PerfSamples;
-use terrace_types::{Bytes, Nanos, Pid, Vpn, VpnRange};
+use terrace_types::{Nanos, Pid};
+pub use text::printable;
 
 /// Processes that are shown where none is named.
 const MAX_PROCESSES: usize = 15;
@@ -51,7 +56,7 @@ pub enum UsageError {
 pub type BytesByNode = BTreeMap<u16, u64>;
 
 /// One node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NodeUsage {
     /// Node.
     pub node: u16,
@@ -59,6 +64,26 @@ pub struct NodeUsage {
     pub total_bytes: u64,
     /// Free.
     pub free_bytes: u64,
+    /// Bytes a second read from DRAM behind the memory controllers of this node's CPUs; null where
+    /// none is counted.
+    pub read_bytes_per_s: Option<f64>,
+    /// Bytes a second written to it.
+    pub written_bytes_per_s: Option<f64>,
+}
+
+/// Pages a second that the kernel moved over the interval, by reason.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Default)]
+pub struct MoveRates {
+    /// Moved for any reason.
+    pub migrated_per_s: f64,
+    /// Not moved.
+    pub failed_per_s: f64,
+    /// By NUMA balancing.
+    pub balanced_per_s: f64,
+    /// To a faster tier.
+    pub promoted_per_s: f64,
+    /// To a slower tier.
+    pub demoted_per_s: f64,
 }
 
 /// One mapping.
@@ -70,6 +95,11 @@ pub struct MappingUsage {
     pub name: String,
     /// Bytes in memory by node.
     pub by_node_bytes: BytesByNode,
+    /// Samples of its accesses, and bytes of its pages that were sampled; null where nothing
+    /// samples.
+    pub samples: Option<u64>,
+    /// See `samples`.
+    pub hot_bytes: Option<u64>,
 }
 
 /// Samples of one process's accesses over the interval.
@@ -81,8 +111,15 @@ pub struct AccessUsage {
     pub by_thread: BTreeMap<i32, u64>,
     /// By node of the CPU that made them.
     pub by_cpu_node: BTreeMap<u16, u64>,
+    /// By node of the memory; pages that could not be found again are left out.
+    pub by_memory_node: BTreeMap<u16, u64>,
+    /// Share of the samples whose page was found that lie on the node of their CPU; null without
+    /// any.
+    pub local_share: Option<f64>,
     /// Bytes of pages that were sampled at least once.
     pub hot_bytes: u64,
+    /// Bytes in memory that were not.
+    pub cold_bytes: u64,
 }
 
 /// One process.
@@ -111,6 +148,8 @@ pub struct MemoryUsage {
     pub version: u32,
     /// Nodes with memory.
     pub nodes: Vec<NodeUsage>,
+    /// Pages that the kernel moved; null where it does not say.
+    pub moves: Option<MoveRates>,
     /// Processes, most memory first.
     pub processes: Vec<ProcessUsage>,
     /// Seconds over which accesses were sampled; zero where nothing samples.
@@ -127,7 +166,9 @@ pub struct UsageWatch {
     root: Root,
     subject: UsageSubject,
     tracker: Option<PerfSamples>,
-    why_no_samples: Option<String>,
+    rates: RateCounters,
+    /// Of what cannot be measured, why.
+    missing: Vec<String>,
 }
 
 impl UsageWatch {
@@ -135,23 +176,64 @@ impl UsageWatch {
     #[must_use]
     pub fn new(subject: UsageSubject) -> Self {
         let root = Root::live();
-        let (tracker, why_no_samples) = match PerfSamples::new(root.clone(), SHARE) {
-            Ok(tracker) => (Some(tracker), None),
-            Err(error) => (None, Some(format!("accesses are not sampled: {error}"))),
-        };
-        Self { root, subject, tracker, why_no_samples }
+        let mut missing = Vec::new();
+        let tracker = PerfSamples::new(root.clone(), SHARE)
+            .map_err(|error| missing.push(format!("accesses are not sampled: {error}")))
+            .ok();
+        let (rates, why_no_bandwidth) = RateCounters::open(&root);
+        missing.extend(why_no_bandwidth);
+        Self { root, subject, tracker, rates, missing }
     }
 
-    /// Looks once, after sampling accesses for `span` where something samples.
+    /// Looks once, after `span`, over which accesses are sampled and rates are measured.
     ///
     /// # Errors
     /// [`UsageError`].
     pub fn look(&mut self, span: Nanos) -> Result<MemoryUsage, UsageError> {
-        let mut notes: Vec<String> = self.why_no_samples.iter().cloned().collect();
-        let pids = self.pids()?;
-        let mut read: Vec<(ProcessUsage, Vec<NodeMapping>)> = Vec::new();
+        let mut notes = self.missing.clone();
+        let mut read = self.read(&mut notes)?;
+        self.rates.begin(&self.root, now());
+        let (mut sampled_seconds, mut lost_samples) = (0.0, 0);
+        match &mut self.tracker {
+            Some(tracker) => {
+                let before = now();
+                match samples::sample(tracker, &mut read, span) {
+                    Ok(lost) => {
+                        sampled_seconds = now().since(before).as_secs_f64();
+                        lost_samples = lost;
+                    }
+                    Err(error) => notes.push(error),
+                }
+            }
+            None => sleep(span),
+        }
+        let rates = self.rates.finish(&self.root, now());
+        let nodes = node_memory(&self.root).into_iter().map(|node| NodeUsage {
+            node: node.node.0,
+            total_bytes: node.total.get(),
+            free_bytes: node.free.get(),
+            read_bytes_per_s: rates.read.get(&node.node.0).copied(),
+            written_bytes_per_s: rates.written.get(&node.node.0).copied(),
+        });
+        let nodes = nodes.collect();
+        let mut processes: Vec<ProcessUsage> = read.into_iter().map(|(p, _)| p).collect();
+        processes.sort_by_key(|p| (std::cmp::Reverse(p.resident_bytes), p.pid));
+        Ok(MemoryUsage {
+            version: 1,
+            nodes,
+            moves: rates.moves,
+            processes,
+            sampled_seconds,
+            lost_samples,
+            notes,
+        })
+    }
+
+    /// Processes with their memory, and all their mappings.
+    fn read(&self, notes: &mut Vec<String>) -> Result<Vec<ProcessMappings>, UsageError> {
+        let mut read = Vec::new();
         let mut refused = None;
-        for pid in pids {
+        for pid in self.pids()? {
             match numa_maps(&self.root, pid) {
                 Ok(mappings) => read.push((process(&self.root, pid, &mappings), mappings)),
                 Err(error) if task::is_over(&self.root, pid, &error) => {}
@@ -164,29 +246,7 @@ impl UsageWatch {
             }
             notes.push(format!("some processes are left out: {error}"));
         }
-        let (mut sampled_seconds, mut lost_samples) = (0.0, 0);
-        if let Some(tracker) = &mut self.tracker {
-            let before = now();
-            match sample(tracker, &read, span) {
-                Ok((accesses, lost)) => {
-                    sampled_seconds = now().since(before).as_secs_f64();
-                    lost_samples = lost;
-                    for (process, _) in &mut read {
-                        process.accesses = accesses.get(&process.pid).cloned();
-                    }
-                }
-                Err(error) => notes.push(error),
-            }
-        }
-        let nodes = node_memory(&self.root).into_iter().map(|node| NodeUsage {
-            node: node.node.0,
-            total_bytes: node.total.get(),
-            free_bytes: node.free.get(),
-        });
-        let mut processes: Vec<ProcessUsage> = read.into_iter().map(|(p, _)| p).collect();
-        processes.sort_by_key(|p| (std::cmp::Reverse(p.resident_bytes), p.pid));
-        let nodes = nodes.collect();
-        Ok(MemoryUsage { version: 1, nodes, processes, sampled_seconds, lost_samples, notes })
+        Ok(read)
     }
 
     fn pids(&self) -> Result<Vec<Pid>, UsageError> {
@@ -243,6 +303,9 @@ impl UsageWatch {
     }
 }
 
+/// A process with all its mappings.
+type ProcessMappings = (ProcessUsage, Vec<NodeMapping>);
+
 fn process(root: &Root, pid: Pid, mappings: &[NodeMapping]) -> ProcessUsage {
     let mut by_node = BytesByNode::new();
     for (node, bytes) in mappings.iter().flat_map(|m| &m.by_node) {
@@ -254,6 +317,8 @@ fn process(root: &Root, pid: Pid, mappings: &[NodeMapping]) -> ProcessUsage {
         start: m.start,
         name: m.name.clone(),
         by_node_bytes: m.by_node.iter().map(|(node, bytes)| (node.0, bytes.get())).collect(),
+        samples: None,
+        hot_bytes: None,
     };
     ProcessUsage {
         pid: pid.0,
@@ -264,145 +329,6 @@ fn process(root: &Root, pid: Pid, mappings: &[NodeMapping]) -> ProcessUsage {
         mappings: largest.iter().take(MAX_MAPPINGS).map(usage).collect(),
         accesses: None,
     }
-}
-
-type AccessesByProcess = BTreeMap<i32, AccessUsage>;
-
-/// Samples all processes for `span`: what of each, and how many samples were lost.
-fn sample(
-    tracker: &mut PerfSamples,
-    processes: &[(ProcessUsage, Vec<NodeMapping>)],
-    span: Nanos,
-) -> Result<(AccessesByProcess, u64), String> {
-    // Whatever the addresses: the tracker keeps counts by page for all that these processes access.
-    let mappings: Vec<Mapping> = processes
-        .iter()
-        .map(|(process, _)| Mapping {
-            pid: Pid(process.pid),
-            range: VpnRange::new(Vpn(0), Vpn(0)),
-            kind: MappingKind::Anonymous,
-            writable: true,
-        })
-        .collect();
-    let ask = SampleRequest {
-        interval: span,
-        fine: Vec::new(),
-        reads: true,
-        writes: true,
-        relaxed: false,
-        quick_scan: false,
-    };
-    tracker.begin(&mappings, &ask).map_err(|e| e.to_string())?;
-    sleep(span);
-    let seen = tracker.finish(now()).map_err(|e| e.to_string())?;
-    let page = terrace_sys::page_size().get();
-    let mut all = AccessesByProcess::new();
-    let mut last = None;
-    for count in &seen.by_cell {
-        let usage = all.entry(count.pid.0).or_default();
-        let samples = u64::from(count.reads) + u64::from(count.writes);
-        usage.samples += samples;
-        *usage.by_cpu_node.entry(count.cell.0).or_default() += samples;
-        if let Some(thread) = count.thread {
-            *usage.by_thread.entry(thread.0).or_default() += samples;
-        }
-        // Counts are in order of pages.
-        if last.replace((count.pid, count.vpn)) != Some((count.pid, count.vpn)) {
-            usage.hot_bytes += page;
-        }
-    }
-    Ok((all, seen.lost))
-}
-
-impl MemoryUsage {
-    /// For a terminal of so many columns; `lines` at most, if given.
-    #[must_use]
-    pub fn text(&self, columns: usize, lines: Option<usize>) -> String {
-        let mut out: Vec<String> = Vec::new();
-        for node in &self.nodes {
-            let used = node.total_bytes.saturating_sub(node.free_bytes);
-            out.push(format!(
-                "node {:<3} {:>10} used of {:>10}, {:>10} free",
-                node.node,
-                Bytes(used).to_string(),
-                Bytes(node.total_bytes).to_string(),
-                Bytes(node.free_bytes).to_string()
-            ));
-        }
-        out.push(String::new());
-        let mut head = format!("{:>8} {:<16} {:>7} {:>10}", "pid", "name", "threads", "memory");
-        self.nodes
-            .iter()
-            .for_each(|node| head += &format!(" {:>10}", format!("node {}", node.node)));
-        head += &format!(" {:>9} {:>10}", "samples", "hot");
-        out.push(head);
-        for process in &self.processes {
-            out.push(self.process_line(process));
-            if self.processes.len() == 1 {
-                out.extend(self.details(process));
-            }
-        }
-        if self.lost_samples > 0 {
-            out.push(format!("{} samples were lost", self.lost_samples));
-        }
-        out.extend(self.notes.iter().map(|note| format!("note: {note}")));
-        let kept = lines.unwrap_or(out.len());
-        let fit = |line: &String| line.chars().take(columns).collect::<String>() + "\n";
-        out.iter().take(kept).map(fit).collect()
-    }
-
-    fn process_line(&self, process: &ProcessUsage) -> String {
-        let name: String = printable(&process.name).chars().take(16).collect();
-        let mut line = format!(
-            "{:>8} {name:<16} {:>7} {:>10}",
-            process.pid,
-            process.threads,
-            Bytes(process.resident_bytes).to_string()
-        );
-        line += &self.by_node(&process.by_node_bytes);
-        match &process.accesses {
-            Some(accesses) => {
-                let hot = Bytes(accesses.hot_bytes).to_string();
-                line += &format!(" {:>9} {hot:>10}", accesses.samples);
-            }
-            None => line += &format!(" {:>9} {:>10}", "-", "-"),
-        }
-        line
-    }
-
-    fn by_node(&self, bytes: &BytesByNode) -> String {
-        let of = |node: &NodeUsage| bytes.get(&node.node).copied().unwrap_or(0);
-        self.nodes.iter().map(|node| format!(" {:>10}", Bytes(of(node)).to_string())).collect()
-    }
-
-    /// Mappings and threads of the only process.
-    fn details(&self, process: &ProcessUsage) -> Vec<String> {
-        let mut lines = vec![String::new(), "mappings with most memory:".to_owned()];
-        for mapping in &process.mappings {
-            let name = match mapping.name.as_str() {
-                "" => "anonymous".to_owned(),
-                name => printable(name),
-            };
-            let nodes = self.by_node(&mapping.by_node_bytes);
-            lines.push(format!("{:>16x}{nodes}  {name}", mapping.start));
-        }
-        if let Some(accesses) = &process.accesses {
-            let all = accesses.samples.max(1) as f64;
-            let share = |n: &u64| format!("{:.0}%", 100.0 * *n as f64 / all);
-            lines.push("samples by thread:".to_owned());
-            let by_thread = accesses.by_thread.iter().take(MAX_MAPPINGS);
-            lines.extend(by_thread.map(|(tid, n)| format!("{tid:>16} {n:>10} {:>5}", share(n))));
-            lines.push("samples by node of the CPU:".to_owned());
-            let by_node = accesses.by_cpu_node.iter();
-            lines.extend(by_node.map(|(node, n)| format!("{node:>16} {n:>10} {:>5}", share(n))));
-        }
-        lines
-    }
-}
-
-/// A name from a program or file, fit for a terminal.
-fn printable(text: &str) -> String {
-    terrace_trace::printable(text)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! `top` and `show`: who uses which memory.
 
+mod screen;
+
 use crate::output::{print, print_json, width, CommandFailure, Ending};
 use clap::Args;
 use std::io::{IsTerminal, Write};
@@ -19,7 +21,7 @@ pub struct TopArgs {
     /// Only processes of this control group.
     #[arg(long, value_name = "PATH", conflicts_with = "process")]
     pub cgroup: Option<String>,
-    /// Show it once, then end.
+    /// Print it once, then end.
     #[arg(long)]
     pub once: bool,
     /// Seconds between two looks.
@@ -72,27 +74,29 @@ pub fn top(args: &TopArgs) -> Ending {
         let usage = watch.look(span.min(Nanos::millis(500))).map_err(failed)?;
         return if args.json { print_json(&usage) } else { print(&usage.text(width(), None)) };
     }
-    let terminal = std::io::stdout().is_terminal();
+    if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        return screen::run(watch, span);
+    }
     loop {
         let begin = Instant::now();
-        let usage = watch.look(Nanos(span.get() / 4)).map_err(failed)?;
-        let took = begin.elapsed().saturating_sub(Duration::from_secs_f64(usage.sampled_seconds));
-        let rows = terminal.then(|| usize::from(rows()).saturating_sub(1));
-        let text = usage.text(width(), rows);
-        // Home, then what is left of the last picture is erased.
-        let picture = if terminal { format!("\x1b[H\x1b[J{text}") } else { text + "\n" };
+        let sampled = Nanos(span.get() / 4);
+        let usage = watch.look(sampled).map_err(failed)?;
         let mut out = std::io::stdout();
-        match out.write_all(picture.as_bytes()).and_then(|()| out.flush()) {
+        match out
+            .write_all((usage.text(width(), None) + "\n").as_bytes())
+            .and_then(|()| out.flush())
+        {
             Ok(()) => {}
             // Whoever was reading has seen enough.
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return Ok(0),
             Err(e) => return Err(CommandFailure::failed(format!("top: {e}"))),
         }
-        std::thread::sleep(Duration::from_nanos(span.get()).max(took * REST).saturating_sub(took));
+        std::thread::sleep(rest(begin.elapsed(), sampled, span));
     }
 }
 
-/// Lines of the terminal.
-fn rows() -> u16 {
-    terminal_size::terminal_size().map_or(24, |(_, rows)| rows.0)
+/// How long to rest after a look that took so long, sampling included.
+fn rest(elapsed: Duration, sampled: Nanos, span: Nanos) -> Duration {
+    let took = elapsed.saturating_sub(Duration::from_nanos(sampled.get()));
+    Duration::from_nanos(span.get()).max(took * REST).saturating_sub(elapsed)
 }
