@@ -4,7 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::io::Cursor;
-use terrace_crash::persist::{collect_operations, enumerate_images, find_misuse, ReorderEngine};
+use terrace_crash::persist::{
+    collect_operations, enumerate_images, find_misuse, ChangedBytes, ObservedSpan, ReorderEngine,
+};
 use terrace_crash::study::study;
 use terrace_crash::{CacheSetup, CrashSchedule, ImageLayout, RegionFile, StudyOptions};
 use terrace_trace::{mend_checksums, TraceReader};
@@ -27,10 +29,15 @@ fuzz_target!(|data: &[u8]| {
         flushes: Vec::new(),
     };
     let _ = study(&mut reader, &region, &options, &mut |_| {});
-    if let Ok(operations) = collect_operations(&mut reader, &region, 1000) {
+    if let Ok(operations) = collect_operations(&mut reader, &region, &ObservedSpan::Region, 1000) {
         find_misuse(&operations);
         let layout = ImageLayout::new(&region.objects);
-        let memory = (&layout, region.content.as_slice());
-        enumerate_images(&operations, memory, ReorderEngine::Hardware, 50, 1);
+        let changed = ChangedBytes::new(&operations, &layout);
+        let initial = changed.pick(&region.content);
+        let memory = (changed.layout(), initial.as_slice());
+        for (_, image) in &enumerate_images(&operations, memory, ReorderEngine::Hardware, 50, 1).images
+        {
+            assert_eq!(changed.put_back(image, &region.content).len(), region.content.len());
+        }
     }
 });

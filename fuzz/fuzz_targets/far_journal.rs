@@ -11,7 +11,7 @@ fuzz_target!(|data: &[u8]| {
         Ok(run) => {
             assert!(run.html().starts_with("<!DOCTYPE html>"));
             assert!(
-                run.text().lines().all(|l| l.chars().count() <= 80),
+                run.text(80).lines().all(|l| l.chars().count() <= 80),
                 "lines of at most 80 columns"
             );
             assert!(run.json().is_object());

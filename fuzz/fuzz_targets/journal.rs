@@ -9,7 +9,7 @@ fuzz_target!(|data: &[u8]| match read(data) {
     Ok(document) => {
         let html = document.to_html();
         assert!(html.starts_with("<!DOCTYPE html>") && !html.contains("NaN"));
-        let _text = document.to_text();
+        let _text = document.to_text(80);
         assert!(document.to_json().is_object());
     }
     Err(why) => assert!(!why.to_string().contains('\n')),

@@ -5,8 +5,9 @@
 use libfuzzer_sys::fuzz_target;
 use terrace_riscv::decode::Instruction;
 use terrace_riscv::linux::{Errno, GuestFileStatus, Host, Process};
-use terrace_xbgas::element::{ElementMachine, ElementSchedule};
+use terrace_xbgas::element::{ElementMachine, ElementSchedule, ElementSetup};
 use terrace_xbgas::lookaside::{LookasideSize, ObjectTable};
+use terrace_xbgas::note::dialect_of_program;
 use terrace_xbgas::{Dialect, ExtendedInstruction};
 
 /// A host with nothing in it.
@@ -51,13 +52,18 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
+    let _dialect = dialect_of_program(data);
     // A stack and a few segments of 64 MiB.
     let load = || Process::new(data, &[b"a".to_vec()], &[], 64 << 20, EmptyHost);
     if let (Ok(first), Ok(second)) = (load(), load()) {
-        let (objects, schedule) = (ObjectTable::of_elements(2), ElementSchedule::from_seed(1));
-        let size = LookasideSize::default();
-        let processes = vec![first, second];
-        let mut machine = ElementMachine::new(processes, objects, Dialect::V2018, schedule, size);
+        let setup = ElementSetup {
+            objects: ObjectTable::of_elements(2),
+            files: Vec::new(),
+            dialect: Dialect::V2018,
+            schedule: ElementSchedule::from_seed(1),
+            lookaside: LookasideSize::default(),
+        };
+        let mut machine = ElementMachine::new(vec![first, second], &setup);
         let _end = machine.run(20_000);
     }
 });

@@ -34,6 +34,6 @@ fuzz_target!(|data: &[u8]| {
     assert!(Info::from_reader(&mut reader).is_ok());
     if let Ok(recording) = RecordingSummary::from_reader(&mut reader) {
         recording.html();
-        recording.text();
+        recording.text(80);
     }
 });
