@@ -149,7 +149,7 @@ fn simulate_system(
 }
 
 /// A recording's accesses: columns as bytes, native order, and the times cost nothing that are not
-/// asked for. Damage that was left out is told under `damage`.
+/// asked for. Damage that was left out is reported under `damage`.
 #[pyfunction]
 #[pyo3(signature = (path, first, count, times))]
 fn read_recording<'py>(

@@ -23,7 +23,7 @@ impl Access {
     }
 }
 
-/// How an instruction is to be told.
+/// How an instruction is to be reported.
 #[derive(Debug, PartialEq, Eq)]
 pub enum How {
     /// Its addresses can be computed by `lea`.

@@ -52,7 +52,7 @@ struct State {
     /// Where functions begin at which recording begins and ends; 0 for none.
     borders: [u64; 2],
     /// Memory that the program can both write and execute, from and to: its code may change and
-    /// nobody is told.
+    /// nobody is notified.
     writable: Vec<(u64, u64)>,
 }
 
@@ -249,7 +249,7 @@ impl State {
             }
         };
         let code = &self.maker.code.bytes;
-        // SAFETY: the cache has room for it, and nobody executes it yet.
+        // SAFETY: the cache has space for it, and nobody executes it yet.
         unsafe { core::ptr::copy_nonoverlapping(code.as_ptr(), base as *mut u8, code.len()) };
         self.next = base + code.len() as u64;
         let index = self.blocks.len() as u32;

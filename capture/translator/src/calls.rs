@@ -70,8 +70,8 @@ pub fn string(at: u64, most: usize) -> Option<Vec<u8>> {
     let mut piece = [0u8; 256];
     while all.len() < most {
         let from = at + all.len() as u64;
-        let room = (4096 - (from & 4095) as usize).min(piece.len());
-        let got = sys::read_memory(from, &mut piece[..room]);
+        let space = (4096 - (from & 4095) as usize).min(piece.len());
+        let got = sys::read_memory(from, &mut piece[..space]);
         if got == 0 {
             return None;
         }
@@ -184,9 +184,9 @@ pub fn is_own_path(path: &[u8]) -> bool {
     who == b"self" || who == b"thread-self" || (!who.is_empty() && number == Some(own()))
 }
 
-fn give_program(into: u64, room: u64) -> i64 {
+fn give_program(into: u64, space: u64) -> i64 {
     let path = program().to_bytes();
-    let path = &path[..path.len().min(room as usize)];
+    let path = &path[..path.len().min(space as usize)];
     if sys::write_memory(into, path) {
         path.len() as i64
     } else {
@@ -241,7 +241,7 @@ fn memory(context: &mut Context, number: u64, a: [u64; 6]) -> i64 {
                 break;
             }
         }
-        // SAFETY: a string that ends with a zero, and room for the answer.
+        // SAFETY: a string that ends with a zero, and space for the answer.
         length = unsafe {
             sys::call3(sys::READLINK, link.as_ptr() as u64, name.as_mut_ptr() as u64, 2047)
         }

@@ -81,16 +81,16 @@ pub fn load(path: &[u8]) -> Result<Loaded, &'static str> {
         parts().map(|p| word(p, 16, 8) + word(p, 40, 8)).max().unwrap_or(0).next_multiple_of(4096);
     let bias = if kind == 3 {
         let align = parts().map(|p| word(p, 48, 8)).max().unwrap_or(4096).max(4096);
-        let room = sys::map(0, highest - lowest + align, 0, sys::MAP_NORESERVE)
-            .ok_or("there is no room for it")?;
-        let at = room.next_multiple_of(align);
+        let space = sys::map(0, highest - lowest + align, 0, sys::MAP_NORESERVE)
+            .ok_or("there is no space for it")?;
+        let at = space.next_multiple_of(align);
         // SAFETY: the ends of what was reserved just now.
         unsafe {
-            if at > room {
-                sys::call3(sys::MUNMAP, room, at - room, 0);
+            if at > space {
+                sys::call3(sys::MUNMAP, space, at - space, 0);
             }
-            if room + align > at {
-                sys::call3(sys::MUNMAP, at + highest - lowest, room + align - at, 0);
+            if space + align > at {
+                sys::call3(sys::MUNMAP, at + highest - lowest, space + align - at, 0);
             }
         }
         at - lowest

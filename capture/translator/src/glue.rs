@@ -9,7 +9,7 @@ pub mod reason {
     pub const LINK: u64 = 1;
     /// An indirect jump; the argument is where to.
     pub const INDIRECT: u64 = 2;
-    /// No room in the ring, or a signal waits; the argument points to a link to the block itself.
+    /// No space in the ring, or a signal waits; the argument points to a link to the block itself.
     pub const REFILL: u64 = 3;
     /// A system call; the argument points to a link to what follows.
     pub const CALL: u64 = 4;

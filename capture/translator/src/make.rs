@@ -88,7 +88,7 @@ impl Maker {
         }
     }
 
-    /// Makes code to lie at `base`. `before`: words that are told whenever the block begins.
+    /// Makes code to lie at `base`. `before`: words that are reported whenever the block begins.
     pub fn make(
         &mut self,
         plan: &Plan,
@@ -141,7 +141,7 @@ impl Maker {
         entry
     }
 
-    /// The way out for want of room, and the look whether there is some. The first instruction is
+    /// The way out for want of space, and the look whether there is some. The first instruction is
     /// of eight bytes or more: invalidation writes a jump over it.
     fn enter(&mut self, pc: u64, flags_dead: bool) -> u64 {
         let out = self.code.here();

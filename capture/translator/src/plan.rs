@@ -15,7 +15,7 @@ const MOST_WORDS: usize = 160;
 /// The same where values follow.
 const MOST_WORDS_WITH_VALUES: usize = 100;
 
-/// An instruction and what is told of it.
+/// An instruction and what is said of it.
 pub struct Step {
     pub instruction: Instruction,
     /// Where its bytes lie in [`Plan::bytes`].

@@ -1,7 +1,7 @@
 //! A thread's side of its ring of words: the layout is `capture/ring.h`'s, and so is what it means.
 //!
 //! Unlike there, words may be written past the end of a chunk, up to [`SLACK`]: a block looks for
-//! room once. A ring is mapped twice in a row, so that nothing need be cut at its end.
+//! space once. A ring is mapped twice in a row, so that nothing need be cut at its end.
 
 use crate::context::Context;
 use crate::sys;
@@ -323,7 +323,7 @@ impl Context {
         slot.head.store(self.writer.written, Ordering::Release);
     }
 
-    /// The limit was reached: writes out and waits until there is room for a chunk and the slack
+    /// The limit was reached: writes out and waits until there is space for a chunk and the slack
     /// behind it.
     pub fn refill(&mut self) {
         if self.slot().is_none() {
@@ -365,13 +365,13 @@ impl Context {
         self.set_limit(self.next + CHUNK * 8);
     }
 
-    /// Makes the words zero that may be written before there is the next look for room; see
+    /// Makes the words zero that may be written before there is the next look for space; see
     /// `Slot::cleared`.
     fn clear_ahead(&mut self, slot: &Slot) {
         let until = self.writer.written + CHUNK + SLACK;
         let from = self.writer.cleared.max(self.writer.written);
         let at = self.next + (from - self.writer.written) * 8;
-        // SAFETY: room in the ring or its second mapping that the recorder has emptied: a ring is
+        // SAFETY: space in the ring or its second mapping that the recorder has emptied: a ring is
         // longer than a chunk and the slack.
         unsafe { core::ptr::write_bytes(at as *mut u64, 0, (until - from) as usize) };
         self.writer.cleared = until;
@@ -383,7 +383,7 @@ impl Context {
         if self.next > self.limit {
             self.refill();
         }
-        // SAFETY: up to the limit and the slack behind it is room in the ring or the sink.
+        // SAFETY: up to the limit and the slack behind it is space in the ring or the sink.
         unsafe { *(self.next as *mut u64) = word };
         self.next += 8;
     }

@@ -71,7 +71,7 @@ pub fn show(arguments: [u64; 2], environment: [u64; 2], auxiliary: &[u64], stack
 /// The numbers of `/proc/self/stat`; zeros for the first three, of which two are none.
 fn own_fields() -> Vec<u64> {
     let mut text = [0u8; 2048];
-    // SAFETY: a string that ends with a zero, and room for the answer.
+    // SAFETY: a string that ends with a zero, and space for the answer.
     let got = unsafe {
         let file = sys::call3(sys::OPEN, c"/proc/self/stat".as_ptr() as u64, 0o2000000, 0);
         if file < 0 {

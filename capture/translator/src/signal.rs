@@ -1,7 +1,7 @@
 //! Signals that the program handles. The kernel calls a handler of ours, which keeps the signal
 //! until the thread is between two blocks; then its frame is made on the program's stack as the
-//! kernel would have made it, with the program's registers. Faults are told at the instruction of
-//! the program that made them.
+//! kernel would have made it, with the program's registers. Faults are reported at the instruction
+//! of the program that made them.
 
 use crate::cache::{BASE, BYTES, CACHE};
 use crate::context::{Context, R11, RAX, RCX, RDI, RDX, RING, RSI, RSP, SCRATCH};
@@ -186,7 +186,7 @@ fn put_words(at: u64, words: &[u64]) -> bool {
     sys::write_memory(at, &bytes[..8 * words.len().min(4)])
 }
 
-/// What the kernel is told for an action of the program's.
+/// What the kernel is given for an action of the program's.
 fn master(action: &Action) -> Action {
     Action {
         handler: handle as *const () as u64,
@@ -236,7 +236,7 @@ unsafe extern "C" fn handle(number: u64, info: *const [u64; 16], user: u64) {
             return;
         }
         if fault && ours {
-            // A bug, or a frame for a handler that has no room: as if there were no handler.
+            // A bug, or a frame for a handler that has no space: as if there were no handler.
             let none = NONE;
             sys::call(sys::RT_SIGACTION, [number, &none as *const Action as u64, 0, 8, 0, 0]);
             return;

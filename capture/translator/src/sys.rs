@@ -99,7 +99,7 @@ pub struct FileStatus {
 impl FileStatus {
     fn ask(number: u64, which: u64) -> Option<Self> {
         let mut all = [0u64; 18];
-        // SAFETY: a string that ends with a zero or a descriptor, and room for the answer.
+        // SAFETY: a string that ends with a zero or a descriptor, and space for the answer.
         let done = unsafe { call3(number, which, all.as_mut_ptr() as u64, 0) };
         (done == 0).then(|| Self {
             id: FileId { device: all[0], inode: all[1] },

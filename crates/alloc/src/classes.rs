@@ -2,7 +2,7 @@
 //!
 //! A class is a tier of the machine model's ranking, each node judged from its *home*: the CPUs
 //! that see it best. So four nodes of fast memory beside four groups of CPUs are one class with
-//! four indices, wherever one asks from. Nothing is told from what the memory is called.
+//! four indices, wherever one asks from. Nothing is inferred from the memory's name.
 //! `TERRACE_CLASSES` (nodes of each class, best first: `4-7;0-3`) states the classes,
 //! `TERRACE_MACHINE` names a machine file or preset to rank instead of the live machine,
 //! `TERRACE_RANK_BY` the attribute (bandwidth, latency, capacity).

@@ -191,7 +191,7 @@ fn the_obstacle_is_named() {
         let error = memory.allocate(Bytes(1), strict(this(0))).unwrap_err();
         assert!(matches!(error, AllocError::NoCuda(_)), "{error}");
         println!("{error}");
-        // Who falls back has memory, and is told the same.
+        // A fallback has memory, and its report says the same.
         let other = memory.allocate(Bytes(MIB as u64), this(0)).unwrap();
         used(other, MIB);
         let row = memory.describe(other).unwrap();

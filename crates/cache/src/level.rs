@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn lru_forgets_the_oldest_and_a_removed_line_leaves_room() {
+    fn lru_evicts_the_oldest_and_a_removed_line_frees_its_way() {
         let mut l = level(2, Replacement::Lru);
         assert_eq!(l.insert(1, NONE), None);
         assert_eq!(l.insert(2, LineFlags::DIRTY), None);

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn many_pages_at_once_are_told_apart() {
+    fn many_pages_at_once_are_distinguished() {
         let lines: Vec<u64> = (0..3).flat_map(|i| (0..8).map(move |page| page * 64 + i)).collect();
         let got = wanted(Prefetch::Stride { ahead: 1 }, &lines);
         assert!(got[16..].iter().all(|g| g.len() == 1), "{got:?}");

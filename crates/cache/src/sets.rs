@@ -75,7 +75,7 @@ pub enum TagUse {
     First(Option<(u64, bool)>),
 }
 
-/// What the use of a tag came to, for those who want no more than this to be told of what left.
+/// What the use of a tag came to, for callers that need no more than the line that left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TagFetch(u64);
 

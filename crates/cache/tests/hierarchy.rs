@@ -62,7 +62,7 @@ fn no_change_is_ever_lost_and_no_two_cores_own_a_line() {
     for (number, levels) in mixtures().into_iter().enumerate() {
         let mut h = hierarchy(3, &levels);
         let mut rng = Rng(88_172_645_463_325_252 + number as u64);
-        // Lines whose last store memory has not been told of.
+        // Lines whose last store has not reached memory.
         let mut stale: BTreeSet<u64> = BTreeSet::new();
         for step in 0..3_000 {
             let (core, line) = (rng.below(3) as usize, rng.below(120));
@@ -82,7 +82,7 @@ fn no_change_is_ever_lost_and_no_two_cores_own_a_line() {
                     h.access_line(core, line, write, &mut |t| reported.push(t));
                     if write {
                         stale.insert(line);
-                        // A store that went through is told of last.
+                        // A write-through store is reported last.
                         assert!(
                             h.is_dirty(line)
                                 || reported.last() == Some(&MemoryTraffic::Write(line)),

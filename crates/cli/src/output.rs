@@ -126,7 +126,7 @@ const NARROWEST: usize = 40;
 pub enum ExpectedWork {
     /// This long when it is done for the first time on a machine like those it was tried on.
     Usually(Duration),
-    /// Its length is told along the way, by [`ProgressLines::left`].
+    /// Its length is set along the way, by [`ProgressLines::left`].
     Estimated,
     /// So many runs, of which so many at a time; each says when it begins, and all but `unsaid`
     /// when it ends.

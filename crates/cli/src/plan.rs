@@ -32,7 +32,7 @@ pub struct PlanArgs {
 
 /// `terrace plan`.
 pub fn plan(args: &PlanArgs) -> Ending {
-    let room = size(&args.fast).filter(|bytes| bytes.get() > 0).ok_or_else(|| {
+    let space = size(&args.fast).filter(|bytes| bytes.get() > 0).ok_or_else(|| {
         CommandFailure::usage(format!("--fast {}: give bytes, such as 64M", args.fast))
     })?;
     let source = args.machine.as_deref().map_or(MachineSource::Live, MachineSource::parse_machine);
@@ -49,7 +49,7 @@ pub fn plan(args: &PlanArgs) -> Ending {
         }
     };
     let profile = AllocationProfile::from_reader(&mut reader, &machine).map_err(failed)?;
-    let plan = plan_allocations(&profile, &machine, room).map_err(failed)?;
+    let plan = plan_allocations(&profile, &machine, space).map_err(failed)?;
     write(&args.output, plan.text.as_bytes())
         .map_err(|e| CommandFailure::failed(format!("{}: {e}", args.output.display())))?;
     say(&format!(

@@ -39,7 +39,7 @@ pub fn probe(args: &ProbeArgs) -> Ending {
     let mut begun = Vec::new();
     let none_left = |begun: &[(&PathBuf, &str, Begun)]| {
         for (path, text, how) in begun {
-            // The error that is told is why there is nothing to write; a file that cannot be
+            // The error that is reported is why there is nothing to write; a file that cannot be
             // removed says that it is not finished.
             let _left = unbegin(path, text, *how);
         }

@@ -34,8 +34,8 @@ pub(crate) fn replace(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
         .and_then(|()| new.sync_all())
         .and_then(|()| fs::rename(&beside, &path));
     if written.is_err() {
-        // The error that is told is why it was written in vain; what is left beside the file is not
-        // worth another.
+        // The error that is reported is why it was written in vain; what is left beside the file is
+        // not worth another.
         let _left = fs::remove_file(&beside);
     }
     written
@@ -47,7 +47,7 @@ pub(crate) fn write(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
         Ok(mut new) => {
             let written = new.write_all(text.as_ref()).and_then(|()| new.sync_all());
             if written.is_err() {
-                // As above: the error that is told is why.
+                // As above: the error that is reported is why.
                 let _left = fs::remove_file(path);
             }
             written

@@ -128,7 +128,7 @@ fn however_threads_end_what_they_did_is_there() {
             assert!(counted > 0, "{source} {how}");
             let info = info(&file);
             let stores = info["stores"].as_u64().unwrap();
-            // A thread may be stopped between an increment and what is told of it.
+            // A thread may be stopped between an increment and what is said of it.
             let differs = stores.abs_diff(counted);
             assert!(differs <= threads as u64, "{source} {how}: {stores} of {counted}: {info}");
             assert_eq!(info["complete"], true, "{source} {how}: {info}");

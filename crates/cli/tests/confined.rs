@@ -204,7 +204,7 @@ fn a_memory_limit_below_a_tests_size_bounds_what_is_measured_and_nothing_is_kill
         // Caches as large as what may be measured: what they give is not published as memory's.
         assert!(
             reported.lines().count() == 1
-                && reported.contains("cannot be told from those of the caches"),
+                && reported.contains("cannot be distinguished from those of the caches"),
             "{reported}"
         );
         assert!(reported.contains("limit of control group") && !path.exists(), "{reported}");
@@ -290,8 +290,8 @@ fn other_users_of_the_machine_are_reported() {
     let text = probed(Command::new(env!("CARGO_BIN_EXE_terrace")), "noisy.toml");
     drop(busy);
     let Some(text) = text else { return };
-    // Of runs between the turns of others all figures may be good: then it is told of the runs that
-    // were not.
+    // Of runs between the turns of others all figures may be good: then the report names the runs
+    // that were not.
     let reported = text.contains("figures are noisy") || text.contains("Other work ran during");
     assert!(reported, "two programs were on each CPU: {text}");
 }

@@ -321,7 +321,7 @@ fn full_disks_are_said_and_results_are_kept() {
     let output = crash(folder, &arguments);
     assert!(line(&output).contains("not all results are in /dev/full: No space left"));
     assert_eq!(json(&output)["total"]["restarts"], 4);
-    // No room for the recording.
+    // No space for the recording.
     let full = "mkdir -p full && mount -t tmpfs -o size=64k none full";
     let unshared = |script: &str| {
         let mut command = Command::new("unshare");

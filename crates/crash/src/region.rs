@@ -283,10 +283,10 @@ fn text(raw: &[u8]) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str, room: usize) {
-    let bytes = &text.as_bytes()[..text.len().min(room - 1)];
+fn put_text(out: &mut Vec<u8>, text: &str, space: usize) {
+    let bytes = &text.as_bytes()[..text.len().min(space - 1)];
     out.extend_from_slice(bytes);
-    out.resize(out.len() + room - bytes.len(), 0);
+    out.resize(out.len() + space - bytes.len(), 0);
 }
 
 #[cfg(test)]

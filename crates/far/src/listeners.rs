@@ -30,7 +30,7 @@ impl std::fmt::Display for LostBytes {
     }
 }
 
-/// Who is told of lost bytes, before the signal.
+/// Listeners that are notified of lost bytes, before the signal.
 pub type OnLost = Arc<dyn Fn(&LostBytes) + Send + Sync>;
 
 /// Told of the counts whenever they changed, with the memory that the store uses; what it returns

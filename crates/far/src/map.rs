@@ -354,7 +354,7 @@ impl FarMap {
     }
 
     fn send(&self, command: Command) {
-        // The thread ends only when told to by `drop`, or takes the process with it.
+        // The thread ends only when asked to by `drop`, or takes the process with it.
         let _there = self.commands.send(command);
         self.shared.bell.ring();
     }
@@ -379,9 +379,9 @@ impl Drop for FarMap {
     }
 }
 
-/// Serves until told to stop. Should that fail, or this program have a fault, the process ends: who
-/// waits for a page would wait for ever, or, were the userfaultfd closed, read zeros in place of
-/// data.
+/// Serves until asked to stop. Should that fail, or this program have a fault, the process ends:
+/// who waits for a page would wait for ever, or, were the userfaultfd closed, read zeros in place
+/// of data.
 pub(crate) fn serve(service: Service) {
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run()));
     let why = match ended {

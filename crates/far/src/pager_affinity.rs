@@ -10,7 +10,7 @@ use terrace_types::{CpuId, Tick, Tid};
 pub(crate) struct PagerAffinity {
     near: WakeAffinity,
     local_waker: Option<LocalWaker>,
-    /// What the thread may have; none before the first fault, or where it cannot be told.
+    /// What the thread may have; none before the first fault, or where it is not known.
     own: Option<ThreadCpus>,
     /// The CPU that it is kept on.
     home: Option<CpuId>,

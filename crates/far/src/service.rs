@@ -25,7 +25,7 @@ const WRITES_AT_ONCE: usize = 2;
 const ASK_AGAIN: Nanos = Nanos::micros(50);
 /// Of so many wakes for pages that are there, one is looked at.
 const WAKE_SAMPLE_INTERVAL: u32 = 64;
-/// Who is told of the counts is asked so often for a budget, though nothing happens.
+/// Listeners of the counts are asked so often for a budget, though nothing happens.
 const TELL_AGAIN: Nanos = Nanos::millis(200);
 
 /// What the program asks of the thread.
@@ -128,7 +128,7 @@ impl State {
 }
 
 impl Service {
-    /// Serves until told to stop.
+    /// Serves until asked to stop.
     ///
     /// # Errors
     /// When the kernel refuses what it must not: then nobody can be served any more.

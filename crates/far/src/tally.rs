@@ -17,7 +17,7 @@ const SUMS: usize = 3;
 /// Sums over processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FarTotals {
-    /// Faults told by the kernel.
+    /// Faults reported by the kernel.
     pub faults: u64,
     /// Of them, those that waited for the store.
     pub misses: u64,

@@ -163,7 +163,7 @@ fn shapes_that_cannot_be_are_refused_with_what_to_do() {
     let huge = FileStore::create(&[std::env::temp_dir().as_path()], Bytes(1 << 50))
         .unwrap_err()
         .to_string();
-    assert!(huge.contains("free some room"), "{huge}");
+    assert!(huge.contains("free some space"), "{huge}");
 }
 
 #[test]

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn busy_processors_are_told_from_idle_ones() {
+    fn busy_processors_are_distinguished_from_idle_ones() {
         assert_eq!(processor_ticks("cpu  10 1 20 700 30 2 3 0 0 0\ncpu0 5 0"), Some(36));
         assert_eq!(processor_ticks("cpu  10 1 20"), None);
         assert_eq!(processor_ticks("intr 1 2 3 4 5"), None);

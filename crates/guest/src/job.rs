@@ -27,8 +27,8 @@ const STDERR: &str = "/run/terrace/stderr";
 const BEGIN_FIFO: &str = "/run/terrace/mark-begin";
 const REPLY_FIFO: &str = "/run/terrace/mark-reply";
 
-/// Run what the archive asks for and return the archive of the answer, of at most `room` bytes.
-pub fn run(archive: Vec<u8>, room: usize) -> Result<Vec<u8>, WireError> {
+/// Run what the archive asks for and return the archive of the answer, of at most `space` bytes.
+pub fn run(archive: Vec<u8>, space: usize) -> Result<Vec<u8>, WireError> {
     let entries = wire::read_archive(&archive)?;
     let job: GuestJob = wire::from_json(wire::find(&entries, wire::JOB_NAME)?)?;
     let ranking = match wire::find(&entries, wire::PAGES_NAME) {
@@ -42,7 +42,7 @@ pub fn run(archive: Vec<u8>, room: usize) -> Result<Vec<u8>, WireError> {
         Err(why) => Reply::not_started(why),
         Ok(()) => Runner { job: &job, ranking: &ranking }.run(),
     };
-    answer(&job, &mut reply, room)
+    answer(&job, &mut reply, space)
 }
 
 fn unpack(entries: &[ArchiveEntry<'_>]) -> Result<(), String> {
@@ -115,10 +115,12 @@ struct Waited {
 impl Runner<'_> {
     fn run(&self) -> Reply {
         let mut reply = Reply::not_started(String::new());
-        let with_room = stats::free_bytes(Path::new("/sys"))
+        let with_free_memory = stats::free_bytes(Path::new("/sys"))
             .into_iter()
             .filter(|(_, free)| *free >= freelists::TAKEN);
-        if let Err(e) = freelists::empty(&with_room.map(|(node, _)| node).collect::<Vec<_>>()) {
+        if let Err(e) =
+            freelists::empty(&with_free_memory.map(|(node, _)| node).collect::<Vec<_>>())
+        {
             reply.warnings.push(format!("emptying the lists of free pages of each processor: {e}"));
         }
         if let Err(why) = apply(&self.job.before, &mut reply.warnings) {
@@ -355,14 +357,14 @@ fn outcome_of(status: i32) -> JobOutcome {
 }
 
 /// Pack the reply; files that do not fit are left out with a warning rather than cut.
-fn answer(job: &GuestJob, reply: &mut Reply, room: usize) -> Result<Vec<u8>, WireError> {
+fn answer(job: &GuestJob, reply: &mut Reply, space: usize) -> Result<Vec<u8>, WireError> {
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
     let mut used = 1 << 20;
     let names = [(wire::STDOUT_NAME, STDOUT), (wire::STDERR_NAME, STDERR)];
     let wanted = names.iter().copied().chain(job.fetch.iter().map(|f| (f.as_str(), f.as_str())));
     for (name, path) in wanted {
         match fs::read(path) {
-            Ok(data) if used + data.len() < room => {
+            Ok(data) if used + data.len() < space => {
                 used += data.len() + name.len() + 64;
                 files.push((name.to_string(), data));
             }

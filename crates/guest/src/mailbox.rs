@@ -63,8 +63,8 @@ impl Mailbox {
     }
 
     /// Bytes that an archive may have.
-    pub fn room(&self) -> usize {
-        wire::archive_room(self.map.len() as u64) as usize
+    pub fn space(&self) -> usize {
+        wire::archive_capacity(self.map.len() as u64) as usize
     }
 
     /// Put an archive and then the state that makes it visible. False if it does not fit.

@@ -35,7 +35,7 @@ fn serve() -> std::io::Result<()> {
     while !mailbox.has_news() {
         std::thread::sleep(POLL);
     }
-    match mailbox.take_job().and_then(|archive| job::run(archive, mailbox.room())) {
+    match mailbox.take_job().and_then(|archive| job::run(archive, mailbox.space())) {
         Ok(reply) => {
             if !mailbox.put(MailboxState::Done, &reply) {
                 mailbox.refuse("the reply does not fit the mailbox".into());

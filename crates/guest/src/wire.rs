@@ -21,7 +21,7 @@ pub const VERSION: u32 = 3;
 pub const BODY_OFFSET: usize = 4096;
 /// Bytes that are left to an archive in a mailbox of so many: its end is the sampling unit's.
 #[must_use]
-pub const fn archive_room(mailbox_bytes: u64) -> u64 {
+pub const fn archive_capacity(mailbox_bytes: u64) -> u64 {
     mailbox_bytes.saturating_sub(BODY_OFFSET as u64 + terrace_sampling::UNIT_REGION_BYTES)
 }
 

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_read_by_who_moved() {
+    fn counters_are_attributed_to_the_mover() {
         let got = kernel(&plan("kernel:numa-balancing"), &result());
         assert_eq!(
             (got.promoted_pages, got.demoted_pages, got.migrated_bytes),

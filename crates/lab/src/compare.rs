@@ -330,8 +330,8 @@ impl<'a> Comparison<'a> {
     /// when it begins. Each is served as placed from its first access.
     fn serve(&self, job: &mut JobSpec, mut pages: Vec<u64>) {
         if let AtMark::Place { fast, slow, reserve_pages, .. } = job.at_mark {
-            let room = self.calibration.usable_fast_bytes / PAGE;
-            pages.truncate(room.saturating_sub(reserve_pages) as usize);
+            let space = self.calibration.usable_fast_bytes / PAGE;
+            pages.truncate(space.saturating_sub(reserve_pages) as usize);
             job.served = Some(ServedPages { fast_pages: pages, fast, slow });
             // The environment of the profiled run, so that addresses are the same.
             job.at_mark = AtMark::Answer;

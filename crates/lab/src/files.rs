@@ -146,8 +146,8 @@ impl CarriedFiles {
         self.by_path.iter().map(|(path, what)| (path.as_str(), what))
     }
 
-    /// Put everything into an archive that may have `room` bytes.
-    pub(crate) fn put(&self, archive: &mut ArchiveWriter, room: u64) -> Result<()> {
+    /// Put everything into an archive that may have `space` bytes.
+    pub(crate) fn put(&self, archive: &mut ArchiveWriter, space: u64) -> Result<()> {
         self.check_count()?;
         let mut job_bytes = 0;
         for (name, what) in self.iter() {
@@ -161,8 +161,8 @@ impl CarriedFiles {
                     let meta = fs::metadata(host_path).map_err(io("reading", host_path))?;
                     // Before it is read: what is too large does not have to fit this memory.
                     job_bytes += meta.len();
-                    if job_bytes > room {
-                        return Err(LabError::JobTooLarge { job_bytes, room_bytes: room });
+                    if job_bytes > space {
+                        return Err(LabError::JobTooLarge { job_bytes, room_bytes: space });
                     }
                     let data = fs::read(host_path).map_err(io("reading", host_path))?;
                     let changed = if *keep_time { meta.mtime().max(0) as u64 } else { 0 };

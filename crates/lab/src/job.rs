@@ -142,7 +142,7 @@ impl JobSpec {
         if !self.ranking.is_empty() {
             archive.add(wire::PAGES_NAME, 0o600, &wire::encode_pages(&self.ranking));
         }
-        self.files.put(&mut archive, wire::archive_room(MAILBOX_BYTES))?;
+        self.files.put(&mut archive, wire::archive_capacity(MAILBOX_BYTES))?;
         Ok(archive)
     }
 }

@@ -42,11 +42,11 @@ impl MailboxFile {
     /// Put a job's archive.
     pub fn put_job(&self, archive: ArchiveWriter) -> Result<()> {
         let archive = archive.finish();
-        let room = wire::archive_room(self.bytes);
-        if archive.len() as u64 > room {
+        let space = wire::archive_capacity(self.bytes);
+        if archive.len() as u64 > space {
             return Err(LabError::JobTooLarge {
                 job_bytes: archive.len() as u64,
-                room_bytes: room,
+                room_bytes: space,
             });
         }
         let header = MailboxHeader {
@@ -77,12 +77,12 @@ pub fn read_header(path: &Path) -> Result<MailboxHeader> {
 /// The archive in a file of a whole mailbox, checked against the header.
 pub fn read_archive_bytes(path: &Path, header: MailboxHeader) -> Result<Vec<u8>> {
     let file = File::open(path).map_err(io("opening", path))?;
-    let room = file
+    let space = file
         .metadata()
         .map_err(io("reading", path))?
         .len()
         .saturating_sub(wire::BODY_OFFSET as u64);
-    if header.len > room {
+    if header.len > space {
         return Err(wire::WireError::TooLarge { what: "archive" }.into());
     }
     let mut bytes = vec![0u8; header.len as usize];

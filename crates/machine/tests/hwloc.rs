@@ -26,7 +26,7 @@ fn around(inner: &str) -> String {
 }
 
 #[test]
-fn nodes_are_told_apart_though_hwloc_gives_all_of_them_cpus() {
+fn nodes_are_distinguished_though_hwloc_gives_all_of_them_cpus() {
     let machine = read(FIXTURE).machine;
     assert_eq!(machine.name, "hbm-and-cxl");
     let cpus = |id| machine.node(NodeId(id)).map(|n| n.cpus.clone()).unwrap_or_default();

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_page_is_asked_for_once_and_told_of_for_all_of_it() {
+    fn a_huge_page_is_asked_for_once_and_reported_whole() {
         let huge = [VpnRange::new(Vpn(512), Vpn(1536))];
         let all = pages(510..1540);
         let found = heads(&all, &huge);
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(
             heads(&pages(512..1024), &[VpnRange::new(Vpn(512), Vpn(800))]).len(),
             512,
-            "half of it is told of"
+            "half of it is reported"
         );
     }
 
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn own_pages_are_told_of_one_by_one() {
+    fn own_pages_are_reported_one_by_one() {
         let size = terrace_sys::page_size().get() as usize;
         let memory = vec![1_u8; 2048 * size];
         let first = memory.as_ptr() as u64 / size as u64 + 1;

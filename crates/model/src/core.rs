@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_records_are_told_from_others() {
+    fn whole_records_are_recognised() {
         let slowly = |moved: i64, step: i64| {
             let records = moved.wrapping_div(step);
             (1..=RECORD).contains(&records) && records.wrapping_mul(step) == moved

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_nodes_take_no_room() {
+    fn empty_nodes_take_no_space() {
         let l = AddressLayout::q35(&[0, GIB]);
         assert_eq!(l.node_of(0), Some(1));
     }

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_walked_for_once_while_there_is_room_and_nearer_nodes_never() {
+    fn pages_are_walked_for_once_while_they_fit_and_nearer_nodes_never() {
         let mut unit = TranslationUnit::new(1, (4, 4), 2_000, 100_000).unwrap();
         assert_eq!(unit.pass_line(0, 0), 0);
         let took: Vec<u64> = [0, 64, 4096, 8192, 12_288, 0, 16_384, 4096]

@@ -13,7 +13,7 @@ const ONE: Pid = Pid(7);
 struct Fake {
     pages: BTreeMap<(Pid, Vpn), NodeId>,
     odd: BTreeMap<Vpn, i32>,
-    room: BTreeMap<NodeId, u64>,
+    space: BTreeMap<NodeId, u64>,
     huge: Vec<VpnRange>,
     page_cost: u64,
     /// What the machine's file says.
@@ -61,13 +61,13 @@ impl MoveCalls for Fake {
                 continue;
             }
             let span = self.huge.iter().find(|r| r.contains(*page)).map_or(1, |_| 512);
-            let room = self.room.entry(to).or_insert(u64::MAX);
-            if *room < span {
+            let space = self.space.entry(to).or_insert(u64::MAX);
+            if *space < span {
                 return MoveCall { pages: untouched, not_migrated: 0, errno: 12 };
             }
-            *room = room.saturating_sub(span);
+            *space = space.saturating_sub(span);
             if let Some(was) = self.pages.insert((pid, *page), to) {
-                let freed = self.room.entry(was).or_insert(u64::MAX);
+                let freed = self.space.entry(was).or_insert(u64::MAX);
                 *freed = freed.saturating_add(span);
             }
             status.push(PageStatus::On(to));
@@ -149,7 +149,7 @@ fn every_page_is_accounted_for_by_reason() {
 }
 
 #[test]
-fn a_page_that_was_busy_because_it_was_taken_down_is_told_as_gone() {
+fn a_page_that_was_busy_while_unmapped_counts_as_gone() {
     let mut kernel = fake(0..100, 0..0);
     kernel.odd = BTreeMap::from([(Vpn(5), 16), (Vpn(6), 16), (Vpn(7), 12)]);
     // They are taken down between the call and the look at where they are.
@@ -191,7 +191,7 @@ fn the_rate_is_kept() {
 #[test]
 fn a_full_node_is_left_alone_for_a_while() {
     let mut kernel = fake(0..1000, 0..0);
-    kernel.room.insert(FAST, 100);
+    kernel.space.insert(FAST, 100);
     let mut mover = mover(kernel);
     let moves = [run(0, 1000, SLOW, FAST, MoveReason::Hot)];
     let first = mover.apply(&moves, false, &limits());
@@ -202,14 +202,14 @@ fn a_full_node_is_left_alone_for_a_while() {
     assert_eq!(mover.calls.sizes.len(), calls, "backs off");
     assert!(again.failed.contains(&(MoveFailure::NodeFull, 900)));
     mover.calls.wait(Nanos::secs(3));
-    mover.calls.room.insert(FAST, 900);
+    mover.calls.space.insert(FAST, 900);
     assert_eq!(mover.apply(&moves, false, &limits()).moved, [(FAST, 900)]);
 }
 
 #[test]
 fn space_that_is_made_on_a_full_node_is_used_at_once() {
     let mut kernel = fake(0..1000, 10_000..11_000);
-    kernel.room.insert(FAST, 0);
+    kernel.space.insert(FAST, 0);
     let moves = [
         run(0, 100, SLOW, FAST, MoveReason::Hot),
         run(10_000, 400, FAST, SLOW, MoveReason::Cold),
@@ -222,10 +222,10 @@ fn space_that_is_made_on_a_full_node_is_used_at_once() {
 }
 
 #[test]
-fn exchange_keeps_occupancy_when_promotion_finds_no_room_or_no_pages() {
+fn exchange_keeps_occupancy_when_promotion_finds_no_space_or_no_pages() {
     // The fast node is full: each promotion needs the space of a demotion.
     let mut kernel = fake(0..2000, 10_000..12_000);
-    kernel.room.insert(FAST, 0);
+    kernel.space.insert(FAST, 0);
     kernel.odd = (0..50).map(|p| (Vpn(p), 16)).collect();
     let moves = [
         run(10_000, 2000, FAST, SLOW, MoveReason::Cold),
@@ -241,12 +241,12 @@ fn exchange_keeps_occupancy_when_promotion_finds_no_room_or_no_pages() {
 }
 
 #[test]
-fn turns_are_taken_before_room_is_made_and_not_before_it_is_used() {
+fn turns_are_taken_before_space_is_freed_and_not_before_it_is_used() {
     let mut mover = mover(fake(0..2_000, 10_000..12_000));
     let cold = |at| run(at, 1_000, FAST, SLOW, MoveReason::Cold);
     let hot = |at| run(at, 1_000, SLOW, FAST, MoveReason::Hot);
     let moves = [cold(10_000), hot(0), cold(11_000), hot(1_000)];
-    mover.calls.room.insert(FAST, 0);
+    mover.calls.space.insert(FAST, 0);
     let outcome = mover.apply(&moves, false, &limits());
     assert_eq!(outcome.done.iter().map(|m| m.pages).sum::<u32>(), 4_000, "{outcome:?}");
     assert_eq!(
@@ -305,7 +305,7 @@ fn the_first_call_is_as_long_as_the_machines_file_allows() {
 }
 
 #[test]
-fn refusal_is_told_as_such() {
+fn refusal_is_reported_as_such() {
     let mut kernel = fake(0..100, 0..0);
     kernel.errno = 13;
     let moves = [run(0, 100, SLOW, FAST, MoveReason::Hot)];

@@ -102,8 +102,8 @@ impl Line {
 
 impl std::fmt::Write for Line {
     fn write_str(&mut self, more: &str) -> std::fmt::Result {
-        let room = self.text.len() - self.len;
-        let fits = more.len().min(room);
+        let space = self.text.len() - self.len;
+        let fits = more.len().min(space);
         self.text[self.len..self.len + fits].copy_from_slice(&more.as_bytes()[..fits]);
         self.len += fits;
         if fits < more.len() {

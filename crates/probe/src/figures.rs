@@ -101,14 +101,14 @@ fn fill(
         let most = latency.map(|l| l.1).max(largest).unwrap_or(Bytes::ZERO);
         let what = if rates { "the latency" } else { "latency and bandwidth" };
         let reported = if measured.caches == Bytes::ZERO {
-            "not told".to_owned()
+            "not reported".to_owned()
         } else {
             format!("of {}", measured.caches)
         };
         hidden.push(format!(
-            "Node {target} from node {initiator}: {what} of its memory cannot be told from those \
-                of the caches ({reported}) by regions of up to \
-             {most} and are left as they were."
+            "Node {target} from node {initiator}: {what} of its memory cannot be \
+             distinguished from those of the caches ({reported}) by regions of up to {most} and \
+             are left as they were."
         ));
     }
     let latency = latency.filter(|_| seen).map(|l| l.2);
@@ -295,8 +295,8 @@ fn caches(machine: &mut Machine, found: &[CurveLevel]) {
             .take(8)
             .collect();
         machine.notes.push(
-            "Caches are told by nobody: their sizes are the knees of the latency curve, their \
-                ways a typical 8."
+            "No interface reports the caches: their sizes are the knees of the latency curve, \
+             their ways a typical 8."
                 .to_owned(),
         );
         return;
@@ -312,7 +312,7 @@ fn caches(machine: &mut Machine, found: &[CurveLevel]) {
         match nearest.filter(|l| ratio(l.bytes, cache.size) <= SAME_SIZE) {
             Some(level) => cache.hit = added(level),
             None => machine.notes.push(format!(
-                "Cache level {} is told as {}; the latency curve shows no knee there.",
+                "Cache level {} is reported as {}; the latency curve shows no knee there.",
                 cache.level, cache.size
             )),
         }
@@ -657,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_pages_are_told_apart() {
+    fn costs_of_calls_and_of_pages_are_separated() {
         let machine = preset("lab-cxl").unwrap();
         let of = |bytes: u64, batch: u32| {
             let pages = bytes / 4096;

@@ -42,7 +42,7 @@ impl Situation {
 
     /// What one measurement may take of a node: half of what is free there and of what may be had.
     #[must_use]
-    pub fn room(&self, node: NodeId) -> Bytes {
+    pub fn space(&self, node: NodeId) -> Bytes {
         Bytes(self.free.get(&node).copied().unwrap_or(Bytes::ZERO).min(self.memory).get() / 2)
     }
 }
@@ -82,7 +82,7 @@ pub struct ProbePlan {
 }
 
 /// A measurement of memory needs so much at least.
-const LEAST_ROOM: Bytes = Bytes::mib(8);
+const LEAST_SPACE: Bytes = Bytes::mib(8);
 /// And takes at most.
 const MAX_ROOM: Bytes = Bytes::gib(2);
 /// Expected of a quick run; the rest of its minute is for the unexpected.
@@ -124,14 +124,14 @@ fn arrays(situation: &Situation, node: NodeId, depth: Depth) -> Bytes {
     let times = if depth == Depth::Brief { 4 } else { 12 };
     let least = if depth == Depth::Brief { 24 << 20 } else { 64 << 20 };
     let wanted = Bytes((situation.last_cache.get() * times).clamp(least, MAX_ROOM.get()));
-    wanted.min(situation.room(node))
+    wanted.min(situation.space(node))
 }
 
 /// Region whose latency is that of memory: few of its lines are in a cache by chance.
 fn beyond(situation: &Situation, node: NodeId, depth: Depth) -> Bytes {
     let times = if depth == Depth::Full { 32 } else { 16 };
     let wanted = Bytes((situation.last_cache.get() * times).clamp(64 << 20, MAX_ROOM.get()));
-    wanted.min(situation.room(node))
+    wanted.min(situation.space(node))
 }
 
 /// Makes the plan.
@@ -142,7 +142,7 @@ pub fn plan(situation: &Situation, depth: Depth) -> ProbePlan {
     let targets = targets(situation, depth, &mut plan.notes);
     if situation.last_cache == Bytes::ZERO {
         plan.notes.push(
-            "The sizes of the caches are not told; they are found by the latency curve alone."
+            "The sizes of the caches are not reported; they are found by the latency curve alone."
                 .to_owned(),
         );
     }
@@ -188,13 +188,13 @@ pub fn plan(situation: &Situation, depth: Depth) -> ProbePlan {
 fn targets(situation: &Situation, depth: Depth, notes: &mut Vec<String>) -> Vec<NodeId> {
     let mut targets = Vec::new();
     for node in situation.machine.nodes.iter().filter(|n| n.capacity > Bytes::ZERO) {
-        let room = situation.room(node.id);
+        let space = situation.space(node.id);
         if !situation.nodes.contains(&node.id) {
             notes.push(format!(
                 "Node {} is left out: the cpuset of this process does not allow it.",
                 node.id
             ));
-        } else if room < LEAST_ROOM {
+        } else if space < LEAST_SPACE {
             let free = situation.free.get(&node.id).copied().unwrap_or(Bytes::ZERO);
             // On one node both are what is available or allowed.
             let why = if free < situation.memory { "free there" } else { "allowed" };
@@ -204,7 +204,7 @@ fn targets(situation: &Situation, depth: Depth, notes: &mut Vec<String>) -> Vec<
             notes.push(format!(
                 "Node {} is left out: {have} are {why}{bound}, and a measurement takes {} and \
                     leaves as much.",
-                node.id, LEAST_ROOM
+                node.id, LEAST_SPACE
             ));
         } else {
             targets.push(node.id);
@@ -377,12 +377,14 @@ fn moves(
         pairs.extend(targets.iter().map(|t| (*t, *t)));
     }
     for (index, (from, to)) in pairs.into_iter().enumerate() {
-        let room = situation.room(from).min(situation.room(to)).get();
+        let space = situation.space(from).min(situation.space(to)).get();
         let rank = if index < 2 { 1 } else { 3 };
         let (most, octaves) = if depth == Depth::Full { (1 << 30, 2) } else { (16 << 20, 4) };
-        let sizes: Vec<u64> =
-            (0..).map(|k| 4096_u64 << (octaves * k)).take_while(|s| *s <= most.min(room)).collect();
-        let usual = Bytes((16 << 20).min(room));
+        let sizes: Vec<u64> = (0..)
+            .map(|k| 4096_u64 << (octaves * k))
+            .take_while(|s| *s <= most.min(space))
+            .collect();
+        let usual = Bytes((16 << 20).min(space));
         let of = |method, caller, bytes: Bytes, batch, pages, threads| Task::Move {
             method,
             from,
@@ -437,11 +439,11 @@ fn fit(plan: &mut ProbePlan, depth: Depth) {
     }
     let mut spent = Nanos::ZERO;
     let all = plan.steps.len();
-    let mut room = true;
+    let mut space = true;
     plan.steps.retain(|step| {
         spent += step.expected;
-        room &= spent <= QUICK;
-        room
+        space &= spent <= QUICK;
+        space
     });
     let left = all - plan.steps.len();
     if left > 0 {

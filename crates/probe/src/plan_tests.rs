@@ -67,7 +67,7 @@ fn check(situation: &Situation, plan: &ProbePlan) {
         let cpus = situation.cpus_of(initiator).len() as u32;
         assert!(cpus > 0, "{}", step.task);
         if let Some(target) = target {
-            assert!(bytes_of(&step.task) <= situation.room(target), "{}", step.task);
+            assert!(bytes_of(&step.task) <= situation.space(target), "{}", step.task);
         }
         let wanted = match step.task {
             Task::Stream { threads, .. } | Task::Move { threads, .. } => threads,

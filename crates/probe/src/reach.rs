@@ -15,7 +15,7 @@ const FLAT: f64 = 0.06;
 /// And one that is so much above that of a region within the caches is not theirs.
 const ABOVE: f64 = 1.22;
 
-/// Whether a region needs no witness, `caches` being the last ones together (zero: not told).
+/// Whether a region needs no witness, `caches` being the last ones together (zero: not reported).
 #[must_use]
 pub fn plenty(region: Bytes, caches: Bytes) -> bool {
     if caches == Bytes::ZERO {

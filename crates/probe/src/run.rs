@@ -14,7 +14,7 @@ pub struct ProbeProgress {
     pub done: usize,
     /// Measurements in all.
     pub all: usize,
-    /// Time left, once it can be told.
+    /// Time left, once it is known.
     pub left: Option<Nanos>,
 }
 
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn time_left_is_told_and_falls() {
+    fn time_left_is_shown_and_falls() {
         let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Full);
         let mut reported = Vec::new();
         let result = run(&plan, Depth::Full, &mut fake(), &mut |p| reported.push(p.clone()));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_told_once_and_the_rest_goes_on() {
+    fn a_failure_is_reported_once_and_the_rest_goes_on() {
         let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Quick);
         let result = run(&plan, Depth::Quick, &mut Fake { fails: true, ..fake() }, &mut |_| {});
         let reported: Vec<&String> =
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_beside_other_work_are_told_of_though_the_figures_are_good() {
+    fn runs_beside_other_work_are_reported_though_the_figures_are_good() {
         let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Quick);
         let reported = |disturbed| {
             run(&plan, Depth::Quick, &mut Fake { disturbed, ..fake() }, &mut |_| {}).notes

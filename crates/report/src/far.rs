@@ -40,7 +40,7 @@ pub struct FarSample {
     pub at_ns: u64,
     /// In memory now.
     pub resident_bytes: u64,
-    /// Faults told by the kernel.
+    /// Faults reported by the kernel.
     pub faults: u64,
     /// Of them, those that waited for the store.
     pub misses: u64,

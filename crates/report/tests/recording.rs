@@ -126,7 +126,7 @@ fn what_is_cut_off_or_empty_is_shown_as_far_as_it_goes() {
 
 /// Two threads, of which the second makes one sample in four: 10 pages once, one page 30 times.
 #[test]
-fn samples_show_who_accessed_what_served_them_and_how_far_to_trust_them() {
+fn samples_show_threads_sources_and_trust() {
     let header = TraceHeader {
         clock: TraceClock::Nanoseconds,
         ns_per_tick: 1.0,

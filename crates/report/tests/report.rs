@@ -10,7 +10,7 @@ fn document(bytes: &[u8]) -> Document {
 }
 
 #[test]
-fn a_run_is_told_in_full() {
+fn a_run_is_reported_in_full() {
     let html =
         document(common::journal("solver --input mesh", "heat has settled").as_bytes()).to_html();
     for expected in [
@@ -53,7 +53,7 @@ fn journals_without_sources_say_so_and_strange_sources_are_harmless() {
 }
 
 #[test]
-fn a_comparison_is_told_in_full() {
+fn a_comparison_is_reported_in_full() {
     let document = document(common::comparison("skew,accesses=32M").as_bytes());
     let html = document.to_html();
     for expected in [
@@ -101,7 +101,7 @@ fn figures_of_a_run_are_json_with_units_in_the_keys() {
 }
 
 #[test]
-fn a_cut_journal_shows_what_came_before_and_says_so() {
+fn a_cut_journal_shows_the_steps_before_the_cut_and_says_so() {
     let whole = common::journal("x", "y");
     let cut = &whole[..whole.len() * 2 / 3];
     let html = document(cut.as_bytes()).to_html();

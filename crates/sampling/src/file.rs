@@ -242,8 +242,8 @@ impl<R: Read + Seek> PerfDataFile<R> {
             if end - start < MOST_RECORD_BYTES && left > 0 {
                 buffer.copy_within(start..end, 0);
                 (start, end) = (0, end - start);
-                let room = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len() - end);
-                let got = read_up_to(&mut self.input, &mut buffer[end..end + room])?;
+                let space = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len() - end);
+                let got = read_up_to(&mut self.input, &mut buffer[end..end + space])?;
                 end += got;
                 left = if got == 0 { 0 } else { left - got as u64 };
             }

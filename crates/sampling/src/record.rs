@@ -244,7 +244,7 @@ pub(crate) fn split_header(record: &[u8]) -> Result<(u32, u16, &[u8]), RecordDam
 }
 
 /// Goes over the records in `bytes`, as a ring holds them between tail and head. After a damaged
-/// size nothing more can be told apart: that is the last item.
+/// size nothing more can be distinguished: that is the last item.
 pub fn records<'a, 'e>(
     bytes: &'a [u8],
     event: &'e EventAttributes,

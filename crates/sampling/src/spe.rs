@@ -84,7 +84,7 @@ impl SpeRecord {
     }
 }
 
-/// Bytes that are no packet; what follows cannot be told apart.
+/// Bytes that are no packet; what follows cannot be distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("byte {offset} of the samples begins no packet: {header:#04x}")]
 pub struct SpeDamage {
@@ -111,7 +111,7 @@ enum SpePacket {
 }
 
 /// Goes over the records in `bytes`. A record that is cut off at the end is left out; after damage
-/// nothing more can be told apart: that is the last item.
+/// nothing more can be distinguished: that is the last item.
 pub fn spe_records(bytes: &[u8]) -> impl Iterator<Item = Result<SpeRecord, SpeDamage>> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {

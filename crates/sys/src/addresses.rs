@@ -12,7 +12,7 @@ pub enum NodePolicy {
     Default,
     /// From these nodes alone; a touch that finds none free is killed.
     Bind,
-    /// From these nodes while they have room, then from the nearest.
+    /// From these nodes while they have space, then from the nearest.
     Preferred,
     /// From these nodes in turn.
     Interleave,

@@ -115,7 +115,7 @@ fn memory(root: &Root) -> (Bytes, String) {
     bounds
         .into_iter()
         .min_by_key(|b| b.0)
-        .unwrap_or((Bytes::ZERO, "memory available is not told".to_owned()))
+        .unwrap_or((Bytes::ZERO, "memory available is not reported".to_owned()))
 }
 
 /// The limit on this process's address space (`RLIMIT_AS`, `ulimit -v`), if there is one.

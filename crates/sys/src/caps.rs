@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_is_told_the_capability_and_who_lacks_the_kernel_gets_no_command() {
+    fn a_refusal_names_the_capability_and_a_missing_kernel_feature_no_command() {
         let error = |errno| SysError::from_errno("open", "nr_kdamonds", errno, "run as root");
         let (why, command) =
             said(&error(libc::EACCES), "cap_perfmon,cap_sys_admin", "CONFIG_DAMON");

@@ -50,7 +50,7 @@ const FREE: u32 = 0;
 const IN_USE: u32 = 1;
 const ALL_WRITTEN: u32 = 2;
 
-/// What the programs are told.
+/// What the programs are given.
 #[derive(Debug, Clone, Default)]
 pub struct CaptureOptions {
     /// Threads that can be recorded at once.
@@ -158,13 +158,13 @@ impl CaptureArea {
             (control::PLUGIN, options.plugin.as_os_str().as_bytes()),
             (control::AREA, path.as_os_str().as_bytes()),
         ];
-        for ((at, room), text) in texts {
-            if text.len() >= room {
+        for ((at, space), text) in texts {
+            if text.len() >= space {
                 let target = String::from_utf8_lossy(text).into_owned();
                 let remedy = "use a shorter name";
                 return Err(SysError::from_errno("recording", target, libc::ENAMETOOLONG, remedy));
             }
-            // SAFETY: `at + room` lies within the control page, and no program holds the memory
+            // SAFETY: `at + space` lies within the control page, and no program holds the memory
             // yet.
             unsafe {
                 std::ptr::copy_nonoverlapping(text.as_ptr(), self.base.as_ptr().add(at), text.len())
@@ -315,7 +315,7 @@ impl CaptureArea {
         for (from, count) in [(start, first), (0, count - first)] {
             words.reserve(count);
             // SAFETY: the words lie within the mapping (`from + count` is at most the ring's words,
-            // `index` below `slots`) and `words` has room for them. The program wrote them before
+            // `index` below `slots`) and `words` has space for them. The program wrote them before
             // it moved `head`, which was read with acquire, and does not write there again before
             // `tail` has moved; or the program has ended. A program that breaks this can garble
             // what is recorded of it, which is read as untrusted.

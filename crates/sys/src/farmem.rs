@@ -392,9 +392,9 @@ impl FarArea {
         unsafe { std::slice::from_raw_parts(self.map.base.as_ptr(), self.map.len) }
     }
 
-    /// Fills missing pages from a slot, and wakes those who wait when told to, as [`FarArea::wake`]
-    /// does later. Pages that are there already are left as they are. `part` is of the area, `from`
-    /// where its data begins in the slot.
+    /// Fills missing pages from a slot, and wakes those who wait when asked to, as
+    /// [`FarArea::wake`] does later. Pages that are there already are left as they are. `part` is
+    /// of the area, `from` where its data begins in the slot.
     ///
     /// # Errors
     /// What the kernel said: out of memory, mostly.
@@ -518,8 +518,8 @@ impl FarArea {
                     }
                 }
                 // Shared with a forked child, or at work in a device. A write that changes nothing
-                // ends the former; of a protected page the caller itself would be told, and wait
-                // for itself.
+                // ends the former; of a protected page the caller itself would be notified, and
+                // wait for itself.
                 libc::EBUSY if !shared && !protected => {
                     shared = true;
                     self.own(&rest);
@@ -733,7 +733,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moved_untold_is_told() {
+    fn unreported_moves_are_reported() {
         let Some((area, mut slot, page)) = filled() else {
             return;
         };
@@ -752,7 +752,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_move_is_not_told() {
+    fn pages_that_did_not_move_are_not_reported() {
         let Some((area, mut slot, page)) = filled() else {
             return;
         };

@@ -40,7 +40,7 @@ impl Guardian {
             .map(|(path, what)| Ok(Write { path: text(path)?, text: text(what)? }))
             .collect::<Result<Vec<_>, SysError>>()?;
         let mut ends = [0_i32; 2];
-        // SAFETY: `ends` has room for the two descriptors.
+        // SAFETY: `ends` has space for the two descriptors.
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
             return Err(SysError::last("pipe2", "this process", "free some descriptors"));
         }

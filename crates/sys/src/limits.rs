@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stalls_for_memory_are_told_in_microseconds_or_refused() {
+    fn memory_stalls_are_in_microseconds_or_refused() {
         let dir = std::env::temp_dir().join(format!("terrace-stalls-{}", std::process::id()));
         let reported = |text: &str| {
             std::fs::create_dir_all(dir.join("proc/pressure")).unwrap();

@@ -86,7 +86,7 @@ impl ThreadCpus {
             .map(|(n, w)| CpuId(n as u32 * 64 + w.trailing_zeros()))
     }
 
-    /// All that the kernel has room for: of a thread, those that its group allows, now and later.
+    /// All that the kernel has space for: of a thread, those that its group allows, now and later.
     fn all(&self) -> Self {
         let mut words = [0; WORDS];
         words[..self.bytes / 8].fill(u64::MAX);

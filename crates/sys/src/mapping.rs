@@ -390,7 +390,7 @@ mod tests {
         let mapping = AnonymousMapping::new(Bytes(1 << 20), MappingPages::Base).unwrap();
         let nodes = crate::zones::nodes_with_memory(&Root::live());
         let Some(node) = nodes.first() else {
-            return println!("skipped: no node with memory is told");
+            return println!("skipped: no node with memory is reported");
         };
         match mapping.bind(*node) {
             Ok(()) => mapping.prefault(0..mapping.len()).unwrap(),

@@ -264,7 +264,7 @@ impl PageTables {
         pages
     }
 
-    /// Frames by which the tables of unknown slots can be told.
+    /// Frames by which the tables of unknown slots are recognised.
     fn probes(
         &self,
         pid: Pid,

@@ -205,7 +205,7 @@ impl MappedRing {
         self.page + self.data
     }
 
-    /// Appends the bytes of all waiting records to `out` and frees their room.
+    /// Appends the bytes of all waiting records to `out` and frees their space.
     pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
         // SAFETY: the mapping has a control page and `data` bytes, and lives as long as `self`,
         // which is borrowed exclusively.
@@ -213,7 +213,7 @@ impl MappedRing {
     }
 }
 
-/// Appends the bytes of all waiting records of a ring to `out` and frees their room.
+/// Appends the bytes of all waiting records of a ring to `out` and frees their space.
 ///
 /// # Safety
 /// `header` points to the aligned control page of a ring, and `data` to its records, of `size`
@@ -284,7 +284,7 @@ impl PerfRing {
         self.ring.bytes()
     }
 
-    /// Hands every waiting record to `each` and frees its room.
+    /// Hands every waiting record to `each` and frees its space.
     pub fn drain(&mut self, mut each: impl FnMut(&[u8])) {
         let mut bytes = Vec::new();
         self.ring.take(&mut bytes);

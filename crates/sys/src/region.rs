@@ -12,7 +12,7 @@ use terrace_types::{Bytes, NodeId};
 pub enum MemPolicy {
     /// The toucher's node first: the kernel's default.
     Default,
-    /// These nodes while they have room, then the nearest others.
+    /// These nodes while they have space, then the nearest others.
     Prefer(Vec<NodeId>),
     /// These nodes in turn, page by page.
     Interleave(Vec<NodeId>),
@@ -86,7 +86,7 @@ fn with_mode(
 ) -> bool {
     let run = |policy: &MemPolicy| {
         let (mode, mask) = policy.mode();
-        // The kernel reads one bit fewer than it is told.
+        // The kernel reads one bit fewer than it is given.
         let bits = MASK_NODES as libc::c_ulong + 1;
         match policy {
             MemPolicy::Default => call(mode, std::ptr::null(), 0) == 0,

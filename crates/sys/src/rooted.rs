@@ -162,7 +162,7 @@ impl RootedTree {
         let link = self.open_file(path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
         let mut bytes = vec![0_u8; libc::PATH_MAX as usize];
         let (fd, empty) = (link.as_raw_fd(), c"".as_ptr());
-        // SAFETY: `bytes` has room for as many bytes as the call is told, and outlives it.
+        // SAFETY: `bytes` has space for as many bytes as the call is reported, and outlives it.
         let length = unsafe { libc::readlinkat(fd, empty, bytes.as_mut_ptr().cast(), bytes.len()) };
         let length = usize::try_from(length).map_err(|_| match Error::last_os_error() {
             // So the kernel answers where an empty path names no link.

@@ -121,7 +121,7 @@ impl SampleRing {
     }
 
     /// A ring of the lab's sampling unit: `offset` bytes from the start of its memory, a header and
-    /// `data` bytes of records, a power of two. The unit as a whole is told what to sample, so
+    /// `data` bytes of records, a power of two. The unit as a whole is given what to sample, so
     /// this ring can neither be enabled nor given a period by itself. `None` if it does not lie in
     /// the memory.
     #[must_use]
@@ -160,7 +160,7 @@ impl SampleRing {
         self.control(IOC_PERIOD, std::ptr::from_ref(&period) as u64)
     }
 
-    /// Appends the bytes of all waiting records to `out` and frees their room.
+    /// Appends the bytes of all waiting records to `out` and frees their space.
     pub fn take(&mut self, out: &mut Vec<u8>) {
         match &mut self.source {
             RingSource::Kernel { ring, .. } => ring.take(out),

@@ -212,7 +212,7 @@ impl SharedFile {
     /// Takes memory for a part, so that touching it cannot fail.
     ///
     /// # Errors
-    /// No room (`ENOSPC`, `ENOMEM`).
+    /// No space (`ENOSPC`, `ENOMEM`).
     pub fn take(&self, part: Range<usize>) -> Result<(), SysError> {
         self.allocate(0, &part, "free some memory, or make the file system of /dev/shm larger")
     }

@@ -18,18 +18,18 @@ pub struct StoreFile {
 }
 
 impl StoreFile {
-    /// Makes a file of `len` bytes in `folder` and takes the room for it on the disk.
+    /// Makes a file of `len` bytes in `folder` and takes the space for it on the disk.
     ///
     /// `O_TMPFILE` where the file system has it, otherwise a file unlinked at once; `O_DIRECT`
     /// where possible.
     ///
     /// # Errors
-    /// No such folder, no permission, or no room (`ENOSPC`).
+    /// No such folder, no permission, or no space (`ENOSPC`).
     pub fn create(folder: &Path, len: u64) -> Result<Self, SysError> {
         Self::made(folder, len, true)
     }
 
-    /// As [`StoreFile::create`], but room is taken only as it is written.
+    /// As [`StoreFile::create`], but space is taken only as it is written.
     ///
     /// # Errors
     /// No such folder, or no permission.
@@ -176,10 +176,10 @@ impl StoreFile {
             let error = std::io::Error::last_os_error();
             let target = format!("{len} bytes in {}", folder.display());
             match error.raw_os_error() {
-                // No fallocate here: room is found, or not, when it is written.
+                // No fallocate here: space is found, or not, when it is written.
                 Some(libc::EOPNOTSUPP) => {
                     file.set_len(len).map_err(|e| {
-                        SysError::from_io("ftruncate", target, &e, "free some room")
+                        SysError::from_io("ftruncate", target, &e, "free some space")
                     })?;
                 }
                 _ => {
@@ -187,7 +187,7 @@ impl StoreFile {
                         "fallocate",
                         target,
                         &error,
-                        "free some room, or name another folder",
+                        "free some space, or name another folder",
                     ))
                 }
             }

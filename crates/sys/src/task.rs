@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_look_at_one_that_ends_is_not_refused() {
+    fn an_ending_task_is_not_refused() {
         let root = Root::live();
         let refused = |pid: Pid| {
             SysError::from_errno("open", format!("/proc/{pid}/pagemap"), libc::EACCES, "")

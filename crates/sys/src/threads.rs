@@ -125,8 +125,8 @@ impl ThreadEnd {
         ))
     }
 
-    /// The calling thread's end shall be told, with `value` (an address, not 0). Whether it will
-    /// be.
+    /// The calling thread's end shall be reported, with `value` (an address, not 0). Whether it
+    /// will be.
     #[must_use]
     pub fn arm(self, value: usize) -> bool {
         // SAFETY: the key was made by `new` and is never deleted; the value is only handed on.
@@ -161,7 +161,7 @@ pub fn spawn_bare(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(),
     let len = name.len().min(15);
     start.name[..len].copy_from_slice(&name.as_bytes()[..len]);
     let start = Box::into_raw(Box::new(start));
-    // SAFETY: all zeros is room for attributes, which the next call sets.
+    // SAFETY: all zeros is space for attributes, which the next call sets.
     let mut attributes: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
     let mut thread = 0;
     // SAFETY: the attributes live across the calls; `begin` takes over the box, unless there is no
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_thread_is_told() {
+    fn the_end_of_a_thread_is_reported() {
         static TOLD: AtomicUsize = AtomicUsize::new(0);
         unsafe extern "C" fn ended(value: *mut libc::c_void) {
             TOLD.store(value as usize, Ordering::SeqCst);

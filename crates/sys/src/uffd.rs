@@ -213,7 +213,7 @@ impl Uffd {
         self.call(IOC_UNREGISTER, &mut arg).map_err(|e| self.fail("UFFDIO_UNREGISTER", e))
     }
 
-    /// Fills missing pages at `dst` from `src`. Wakes those who wait for them, if told to.
+    /// Fills missing pages at `dst` from `src`. Wakes those who wait for them, if asked to.
     /// `protect` installs them write-protected. Returns the bytes done and the errno that ended it
     /// early.
     pub(crate) fn copy(

@@ -68,7 +68,7 @@ pub struct Ring {
     files: Vec<File>,
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
-    /// (flight, piece) that the submission queue had no room for.
+    /// (flight, piece) that the submission queue had no space for.
     queue: VecDeque<(usize, usize)>,
     in_kernel: usize,
     /// Descriptors that the kernel watches for [`Ring::wait`], by their bits, and those of them
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// Sets up a ring with room for `depth` operations.
+    /// Sets up a ring with space for `depth` operations.
     ///
     /// # Errors
     /// [`SysError::NotPermitted`] or [`SysError::Absent`] where the kernel offers none.
@@ -175,9 +175,9 @@ impl Ring {
     /// # Errors
     /// What the kernel said.
     pub fn submit(&mut self) -> Result<(), SysError> {
-        let room = self.ring.params().cq_entries() as usize;
+        let space = self.ring.params().cq_entries() as usize;
         while let Some(&(index, number)) = self.queue.front() {
-            if self.in_kernel >= room {
+            if self.in_kernel >= space {
                 break;
             }
             let Some(flight) = &self.flights[index] else {
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(wait(&mut ring, &fds, None).unwrap(), 2);
         assert_eq!(wait(&mut ring, &fds, None).unwrap(), 2, "it was not hushed");
         b.hush();
-        // What was heard before was heard; what is told of it afterwards is that it is so no more.
+        // What was heard before was heard; what is said of it afterwards is that it is so no more.
         while wait(&mut ring, &fds, Some(Nanos::ZERO)).unwrap() != 0 {}
         let mut slots = ChunkFrame::pool(2, 1 << 20).unwrap();
         slots[0].bytes_mut()[..8192].fill(7);

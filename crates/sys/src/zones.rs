@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_room() {
+    fn this_machine_has_free_memory() {
         let zones = zones(&Root::live()).unwrap();
         let nodes = nodes_with_memory(&Root::live());
         assert!(free_memory(&zones, nodes[0], Bytes(4096)).capacity > Bytes::mib(16));

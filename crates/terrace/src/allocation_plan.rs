@@ -206,14 +206,14 @@ pub struct AllocationPlan {
     pub elsewhere_share: f64,
 }
 
-/// Chooses what goes to the best tier of `machine`, of which `room` bytes may be used.
+/// Chooses what goes to the best tier of `machine`, of which `space` bytes may be used.
 ///
 /// # Errors
 /// [`AllocationPlanError`].
 pub fn plan_allocations(
     profile: &AllocationProfile,
     machine: &Machine,
-    room: Bytes,
+    space: Bytes,
 ) -> Result<AllocationPlan, AllocationPlanError> {
     let wrong = |why: String| AllocationPlanError::Machine { machine: machine.name.clone(), why };
     let ranking =
@@ -232,7 +232,7 @@ pub fn plan_allocations(
     };
     let tiers = vec![
         SolverTier {
-            capacity: room,
+            capacity: space,
             read_gain: gain(ns(&fast.read_latency), ns(&slow.read_latency)),
             write_gain: gain(ns(&fast.write_latency), ns(&slow.write_latency)),
         },
@@ -272,7 +272,7 @@ pub fn plan_allocations(
     let (all, won) = (count(&profile.sizes), count(&chosen));
     let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
     Ok(AllocationPlan {
-        text: text(&chosen, &fast.nodes, &slow.nodes, room),
+        text: text(&chosen, &fast.nodes, &slow.nodes, space),
         fast_bytes: Bytes(chosen.iter().map(|s| s.peak_bytes).sum()),
         fast_share: share(won, all),
         elsewhere_share: share(profile.elsewhere, all + profile.elsewhere),
@@ -280,9 +280,9 @@ pub fn plan_allocations(
     })
 }
 
-fn text(fast: &[SizeUse], best: &[NodeId], worst: &[NodeId], room: Bytes) -> String {
+fn text(fast: &[SizeUse], best: &[NodeId], worst: &[NodeId], space: Bytes) -> String {
     let list = terrace_machine::list;
-    let limit = room.get() + (room.get() >> SLACK_SHIFT);
+    let limit = space.get() + (space.get() >> SLACK_SHIFT);
     let mut out = String::new();
     let _ = writeln!(out, "# Sizes of the objects that miss most, to the best tier.");
     let _ = writeln!(out, "arena fast prefer {} limit {limit}", list(best));

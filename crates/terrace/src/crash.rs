@@ -227,7 +227,7 @@ fn describe_end(ended: CommandExit) -> String {
     }
 }
 
-/// Restarts from each image, several at a time, in order of their crashes. `each` is told whether
+/// Restarts from each image, several at a time, in order of their crashes. `each` is given whether
 /// the restart was kept from writing outside its folder, too.
 fn restart_each(
     spec: &CrashSpec,

@@ -267,11 +267,11 @@ fn account(
 fn sampler(command: &Situation, node: NodeId) -> Result<ThreadSampler, DegradeError> {
     let cpus = command.cpus_of(most(command)?);
     let cache = command.last_cache.get().max(8 << 20);
-    let region = Bytes((cache * 4).min(1 << 30)).min(Bytes(command.room(node).get() / 2));
+    let region = Bytes((cache * 4).min(1 << 30)).min(Bytes(command.space(node).get() / 2));
     if region.get() < cache * 2 {
-        return Err(DegradeError::NoRoom {
+        return Err(DegradeError::NoSpace {
             node,
-            room: command.room(node),
+            space: command.space(node),
             wanted: Bytes(cache * 4),
         });
     }
@@ -358,7 +358,7 @@ fn available(
 ) -> Result<BytesPerSec, DegradeError> {
     let most = most(command)?;
     let bytes =
-        Bytes((command.last_cache.get().max(8 << 20) * 4).min(1 << 30)).min(command.room(node));
+        Bytes((command.last_cache.get().max(8 << 20) * 4).min(1 << 30)).min(command.space(node));
     let threads = command.cpus_of(most).len() as u32;
     let task =
         Task::Stream { initiator: most, target: node, kernel: ElementKernel::Read, threads, bytes };

@@ -282,7 +282,7 @@ fn environment(
     Ok(all)
 }
 
-/// Runs a command with its memory far; `each` is told how it goes, some times a second.
+/// Runs a command with its memory far; `each` is given how it goes, some times a second.
 ///
 /// # Errors
 /// [`CommandStartError`]: asked for wrongly, this machine lacks what it takes

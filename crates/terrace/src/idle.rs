@@ -1,4 +1,4 @@
-//! `run --policy none`: nothing is moved, and how much memory was idle for how long is told.
+//! `run --policy none`: nothing is moved, and how much memory was idle for how long is reported.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use terrace_types::{
 
 /// Pages whose times are kept together.
 const CHUNK: u64 = 512;
-/// Shares of memory that are told of, percent.
+/// Shares of memory that are reported, percent.
 const SHARES: [u8; 5] = [50, 25, 10, 5, 1];
 
 /// The memory of a program that is most idle.

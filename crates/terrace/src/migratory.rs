@@ -236,7 +236,7 @@ pub struct ProgramLine {
 }
 
 /// Runs a program as it is and after each pass, and compares all results with native execution.
-/// `progress` is told what runs.
+/// `progress` is given what runs.
 ///
 /// # Errors
 /// [`MigratoryProblem`].

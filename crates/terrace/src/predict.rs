@@ -228,13 +228,13 @@ pub fn predict(question: &Question) -> Result<Prediction, PredictError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let host = Some(Allowance::current(&Root::live()).memory).filter(|bytes| *bytes > Bytes::ZERO);
     // As many at a time as the host has memory for.
-    let room = host.and_then(|host| host.get().checked_div(whole.host_bytes().get()));
-    let room = room.map_or(usize::MAX, |n| n as usize);
+    let space = host.and_then(|host| host.get().checked_div(whole.host_bytes().get()));
+    let space = space.map_or(usize::MAX, |n| n as usize);
     // All at once over a recording, so that each of its blocks is decoded once; the host's
     // scheduler deals out the cores.
     let workers = match whole.input {
         SimInput::Recording { .. } => tasks.len().clamp(cores, MAX_AT_ONCE.max(cores)),
-        SimInput::Workload(_) => cores.min(room.max(1)),
+        SimInput::Workload(_) => cores.min(space.max(1)),
     };
     tasks.iter_mut().for_each(|(plan, ..)| plan.host_memory = host);
     let options = RunOptions {

@@ -138,8 +138,8 @@ pub struct StackStudy {
     pub designs: Vec<StudiedDesign>,
 }
 
-/// Evaluates a design, or all designs of a sweep, on all cores of the host; `done` is told of each
-/// design that is finished, with how many there are.
+/// Evaluates a design, or all designs of a sweep, on all cores of the host; `done` is notified of
+/// each design that is finished, with how many there are.
 ///
 /// # Errors
 /// [`StackError::Sweep`].

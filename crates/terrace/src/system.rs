@@ -135,8 +135,8 @@ pub struct SystemRun {
     pub point_seconds: f64,
 }
 
-/// Simulates; hosts on all cores of this computer. `done` is told of each run that has ended, with
-/// how many there are.
+/// Simulates; hosts on all cores of this computer. `done` is notified of each run that has ended,
+/// with how many there are.
 ///
 /// # Errors
 /// [`SystemProblem`].

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn models_are_told_by_number() {
+    fn models_are_known_by_number() {
         assert!(
             is_grace("0x00000000410fd4f0\n") && !is_grace("0x00000000410fd0c0") && !is_grace("")
         );

@@ -7,12 +7,12 @@ use crate::frame::{section, BlockInfo, BlockKind, BLOCK_ACCESSES};
 use crate::pack::{unzigzag, Taker, Unpacker};
 use terrace_sampling::DataSource;
 
-/// Room for steps.
+/// Space for steps.
 const STEPS: usize = 1 << 16;
 
-/// Bits of an address that a packed access has room for.
+/// Bits of an address that a packed access has space for.
 const PACKED_ADDRESS: u32 = 48;
-/// The longest gap that a packed access has room for.
+/// The longest gap that a packed access has space for.
 const PACKED_GAP: u64 = (1 << 15) - 1;
 
 /// A line of the dictionary, taken apart for [`Block::packed`].
@@ -337,9 +337,9 @@ impl Block {
     }
 
     /// Kinds, gaps and addresses: for each access its line of the dictionary, its step, and the
-    /// address that it is predicted from. Without a branch that depends on how an address was told:
-    /// in programs that jump about, no such branch can be foreseen. And without a counter in
-    /// memory, for the next access would wait until it was stored.
+    /// address that it is predicted from. Without a branch that depends on how an address was
+    /// encoded: in programs that jump about, no such branch can be foreseen. And without a counter
+    /// in memory, for the next access would wait until it was stored.
     fn decode_columns(&mut self) -> Result<(), &'static str> {
         let count = self.info.count as usize;
         let ends = self.decode_steps()?;
@@ -370,7 +370,7 @@ impl Block {
             let step = steps[(next >> (class * 16)) as usize % STEPS];
             next = next.wrapping_add(1 << (class * 16));
             let from = *addresses.get(i.wrapping_sub(back)).ok_or(BACK)?;
-            // Nothing of the address looked at counts where the address was told whole.
+            // Nothing of the address looked at counts where the address was encoded whole.
             addresses[i] =
                 step.wrapping_add(if class == u32::from(class::WHOLE) { 0 } else { from });
         }

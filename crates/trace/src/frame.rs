@@ -188,7 +188,7 @@ pub(crate) mod section {
     pub const SHAPES: u8 = 1;
     /// Seven bytes a line: predictor (2), kind (1), gap (4).
     pub const DICTIONARY: u8 = 2;
-    /// The same, for accesses whose line the dictionary had no room for.
+    /// The same, for accesses whose line the dictionary had no space for.
     pub const ESCAPES: u8 = 3;
     /// Address differences of one byte.
     pub const NEAR: u8 = 4;

@@ -57,7 +57,7 @@ impl<W: Write + Seek> SampleTraceWriter<W> {
             notes,
             ..TraceHeader::default()
         };
-        let mut writer = TraceWriter::with_header_room(out, &header, HEADER_ROOM)?;
+        let mut writer = TraceWriter::with_header_space(out, &header, HEADER_ROOM)?;
         for (cpu, node) in nodes {
             let what = EventKind::CpuNode { cpu, node };
             writer.event(&TraceEvent { time: 0, process: 0, thread: 0, what })?;

@@ -121,7 +121,7 @@ impl<W: Write + Send + 'static> ThreadedSink<W> {
         let thread = std::thread::Builder::new().name("trace-writer".into()).spawn(move || {
             for job in todo {
                 let done = match job {
-                    // After a failure blocks are only taken, so that nobody waits for room.
+                    // After a failure blocks are only taken, so that nobody waits for space.
                     SinkJob::Block(..) if here.failed => Ok(()),
                     SinkJob::Block(head, mut content) => {
                         let done = here.write(head, &mut content);

@@ -29,7 +29,7 @@ fn header_bytes(
         .map_err(|e| TraceError::Write { offset: 0, source: e.into() })?;
     let length = length(json.len());
     if length > MAX_HEADER as usize || length < json.len() {
-        return Err(TraceError::Unfit("a header of more than 1 MiB, or than there is room for"));
+        return Err(TraceError::Unfit("a header of more than 1 MiB, or than there is space for"));
     }
     json.resize(length, b' ');
     let mut head = MAGIC.to_vec();
@@ -83,20 +83,20 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// [`TraceError::Write`], or [`TraceError::Unfit`] for a header of more than 1 MiB.
     pub fn new(out: W, header: &TraceHeader) -> Result<Self, TraceError> {
-        Self::with_header_room(out, header, 0)
+        Self::with_header_space(out, header, 0)
     }
 
-    /// As [`TraceWriter::new`], with `room` bytes more for what is found out while writing: see
+    /// As [`TraceWriter::new`], with `space` bytes more for what is found out while writing: see
     /// [`TraceWriter::finish_with_header`].
     ///
     /// # Errors
     /// As of [`TraceWriter::new`].
-    pub fn with_header_room(
+    pub fn with_header_space(
         mut out: W,
         header: &TraceHeader,
-        room: usize,
+        space: usize,
     ) -> Result<Self, TraceError> {
-        let head = header_bytes(header, |json| json + room)?;
+        let head = header_bytes(header, |json| json + space)?;
         out.write_all(&head).map_err(|source| TraceError::Write { offset: 0, source })?;
         Ok(Self {
             sink: Sink::new(out, head.len() as u64)?,
@@ -167,7 +167,7 @@ impl<W: Write> TraceWriter<W> {
 
     /// Adds a row of accesses, as many calls of [`TraceWriter::access`] would: their addresses are
     /// in `words`. `first` is the first one's gap, `rest` the sum of the others'. `false`, and
-    /// nothing is added, where the block has no room for all of them.
+    /// nothing is added, where the block has no space for all of them.
     #[inline]
     pub(crate) fn row(
         &mut self,
@@ -187,8 +187,8 @@ impl<W: Write> TraceWriter<W> {
     }
 
     /// Adds a row as often as it comes in `words`, a turn each `stride` words, each time with the
-    /// gap `first` before its first access, as long as it is told as it was told last; how often
-    /// that was. The row was the last to be added, twice.
+    /// gap `first` before its first access, as long as it is encoded as it was encoded last; how
+    /// often that was. The row was the last to be added, twice.
     #[inline]
     pub(crate) fn row_again(
         &mut self,
@@ -206,7 +206,7 @@ impl<W: Write> TraceWriter<W> {
     }
 
     /// Adds accesses as compilers' hooks tell them, one instruction each, as many as `words` begin
-    /// with and the block has room for; how many, and how many of them are stores. `first` is the
+    /// with and the block has space for; how many, and how many of them are stores. `first` is the
     /// first one's gap.
     #[inline]
     pub(crate) fn hooked(
@@ -363,7 +363,7 @@ impl<W: Write> TraceWriter<W> {
     }
 
     /// Writes what is left and the mark that the trace was written to its end, with what
-    /// [`TraceWriter::omit`] was told.
+    /// [`TraceWriter::omit`] was called.
     ///
     /// # Errors
     /// [`TraceError::Write`].
@@ -394,8 +394,8 @@ impl<W: Write> TraceWriter<W> {
     /// columns stay. `out` began with this trace.
     ///
     /// # Errors
-    /// [`TraceError::Write`]; [`TraceError::Unfit`] for a header that does not fit the room of
-    /// [`TraceWriter::with_header_room`], or with other columns.
+    /// [`TraceError::Write`]; [`TraceError::Unfit`] for a header that does not fit the space of
+    /// [`TraceWriter::with_header_space`], or with other columns.
     pub fn finish_with_header(self, header: &TraceHeader) -> Result<W, TraceError>
     where
         W: Seek,
@@ -437,7 +437,7 @@ impl<W: Write> TraceWriter<W> {
         let mut open = match self.threads.remove(&thread) {
             Some(open) => open,
             None => {
-                self.make_room()?;
+                self.make_space()?;
                 let now = self.clocks.get(&thread).copied().unwrap_or(0);
                 let builder = self.spare.pop().unwrap_or_else(BlockBuilder::new);
                 Open { process, builder, now, began: now, used: 0 }
@@ -457,7 +457,7 @@ impl<W: Write> TraceWriter<W> {
         }
     }
 
-    fn make_room(&mut self) -> Result<(), TraceError> {
+    fn make_space(&mut self) -> Result<(), TraceError> {
         if self.threads.len() >= MAX_OPEN {
             let oldest = self.threads.iter().min_by_key(|(_, open)| open.used).map(|(id, _)| *id);
             if let Some(thread) = oldest {
@@ -492,7 +492,7 @@ impl<W: Write> TraceWriter<W> {
 
 impl<W: Write + Send + 'static> TraceWriter<W> {
     /// Leaves packing and writing to a thread of its own, for who has a processor to spare. The
-    /// file is the same. An error is told with one of the next calls instead of the one that made
+    /// file is the same. An error is reported by one of the next calls instead of the one that made
     /// the block, at the latest by [`TraceWriter::flush`] and [`TraceWriter::finish`]. The thread
     /// is begun with the first block, by the thread that completes it, whose signal mask it has.
     #[must_use]

@@ -239,16 +239,16 @@ fn more_threads_than_stay_open_come_back_whole() {
     assert_eq!(rounds, [5; 200]);
 }
 
-/// A disk with room for so many bytes.
+/// A disk with space for so many bytes.
 struct Disk(Vec<u8>, usize);
 
 impl Write for &mut Disk {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let room = self.1 - self.0.len();
-        if room == 0 {
+        let space = self.1 - self.0.len();
+        if space == 0 {
             return Err(std::io::ErrorKind::StorageFull.into());
         }
-        let taken = bytes.len().min(room);
+        let taken = bytes.len().min(space);
         self.0.extend_from_slice(&bytes[..taken]);
         Ok(taken)
     }
@@ -260,8 +260,8 @@ impl Write for &mut Disk {
 
 #[test]
 fn a_full_disk_is_an_error_and_what_was_written_can_be_read() {
-    for room in [10, 300, 1000, 40_000, 100_000] {
-        let mut disk = Disk(Vec::new(), room);
+    for space in [10, 300, 1000, 40_000, 100_000] {
+        let mut disk = Disk(Vec::new(), space);
         let mut failed = false;
         match TraceWriter::new(&mut disk, &TraceHeader::default()) {
             Err(TraceError::Write { .. }) => continue,
@@ -279,7 +279,7 @@ fn a_full_disk_is_an_error_and_what_was_written_can_be_read() {
                 failed |= writer.finish().is_err();
             }
         }
-        assert!(failed, "room for {room}");
+        assert!(failed, "room for {space}");
         let mut reader = open(&disk.0).unwrap();
         assert!(!reader.is_finished());
         assert!(Info::from_reader(&mut reader).unwrap().accesses % 32_768 == 0);

@@ -24,7 +24,7 @@ fn trace(omissions: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_omitted_is_told_by_every_reader() {
+fn every_reader_reports_omissions() {
     let bytes = trace(&["two threads ran unrecorded", "two threads ran unrecorded", "more"]);
     let mut reader = open(&bytes);
     assert!(reader.is_finished() && reader.damage().is_none() && !reader.is_complete());

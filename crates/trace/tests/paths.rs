@@ -170,10 +170,10 @@ fn capture(
     }
 }
 
-/// A loop all of whose accesses are told whole comes to the end of a block of the trace within a
+/// A loop all of whose accesses are encoded whole comes to the end of a block of the trace within a
 /// turn.
 #[test]
-fn a_loop_at_random_is_told_alike_across_the_ends_of_blocks() {
+fn a_random_loop_is_encoded_equally_across_block_ends() {
     for loads in 1..12 {
         let mut random = Random(7 + loads);
         let mut words = vec![MESSAGE | 1 | 4 << 16, 100, 100, 0, 0];
@@ -203,7 +203,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn programs_are_told_alike(
+    fn both_encoders_agree_on_programs(
         seeds in vec(any::<u64>(), 1..3),
         blocks in 1usize..12,
         steps in prop_oneof![6 => 10usize..2000, 1 => 20_000usize..40_000],
@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn hooks_are_told_alike(seed in any::<u64>(), runs in 1u64..40,
+    fn both_encoders_agree_on_hooks(seed in any::<u64>(), runs in 1u64..40,
         cut in prop_oneof![2usize..40, 1000usize..20_000]) {
         let mut random = Random(seed | 1);
         let mut words = vec![MESSAGE | 1 | 4 << 16, 100, 100, 0, 0, MESSAGE | 11];
@@ -247,7 +247,8 @@ proptest! {
     }
 
     #[test]
-    fn nonsense_is_told_alike(words in vec(word(), 0..400), again in 1usize..6, cut in 2usize..60) {
+    fn both_encoders_agree_on_nonsense(words in vec(word(), 0..400), again in 1usize..6,
+        cut in 2usize..60) {
         let words: Vec<u64> = (0..again).flat_map(|_| words.iter().copied()).collect();
         let words = [words];
         prop_assert_eq!(
@@ -259,7 +260,7 @@ proptest! {
 
 /// Found by proptest: a hook's word behind a block was taken for the block's access.
 #[test]
-fn a_thread_with_hooks_that_enters_blocks_is_told_alike() {
+fn both_encoders_agree_on_hooks_within_blocks() {
     let code = u64::from_le_bytes([0x48, 0x8b, 0x00, 0x48, 0xff, 0xc9, 0x75, 0xf8]);
     let mut words = vec![
         MESSAGE | 1 | 4 << 16,

@@ -1,4 +1,4 @@
-//! A trace written by a thread of its own is the same file, and what fails there is told.
+//! A trace written by a thread of its own is the same file, and what fails there is reported.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Cursor, Write};
@@ -7,24 +7,24 @@ use terrace_trace::{
     Access, Block, EventKind, Info, TraceError, TraceEvent, TraceHeader, TraceReader, TraceWriter,
 };
 
-/// A disk with room for so many bytes; writing more fails, or panics.
+/// A disk with space for so many bytes; writing more fails, or panics.
 struct Disk {
     bytes: Arc<Mutex<Vec<u8>>>,
-    room: usize,
+    space: usize,
     panics: bool,
 }
 
 impl Disk {
-    fn new(room: usize) -> (Arc<Mutex<Vec<u8>>>, Self) {
+    fn new(space: usize) -> (Arc<Mutex<Vec<u8>>>, Self) {
         let bytes = Arc::new(Mutex::new(Vec::new()));
-        (bytes.clone(), Self { bytes, room, panics: false })
+        (bytes.clone(), Self { bytes, space, panics: false })
     }
 }
 
 impl Write for Disk {
     fn write(&mut self, new: &[u8]) -> std::io::Result<usize> {
         let mut bytes = self.bytes.lock().unwrap();
-        let taken = new.len().min(self.room - bytes.len());
+        let taken = new.len().min(self.space - bytes.len());
         bytes.extend_from_slice(&new[..taken]);
         drop(bytes);
         assert!(taken > 0 || !self.panics, "this disk breaks on purpose");
@@ -82,9 +82,9 @@ fn the_file_is_the_same() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_what_was_written_can_be_read() {
-    for room in [300, 1000, 40_000, 300_000, 3_000_000] {
-        let (bytes, disk) = Disk::new(room);
+fn a_full_disk_is_reported_and_written_blocks_can_be_read() {
+    for space in [300, 1000, 40_000, 300_000, 3_000_000] {
+        let (bytes, disk) = Disk::new(space);
         let mut writer = TraceWriter::new(disk, &TraceHeader::default()).unwrap().with_thread();
         let mut errors = Vec::new();
         for i in 0..1_000_000 {
@@ -100,7 +100,7 @@ fn a_full_disk_is_told_and_what_was_written_can_be_read() {
         let mut reader = TraceReader::open(Cursor::new(bytes)).unwrap();
         assert!(!reader.is_finished());
         let read = Info::from_reader(&mut reader).unwrap().accesses;
-        assert!(read % 32_768 == 0 && (read > 0 || room < 300_000), "room for {room}");
+        assert!(read % 32_768 == 0 && (read > 0 || space < 300_000), "room for {space}");
     }
 }
 

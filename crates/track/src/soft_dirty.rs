@@ -138,7 +138,7 @@ impl SoftDirty {
 
     /// Leaves out mappings that count as dirty as a whole, should so much be dirty at once that
     /// there may be some; all, where the kernel does not tell which (mappings that are merged while
-    /// they are read may be told twice): the next interval may be better.
+    /// they are read may be reported twice): the next interval may be better.
     fn leave_out_whole(&self, pid: Pid, interval: &mut WriteSamples) -> Result<(), SysError> {
         if !interval.is_doubtful() {
             return Ok(());
@@ -314,7 +314,7 @@ mod tests {
             400,
             "all is written"
         );
-        assert_eq!(left(&format!("{other}{one}VmFlags: rd\n")), 0, "not told");
+        assert_eq!(left(&format!("{other}{one}VmFlags: rd\n")), 0, "not reported");
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -7,7 +7,8 @@
 //! likeliest (nonparametric maximum likelihood by expectation and maximisation: Laird, J. Am. Stat.
 //! Assoc. 73, 1978; for times known to intervals: Turnbull, J. R. Stat. Soc. B 38, 1976), and each
 //! page's rate is what that mixture makes of when it was found (Robbins' empirical Bayes). Pages
-//! that are alike are told alike; two kinds of pages are distinguished as far as samples part them.
+//! that are alike are reported alike; two kinds of pages are distinguished as far as samples part
+//! them.
 
 use terrace_engine::PageEvidence;
 use terrace_types::Nanos;
@@ -22,7 +23,7 @@ const LOWEST: f64 = 1.0 / 64.0;
 /// Steps of expectation and maximisation.
 const STEPS: usize = 300;
 
-/// What is told of pages not found written in an interval, then of those first found so by its
+/// What is notified of pages not found written in an interval, then of those first found so by its
 /// first sample, its second, and so on. `samples` gives for each sample how long it had observed
 /// since the interval began, and how many pages were first found written by it; the times grow.
 /// `never` is how many pages were not found written.

@@ -28,7 +28,7 @@ const LEAST_PART: u64 = 8;
 
 /// Fewer pages at once are no reason to doubt them.
 const DOUBTFUL: usize = 64;
-/// In place of a sample: the page came after the interval began, or nothing can be told of it.
+/// In place of a sample: the page came after the interval began, or nothing can be notified of it.
 const LEFT_OUT: u8 = u8::MAX;
 
 /// What samples of an interval under way found, a byte a page: a list of the runs that are dirty

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn baselines_are_named_after_who_acts() {
+    fn baselines_are_named_after_the_actor() {
         for id in BaselineId::ALL {
             let prefix = match id.kind() {
                 BaselineKind::Kernel => "kernel:",

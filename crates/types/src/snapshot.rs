@@ -208,7 +208,7 @@ pub struct Snapshot {
     #[serde(default)]
     pub waited: bool,
     /// Part of the touches, from 0 to 1, that belong to sweeps: such a touch stands for all lines
-    /// of its page, another for one. None while it cannot be told.
+    /// of its page, another for one. None while it is not known.
     #[serde(default)]
     pub swept: f32,
     /// Whether most of what is known of heat is a lower bound: pages share an accessed bit (a huge

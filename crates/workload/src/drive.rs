@@ -26,7 +26,7 @@ pub enum WorkloadError {
     /// The results are wrong.
     #[error(transparent)]
     Wrong(#[from] WrongResult),
-    /// Whoever wanted to be told of the marks cannot be reached.
+    /// Whoever wanted to be notified of the marks cannot be reached.
     #[error("cannot {what} {path}: {source}; unset it or make the file")]
     Mark {
         /// What was tried.
@@ -43,7 +43,7 @@ pub trait PhaseHooks {
     /// The phase begins now; what this does is part of it.
     ///
     /// # Errors
-    /// [`WorkloadError::Mark`] when a listener cannot be told.
+    /// [`WorkloadError::Mark`] when a listener cannot be notified.
     fn begin(&mut self) -> Result<(), WorkloadError>;
     /// The phase has ended.
     fn end(&mut self);

@@ -38,7 +38,7 @@ fn a_misspelt_parameter_is_wrong_usage() {
 }
 
 #[test]
-fn times_go_to_the_log_and_a_listener_is_told_and_awaited() {
+fn times_go_to_the_log_and_a_listener_is_notified_and_awaited() {
     let folder = std::env::temp_dir().join(format!("terrace-workload-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a temporary folder");
     let path = |name: &str| folder.join(name).to_string_lossy().into_owned();

@@ -57,6 +57,6 @@ pub unsafe fn lab_host_guest_ns(modelled_ns: u64) -> i64 {
 /// Bytes of guest memory at `offset` from `start`, as the executing vCPU translates them.
 pub fn read_guest<const N: usize>(start: u64, offset: u64) -> Option<[u8; N]> {
     let mut bytes = [0; N];
-    // SAFETY: a callback of a vCPU is running, and `bytes` has the length that is told.
+    // SAFETY: a callback of a vCPU is running, and `bytes` has the length that is given.
     unsafe { lab_host_read(start.wrapping_add(offset), bytes.as_mut_ptr(), N) }.then_some(bytes)
 }

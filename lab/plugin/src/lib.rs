@@ -205,14 +205,14 @@ fn written(engine: &MemorySystem) -> Vec<u64> {
 /// Read the arguments and the machine file. On failure returns null and leaves one line in `error`.
 ///
 /// # Safety
-/// `argv` must point to `argc` C strings and `error` to `room` writable bytes.
+/// `argv` must point to `argc` C strings and `error` to `space` writable bytes.
 #[no_mangle]
 pub unsafe extern "C" fn lab_new(
     argv: *const *const c_char,
     argc: usize,
     vcpus: u32,
     error: *mut c_char,
-    room: usize,
+    space: usize,
 ) -> *mut PluginState {
     let texts: Vec<String> = (0..argc)
         // SAFETY: the caller passes `argc` valid C strings.
@@ -224,9 +224,9 @@ pub unsafe extern "C" fn lab_new(
         Ok(lab) => Box::into_raw(Box::new(lab)),
         Err(text) => {
             let bytes: Vec<u8> =
-                text.bytes().filter(|b| *b != 0).take(room.saturating_sub(1)).collect();
-            if room > 0 {
-                // SAFETY: `error` has `room` writable bytes, and `bytes` is at least one shorter.
+                text.bytes().filter(|b| *b != 0).take(space.saturating_sub(1)).collect();
+            if space > 0 {
+                // SAFETY: `error` has `space` writable bytes, and `bytes` is at least one shorter.
                 unsafe {
                     std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), error, bytes.len());
                     error.add(bytes.len()).write(0);

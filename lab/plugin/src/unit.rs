@@ -193,22 +193,22 @@ impl SamplingUnit {
         took
     }
 
-    /// Moves what a buffer holds to the ring; what has no room there is lost.
+    /// Moves what a buffer holds to the ring; what has no space there is lost.
     fn empty_buffer(&mut self, vcpu: usize) {
         let Some(memory) = self.memory else { return };
         let cpu = &mut self.cpus[vcpu];
         let header = ring_offset(vcpu);
         let tail = memory.word(header + RING_TAIL_OFFSET).load(Ordering::Acquire);
         let mut head = memory.word(header + RING_HEAD_OFFSET).load(Ordering::Relaxed);
-        // A tail that the guest did not leave within the ring leaves no room.
-        let room = |head: u64| (UNIT_RING_BYTES as u64).saturating_sub(head.wrapping_sub(tail));
+        // A tail that the guest did not leave within the ring leaves no space.
+        let space = |head: u64| (UNIT_RING_BYTES as u64).saturating_sub(head.wrapping_sub(tail));
         for record in cpu.records.drain(..) {
             let mut bytes = Vec::with_capacity(record.len());
             if cpu.lost > 0 {
                 encode_lost(cpu.lost, &mut bytes);
             }
             bytes.extend_from_slice(&record);
-            if (bytes.len() as u64) > room(head) {
+            if (bytes.len() as u64) > space(head) {
                 cpu.lost += 1;
                 self.totals.lost += 1;
                 continue;
@@ -324,7 +324,7 @@ mod tests {
         let (addresses, lost) = take(memory, 0);
         assert_eq!((addresses.len(), lost), (holds, 0));
         assert_eq!(answer(memory).lost, 0, "not asked since");
-        // The next that find room say how many did not, and lie around the ring's end.
+        // The next that find space say how many did not, and lie around the ring's end.
         (0..38).for_each(|i| {
             unit.record(0, UnitEvent::LoadMisses, at(1000 + i));
         });
@@ -341,7 +341,7 @@ mod tests {
             UnitSettings { periods: [1, 0, 0], buffer_bytes: 4096, ..UnitSettings::default() };
         let (mut unit, memory, mut region) = unit(settings);
         assert!(!answer(memory).accepted && !unit.on());
-        // A tail beyond the head: no room, no panic.
+        // A tail beyond the head: no space, no panic.
         ask(&mut unit, memory, UnitSettings { buffer_bytes: 8 << 10, ..settings });
         memory.word(ring_offset(0) + RING_TAIL_OFFSET).store(u64::MAX, Ordering::Relaxed);
         (0..100).for_each(|i| {

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_told_from_comments_output_and_other_blocks() {
+    fn commands_are_distinguished_from_comments_output_and_other_blocks() {
         let table = "```\nterrace tiers      what it does\n   more of that\nterrace x --a \\\n    \
             --b\n```\n";
         assert_eq!(texts(table), ["terrace tiers", "terrace x --a --b"]);

@@ -4,7 +4,7 @@ use super::Finding;
 use crate::tree::Tree;
 use toml::{Table, Value};
 
-/// A room (folder of the package, less `crates/`) and the rooms it may use.
+/// A space (folder of the package, less `crates/`) and the rooms it may use.
 const LAW: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("machine", &["types"]),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_rooms_and_broken_manifests_are_found() {
+    fn unknown_crates_and_broken_manifests_are_found() {
         assert!(findings("crates/attic", "").contains("not in the table"));
         assert!(!findings("crates/types", "[dependencies").is_empty());
     }

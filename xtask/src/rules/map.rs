@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rooms_off_the_map_and_rows_without_room_are_found() {
+    fn crates_off_the_map_and_rows_without_crate_are_found() {
         let found = describe(&check(&Tree::with(&[
             (MAP, "# Map\n| `crates/types` | ids |\n| `crates/attic` | gone |\n"),
             ("crates/types/Cargo.toml", ""),

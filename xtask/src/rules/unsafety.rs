@@ -70,8 +70,8 @@ mod tests {
                 ("crates/policy/src/lib.rs", text),
             ])))
         };
-        assert!(tree("//! A room.\n").contains("crates/policy/src/lib.rs: begin with"));
-        assert_eq!(tree("//! A room.\n#![forbid(unsafe_code)]\n"), "");
+        assert!(tree("//! A space.\n").contains("crates/policy/src/lib.rs: begin with"));
+        assert_eq!(tree("//! A space.\n#![forbid(unsafe_code)]\n"), "");
     }
 
     #[test]

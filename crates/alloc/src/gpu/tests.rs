@@ -304,7 +304,7 @@ fn full_gpus_fall_back_to_the_next_class() {
 }
 
 #[test]
-fn a_driver_that_refuses_is_told_and_leaves_nothing_behind() {
+fn a_refusing_driver_is_reported_and_leaves_nothing_behind() {
     let (memory, gpus) = two();
     gpus.break_call("prefer");
     let at = memory.allocate(Bytes::mib(2), these(&[0])).unwrap();

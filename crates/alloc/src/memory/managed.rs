@@ -385,7 +385,7 @@ impl Memory {
         object.pieces = decided.pieces;
         if let Some(why) = &refused {
             // What was there stays; what was said of it goes. A driver that does not take it back
-            // is told of all the same.
+            // is notified of all the same.
             notes.push(format!("refused: {why}"));
             if let Err(error) = class.forget(&(address..address + object.len)) {
                 notes.push(format!("its home could not be taken back: {error}"));

@@ -183,7 +183,7 @@ impl<'a> Maps<'a> {
     }
 
     /// Notes that grains are about to change. Whoever finds the note makes them free, which undoes
-    /// an allocation that nobody was told of, and finishes a free.
+    /// an allocation that nobody was notified of, and finishes a free.
     fn note(&self, at: usize, granules: usize) {
         self.head.at.store(at as u64, Relaxed);
         self.head.len.store(granules as u64, Relaxed);

@@ -42,7 +42,7 @@ pub struct CycleResult {
 /// When requests come.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrival {
-    /// As soon as there is room in the window.
+    /// As soon as there is space in the window.
     Saturated,
     /// At random with this mean distance, ns (Poisson).
     Every(f64),
@@ -123,15 +123,15 @@ pub fn serve(
     let (mut made, mut served) = (0_u32, 0_u32);
     let (mut now, mut waited) = (0.0_f64, 0.0_f64);
     while served < requests {
-        let room = |window: &[Request]| made < requests && window.len() < WINDOW;
-        if room(&window) && (window.is_empty() || arrival == Arrival::Saturated) {
+        let space = |window: &[Request]| made < requests && window.len() < WINDOW;
+        if space(&window) && (window.is_empty() || arrival == Arrival::Saturated) {
             window.push(source.make(now));
             made += 1;
             continue;
         }
         let (index, data_ns) = channel.choose(&window, now);
         // Who comes before these data may overtake them.
-        if room(&window) && source.next_ns <= data_ns {
+        if space(&window) && source.next_ns <= data_ns {
             window.push(source.make(now));
             made += 1;
             continue;

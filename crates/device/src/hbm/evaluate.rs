@@ -82,7 +82,7 @@ pub struct StackLayer {
     pub kind: &'static str,
     /// Thickness, um.
     pub thickness_um: f64,
-    /// Its hottest place, C; of a bond layer none is told.
+    /// Its hottest place, C; of a bond layer none is reported.
     pub hottest_c: Option<f64>,
 }
 

@@ -38,8 +38,8 @@ fn mapped(bytes: usize, file: Option<&Path>) -> Result<Memory, String> {
                 std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path);
             let made = made.map_err(|e| format!("{}: {e}", path.display()))?;
             std::fs::remove_file(&path).map_err(|e| e.to_string())?;
-            // Written out, so that its blocks exist: a sparse file would have to find room while it
-            // is measured. SAFETY: takes a descriptor that is open and numbers.
+            // Written out, so that its blocks exist: a sparse file would have to find space while
+            // it is measured. SAFETY: takes a descriptor that is open and numbers.
             if unsafe { libc::fallocate(made.as_raw_fd(), 0, 0, bytes as i64) } != 0 {
                 return Err(std::io::Error::last_os_error().to_string());
             }

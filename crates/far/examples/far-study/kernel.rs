@@ -16,7 +16,7 @@ pub trait Kernel {
     fn run(&mut self, data: &mut [f64]);
     /// Whether the result is right; if not, how far off.
     fn check(&mut self, data: &mut [f64]) -> Result<(), String>;
-    /// Seconds of parts of all runs so far, where parts are told apart.
+    /// Seconds of parts of all runs so far, where parts are distinguished.
     fn parts(&self) -> Vec<(&'static str, f64)> {
         Vec::new()
     }

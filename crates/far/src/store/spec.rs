@@ -40,8 +40,8 @@ impl StoreSpec {
     pub fn make(&self, bytes: Bytes, dram: Bytes) -> Result<Box<dyn BackingStore>, StoreError> {
         let Some(folder) = &self.folder else {
             // Beyond that the machine would swap, or kill.
-            let room = terrace_sys::memory_available(&terrace_sys::Root::live()).unwrap_or(bytes);
-            return Ok(Box::new(Compressed::new(Bytes(room.0 / 4 * 3))));
+            let space = terrace_sys::memory_available(&terrace_sys::Root::live()).unwrap_or(bytes);
+            return Ok(Box::new(Compressed::new(Bytes(space.0 / 4 * 3))));
         };
         let file = FileStore::sparse(&[folder], bytes)?;
         if self.compressed {

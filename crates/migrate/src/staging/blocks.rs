@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_taken_from_what_came() {
+    fn unknown_figures_are_taken_from_blocks_seen() {
         let prospect = |length, hint: Option<usize>, expected, largest| {
             let mut at = 0;
             let mut endless = std::iter::from_fn(move || {

@@ -58,7 +58,7 @@ unsafe fn streaming(from: *const u8, to: *mut u8, len: usize) {
         }
         at += LINE;
     }
-    // So that whoever is told of the copy sees it whole.
+    // So that whoever is notified of the copy sees it whole.
     _mm_sfence();
     // SAFETY: less than a line is left, in both.
     unsafe { std::ptr::copy_nonoverlapping(from.add(at), to.add(at), len - at) };
@@ -95,7 +95,7 @@ unsafe fn streaming_sse2(from: *const u8, to: *mut u8, len: usize) {
         }
         at += LINES;
     }
-    // So that whoever is told of the copy sees it whole.
+    // So that whoever is notified of the copy sees it whole.
     // SAFETY: every x86-64 processor has it; it touches no memory.
     unsafe { _mm_sfence() };
     // SAFETY: fewer than four lines are left, in both.

@@ -27,7 +27,7 @@ pub(super) fn divided(
             }
             if fits < 2 {
                 let wanted = Bytes(all.largest as u64 * 2);
-                return (threads, Err(NoStagingReason::NoRoom { wanted, room: o.room }));
+                return (threads, Err(NoStagingReason::NoSpace { wanted, room: o.room }));
             }
             let slots =
                 o.slots.unwrap_or(wanted_slots(workers, migrators, back || o.keep_addresses));

@@ -151,7 +151,7 @@ impl HomeNodes {
 
     /// All of a block.
     pub(super) fn bring_home(&self, block: Block) {
-        // What cannot go home stays: nobody is told of more than that the run failed.
+        // What cannot go home stays: the report says only that the run failed.
         let _best_effort = self.carry(block, &(0..block.bytes), true);
     }
 }

@@ -160,7 +160,7 @@ pub enum NoStagingReason {
         cache: Bytes,
     },
     /// Two buffers do not fit.
-    NoRoom {
+    NoSpace {
         /// Two of the largest block.
         wanted: Bytes,
         /// What may be had.
@@ -187,7 +187,7 @@ impl fmt::Display for NoStagingReason {
             Self::OneThread => write!(f, "one thread cannot copy while it works"),
             Self::OneBlock => write!(f, "with one block there is nothing to copy ahead"),
             Self::FitsCache { total, cache } => write!(f, "{total} stay in a cache of {cache}"),
-            Self::NoRoom { wanted, room } => {
+            Self::NoSpace { wanted, room } => {
                 write!(f, "two buffers take {wanted} of fast memory, {room} may be had")
             }
             Self::NoFigures => {
@@ -241,7 +241,7 @@ pub fn decide(costs: Option<&Costs>, work: &StagingWork) -> StagingDecision {
     }
     let slots = work.room.get() / largest;
     if slots < 2 {
-        return StagingDecision::InPlace(NoStagingReason::NoRoom {
+        return StagingDecision::InPlace(NoStagingReason::NoSpace {
             wanted: Bytes(largest.saturating_mul(2)),
             room: work.room,
         });
@@ -646,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn a_division_of_ones_own_is_told_its_time() {
+    fn a_division_of_ones_own_gets_its_time() {
         let (costs, work) = (degraded(), work(8.0));
         let s = split(decide(Some(&costs), &work));
         assert_eq!(expected(&costs, &work, Threads::Auto(12)), s.expected);
@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_keep_to_the_room() {
+    fn buffers_keep_to_the_space() {
         let s =
             split(decide(Some(&degraded()), &StagingWork { room: Bytes::mib(50), ..work(20.0) }));
         assert_eq!(s.slots, 3);

@@ -177,7 +177,7 @@ pub(super) fn costs() -> Costs {
 }
 
 #[test]
-fn the_model_decides_and_the_reason_is_told() {
+fn the_model_decides_and_gives_its_reason() {
     let blocks: Vec<Range<usize>> = (0..60).map(|k| k * 1000..(k + 1) * 1000).collect();
     let mut data: Vec<u64> = (0..60_000).collect();
     let mut plain = data.clone();
@@ -289,12 +289,12 @@ fn a_kernel_that_panics_is_an_error_and_the_source_is_whole() {
 }
 
 #[test]
-fn no_room_and_a_node_that_is_not_there() {
+fn no_space_and_an_absent_node() {
     let mut data = vec![0_u64; 10_000];
     let blocks = [0..5000, 5000..10_000];
     let small = StagingOptions { room: Bytes(50_000), ..fixed(1, 1) };
     let report = stage_update(&mut data, blocks.clone(), &small, |_, part| part.fill(3)).unwrap();
-    assert!(matches!(report.mode, StagingMode::InPlace(NoStagingReason::NoRoom { .. })));
+    assert!(matches!(report.mode, StagingMode::InPlace(NoStagingReason::NoSpace { .. })));
     assert!(data.iter().all(|x| *x == 3));
     let nowhere = StagingOptions { fast: NodeId(999), ..fixed(1, 1) };
     assert!(matches!(

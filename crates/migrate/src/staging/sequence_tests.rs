@@ -280,6 +280,6 @@ fn the_model_goes_by_what_is_expected() {
     let reported = StagingOptions { largest: Some(Bytes(1 << 40)), ..auto };
     assert!(matches!(
         run(&reported).unwrap().mode,
-        StagingMode::InPlace(NoStagingReason::NoRoom { .. })
+        StagingMode::InPlace(NoStagingReason::NoSpace { .. })
     ));
 }

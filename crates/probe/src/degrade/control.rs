@@ -1,5 +1,5 @@
-//! Keeps what a node has left at the wanted figure while the command runs. Pure: is told a reading,
-//! says how to load from then on.
+//! Keeps what a node has left at the wanted figure while the command runs. Pure: is given a
+//! reading, says how to load from then on.
 //!
 //! A reading is what the command's CPUs could read of the node at that moment, and what the load
 //! took meanwhile. The rule goes by the second: what is left too much the load shall take besides,

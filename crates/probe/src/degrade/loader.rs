@@ -251,10 +251,10 @@ mod tests {
         };
         // One over a small region, both over a larger one, and one over that.
         let touched = || loader.shared.layout.read().unwrap().touched;
-        for (threads, region, room) in [(1, 1, 1), (2, 4, 4), (1, 2, 4), (7, 900, 4)] {
+        for (threads, region, space) in [(1, 1, 1), (2, 4, 4), (1, 2, 4), (7, 900, 4)] {
             loader.set(Knobs { threads, adds: 0, region: Bytes::mib(region) }).unwrap();
             assert!(works(8 << 20), "{threads} {region}");
-            assert_eq!(touched(), room << 20);
+            assert_eq!(touched(), space << 20);
         }
         loader.set(Knobs { threads: 0, adds: 0, region: Bytes::mib(4) }).unwrap();
         let before = loader.bytes();

@@ -30,12 +30,12 @@ pub enum DegradeError {
     #[error("CPU {0} cannot be used here; give the load CPUs of taskset -p $$")]
     NoSuchCpu(CpuId),
     /// No free space for the load's region.
-    #[error("node {node} has {room} to spare, and the load takes {wanted}; free memory there")]
-    NoRoom {
+    #[error("node {node} has {space} to spare, and the load takes {wanted}; free memory there")]
+    NoSpace {
         /// Node.
         node: NodeId,
         /// What it has.
-        room: Bytes,
+        space: Bytes,
         /// What is needed.
         wanted: Bytes,
     },
@@ -152,14 +152,14 @@ fn distance(machine: &Machine, from: NodeId, to: NodeId) -> u64 {
 /// half and next to all comes from memory, within what the node has to spare.
 ///
 /// # Errors
-/// [`DegradeError::NoRoom`].
+/// [`DegradeError::NoSpace`].
 pub fn regions(situation: &Situation, node: NodeId) -> Result<(Bytes, Bytes), DegradeError> {
-    let room = situation.room(node);
+    let space = situation.space(node);
     let least = Bytes(situation.last_cache.get().max(8 << 20) * 2);
-    if room < least {
-        return Err(DegradeError::NoRoom { node, room, wanted: least });
+    if space < least {
+        return Err(DegradeError::NoSpace { node, space, wanted: least });
     }
-    Ok((least, Bytes(least.get().saturating_mul(8)).min(room)))
+    Ok((least, Bytes(least.get().saturating_mul(8)).min(space)))
 }
 
 #[cfg(test)]
@@ -229,12 +229,12 @@ mod tests {
             Err(DegradeError::NoSuchNode(NodeId(1)))
         );
         let full = regions(&situation(&[(2, 8_000, 40)]), NodeId(0));
-        assert!(matches!(full, Err(DegradeError::NoRoom { .. })), "{full:?}");
+        assert!(matches!(full, Err(DegradeError::NoSpace { .. })), "{full:?}");
         assert_eq!(
             regions(&situation(&[(2, 8_000, 4_000)]), NodeId(0)),
             Ok((Bytes::mib(64), Bytes::mib(512)))
         );
         let (least, most) = regions(&situation(&[(2, 8_000, 300)]), NodeId(0)).unwrap();
-        assert_eq!((least, most), (Bytes::mib(64), situation(&[(2, 8_000, 300)]).room(NodeId(0))));
+        assert_eq!((least, most), (Bytes::mib(64), situation(&[(2, 8_000, 300)]).space(NodeId(0))));
     }
 }

@@ -1,4 +1,4 @@
-//! Finds the load that leaves a wanted bandwidth. Pure: says what to try, is told what came of it.
+//! Finds the load that leaves a wanted bandwidth. Pure: says what to try, is given the result.
 
 use super::DegradeError;
 use terrace_types::{Bytes, BytesPerSec, NodeId};

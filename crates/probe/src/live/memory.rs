@@ -82,9 +82,9 @@ impl LiveMachine<'_> {
             // First gives back what is held: both at once may be more than there is.
             self.held = None;
             // Sizes grow; a little more now spares touching it all again.
-            let room = self.situation.room(node);
+            let space = self.situation.space(node);
             let wanted = bytes.max(Bytes::mib(16));
-            let wanted = if wanted <= room { wanted } else { bytes };
+            let wanted = if wanted <= space { wanted } else { bytes };
             let mapping = fresh(cpu, node, pages, wanted, self.stop)?;
             self.held = Some(ProbeMapping { mapping, node, pages, chained: 0, was_chained: false });
         }

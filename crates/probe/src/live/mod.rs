@@ -97,7 +97,7 @@ pub struct LiveMachine<'a> {
     depth: Depth,
     stop: &'a AtomicBool,
     held: Option<ProbeMapping>,
-    /// Whether CPU time is told finely enough to measure by.
+    /// Whether CPU time is reported finely enough to measure by.
     fine: bool,
 }
 

@@ -264,7 +264,7 @@ impl RecordingSummary {
     }
 }
 
-/// Goes through all blocks that can be read; damage is told where it is wanted.
+/// Goes through all blocks that can be read; damage is reported where it is wanted.
 fn each_block<R: Read + Seek>(
     reader: &mut TraceReader<R>,
     mut damage: Option<&mut Vec<String>>,

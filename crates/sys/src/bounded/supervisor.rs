@@ -10,7 +10,7 @@ use std::io::Error;
 const PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// Bytes of `/proc/thread-self/children` that are read at a time: some hundred numbers.
 const LIST: usize = 4096;
-/// The status where a command's own cannot be told.
+/// The status where a command's own is not known.
 const UNKNOWN: i32 = 125;
 
 /// Splits the calling process in two. The new one returns and goes on to run the command, in a

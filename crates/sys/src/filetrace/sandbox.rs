@@ -27,7 +27,7 @@ pub(super) struct Sandbox {
 struct Strings {
     root: CString,
     tmpfs: CString,
-    room: CString,
+    space: CString,
 }
 
 /// A folder that is filled anew.
@@ -70,7 +70,7 @@ impl Sandbox {
             strings: Strings {
                 root: string(OsStr::new("/")),
                 tmpfs: string(OsStr::new("tmpfs")),
-                room: string(OsStr::new(ROOM)),
+                space: string(OsStr::new(ROOM)),
             },
             cwd: string(cwd.as_os_str()),
         }
@@ -79,7 +79,7 @@ impl Sandbox {
     /// Move the calling process, freshly forked, into it, and have its parent trace it.
     pub(super) fn enter(&self) -> io::Result<()> {
         self.own_namespaces()?;
-        let Strings { root, tmpfs, room } = &self.strings;
+        let Strings { root, tmpfs, space } = &self.strings;
         let attributes = [libc::MOUNT_ATTR_RDONLY, 0, 0, 0];
         // SAFETY: NUL-terminated strings and a struct mount_attr (four numbers) that live across
         // the calls; nothing else is touched.
@@ -103,7 +103,7 @@ impl Sandbox {
         }
         for folder in &self.folders {
             // One that cannot be filled anew stays read-only.
-            let _ = folder.fill(tmpfs, room);
+            let _ = folder.fill(tmpfs, space);
         }
         // The working directory, from before, is under what was mounted over it.
         // SAFETY: numbers and no memory; a string that lives across the call.
@@ -163,13 +163,13 @@ impl Folder {
         Some(Self { path: string(path.as_os_str()), entries })
     }
 
-    fn fill(&self, tmpfs: &CString, room: &CString) -> io::Result<()> {
+    fn fill(&self, tmpfs: &CString, space: &CString) -> io::Result<()> {
         // SAFETY: every pointer is a NUL-terminated string that lives across the call.
         unsafe {
             let old = libc::open(self.path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
             check(old)?;
-            let (tmpfs, room) = (tmpfs.as_ptr(), room.as_ptr());
-            check(libc::mount(tmpfs, self.path.as_ptr(), tmpfs, 0, room.cast()))?;
+            let (tmpfs, space) = (tmpfs.as_ptr(), space.as_ptr());
+            check(libc::mount(tmpfs, self.path.as_ptr(), tmpfs, 0, space.cast()))?;
             for entry in &self.entries {
                 // What cannot be bound is missed; the others are worth having.
                 let _ = entry.bind(old);

@@ -6,7 +6,7 @@ use super::code::{depends, grown, RegisterAges, OLD, REGISTERS};
 /// So many turns of a path are looked at together at most: their words lie in the processor's
 /// nearest cache.
 const MAX_TURNS: usize = 64;
-/// A path whose turns are each told in another way is left alone for so many turns at most.
+/// A path whose turns are each encoded in another way is left alone for so many turns at most.
 const MAX_PAUSE: u8 = 31;
 
 /// Whether and how far to look ahead where a path comes again.

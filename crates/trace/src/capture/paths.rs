@@ -349,7 +349,7 @@ struct Draft<'a> {
     instructions: u64,
     words: Vec<u64>,
     bits: Vec<u64>,
-    /// The next block makes accesses that cannot be told ahead.
+    /// The next block makes accesses that cannot be encoded ahead.
     unfit: bool,
 }
 
@@ -383,11 +383,11 @@ impl<'a> Draft<'a> {
         let ends = rest.get(count).is_some_and(|next| is_block(*next));
         let closes =
             self.blocks > 0 && words.first() == Some(block) && self.accesses.len() >= WORTHWHILE;
-        let room = self.accesses.len() < ENOUGH && self.accesses.len() + count <= MAX_ACCESSES;
+        let space = self.accesses.len() < ENOUGH && self.accesses.len() + count <= MAX_ACCESSES;
         if !is_block(*block) || closes || !ends {
             return false;
         }
-        if !room {
+        if !space {
             self.unfit = true;
             return false;
         }

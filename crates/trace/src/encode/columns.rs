@@ -163,7 +163,7 @@ impl Steps {
         }
     }
 
-    /// Adds one; the predictor that tells it. A block never has more than there is room for.
+    /// Adds one; the predictor that tells it. A block never has more than there is space for.
     #[inline]
     pub fn tell(&mut self, class: u16, back: usize, step: i64, address: u64) -> u16 {
         let used = &mut self.used[usize::from(class & 3)];

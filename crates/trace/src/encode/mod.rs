@@ -18,7 +18,7 @@ use crate::frame::BLOCK_ACCESSES;
 use crate::pack::{put_number, zigzag};
 use row_encoder::RowEncoder;
 
-/// How an address is told, in the two low bits of a predictor; the others hold how many accesses
+/// How an address is encoded, in the two low bits of a predictor; the others hold how many accesses
 /// back to look.
 pub(crate) mod class {
     /// One byte to add to the address looked at.
@@ -162,7 +162,7 @@ impl BlockBuilder {
         self.recent[(self.total % TRIED as u64) as usize] = access.address;
     }
 
-    /// Adds a row, for which there must be room. `first` is the gap of its first access.
+    /// Adds a row, for which there must be space. `first` is the gap of its first access.
     #[inline]
     pub fn push_row(&mut self, words: &[u64], row: &AccessRow, first: u32) {
         self.columns.stores += row.stores;
@@ -183,13 +183,13 @@ impl BlockBuilder {
         }
     }
 
-    /// Adds accesses as compilers' hooks tell them, as many as `words` begin with and there is room
-    /// for; how many. `first` is the gap of the first one, all others have 1.
+    /// Adds accesses as compilers' hooks tell them, as many as `words` begin with and there is
+    /// space for; how many. `first` is the gap of the first one, all others have 1.
     #[inline]
     pub fn push_hooked(&mut self, words: &[u64], first: u32) -> usize {
-        let room = BLOCK_ACCESSES - self.len().min(BLOCK_ACCESSES);
+        let space = BLOCK_ACCESSES - self.len().min(BLOCK_ACCESSES);
         let (mut gap, mut stores, mut done) = (first, 0, 0);
-        for word in words.iter().take(room).take_while(|word| **word >> 63 == 0) {
+        for word in words.iter().take(space).take_while(|word| **word >> 63 == 0) {
             let (place, kind) = row::hooked(*word);
             let rest = rest(kind, gap);
             stores += u32::from(kind.is_store());
@@ -210,7 +210,7 @@ impl BlockBuilder {
         self.columns.stores
     }
 
-    /// Adds an access that is told like the last one of its instruction, if it is: what
+    /// Adds an access that is encoded like the last one of its instruction, if it is: what
     /// `push_known` does, for what is nearly always so in a loop.
     #[inline(always)]
     fn push_usual(&mut self, place: &RowAccess, address: u64, rest: u64) -> bool {

@@ -37,7 +37,7 @@ impl Default for AccessRow {
 }
 
 impl AccessRow {
-    /// Adds an access; the first one's gap is told later and must be 0 here.
+    /// Adds an access; the first one's gap is encoded later and must be 0 here.
     pub fn add(&mut self, place: RowAccess, kind: AccessDescriptor, gap: u32) {
         self.apart &= self.places.iter().all(|other| other.slot != place.slot);
         self.places.push(place);

@@ -1,7 +1,7 @@
-//! A row that comes again and again, as the body of a loop does. Each of its accesses is then told
-//! by the step from the address of the same access a turn before, with the dictionary line it was
-//! told with then. So one access's addresses of all turns are looked at, then the next one's, and
-//! what is known of the instructions is written down once, at the end.
+//! A row that comes again and again, as the body of a loop does. Each of its accesses is then
+//! encoded by the step from the address of the same access a turn before, with the dictionary line
+//! it was encoded with then. So one access's addresses of all turns are looked at, then the next
+//! one's, and what is known of the instructions is written down once, at the end.
 
 use super::{class, AccessRow, BlockBuilder, RowAccess, ADDRESS, ESCAPE, NEARBY, PATIENCE, TRIED};
 use crate::frame::BLOCK_ACCESSES;
@@ -118,18 +118,18 @@ impl Lane {
 
 impl BlockBuilder {
     /// Adds a row as often as it comes in `words`, a turn each `stride` words, in the way of
-    /// [`BlockBuilder::push_row`], as long as all its accesses are told as in the turn before; how
-    /// often that was. The row was the last to be added, and `gap` is that of its first access in
-    /// each turn.
+    /// [`BlockBuilder::push_row`], as long as all its accesses are encoded as in the turn before;
+    /// how often that was. The row was the last to be added, and `gap` is that of its first access
+    /// in each turn.
     pub fn push_again(&mut self, words: &[u64], stride: usize, row: &AccessRow, gap: u32) -> usize {
         let count = row.places.len();
         let lies_within = |place: &RowAccess| usize::from(place.word) < stride;
         if !row.apart || !(1..=MOST).contains(&count) || !row.places.iter().all(lies_within) {
             return 0;
         }
-        let room = BLOCK_ACCESSES - self.len().min(BLOCK_ACCESSES);
-        let most = (words.len() / stride).min(room / count);
-        // Without room for a turn, places in the columns that are reckoned below may lie behind
+        let space = BLOCK_ACCESSES - self.len().min(BLOCK_ACCESSES);
+        let most = (words.len() / stride).min(space / count);
+        // Without space for a turn, places in the columns that are reckoned below may lie behind
         // their ends.
         if most == 0 {
             return 0;
@@ -155,8 +155,8 @@ impl BlockBuilder {
         turns
     }
 
-    /// Prepares `again` if each access would be told as it was told last; how many there are of
-    /// each class.
+    /// Prepares `again` if each access would be encoded as it was encoded last; how many there are
+    /// of each class.
     #[inline]
     fn as_before(&mut self, row: &AccessRow, gap: u32) -> Option<[usize; 4]> {
         let (mut each, mut gap, count) = ([0; 4], u64::from(gap) << 24, row.places.len() as u64);
@@ -188,8 +188,8 @@ impl BlockBuilder {
         Some(each)
     }
 
-    /// So many turns were told: what follows from it for the columns and for what is known of the
-    /// instructions.
+    /// So many turns were encoded: what follows from it for the columns and for what is known of
+    /// the instructions.
     fn done(&mut self, words: &[u64], stride: usize, row: &AccessRow, each: [usize; 4]) {
         let (turns, count) = (words.len() / stride, row.places.len());
         let address = |turn: usize, lane: &Lane| words[turn * stride + lane.word] & ADDRESS;

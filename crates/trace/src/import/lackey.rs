@@ -48,7 +48,7 @@ impl<W: Write> Importer<W> for Lackey {
     fn header(&self) -> TraceHeader {
         TraceHeader {
             source: "lackey".into(),
-            notes: vec!["threads are not told apart".into()],
+            notes: vec!["threads are not distinguished".into()],
             pcs: true,
             ..TraceHeader::default()
         }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_told_apart() {
+    fn lines_are_distinguished() {
         assert_eq!(parse("I  04016b80,3"), Some(('I', 0x0401_6b80, 3)));
         assert_eq!(parse(" S 1ffefffe78,8"), Some(('S', 0x1f_feff_fe78, 8)));
         assert_eq!(parse(" M 0421c7cc,4"), Some(('M', 0x0421_c7cc, 4)));

@@ -203,7 +203,7 @@ pub fn import<W: Write + Seek>(
         RecordingFormat::Perf => Box::new(perf::Perf::default()),
         RecordingFormat::Damo => Box::new(damo::Damo::default()),
     };
-    let mut writer = TraceWriter::with_header_room(output, &importer.header(), HEADER_ROOM)?;
+    let mut writer = TraceWriter::with_header_space(output, &importer.header(), HEADER_ROOM)?;
     let mut accesses = 0u64;
     let mut tally = Tally::default();
     for_lines(input, |text| {

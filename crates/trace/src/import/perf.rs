@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn a_name_of_a_command_is_never_read() {
         let line = "a 7 1.5: x: 10 88/89 [002] 2.25: cpu/mem-stores/P: 7f00 4010";
-        // A name that is a whole sample cannot be told from one; these are none.
+        // A name that is a whole sample cannot be distinguished from one; these are none.
         assert_eq!(sample(line).time, 1_500_000_000);
         let line = "v1.5: x    77/78    974.714900: cpu/mem-stores/P:   7ff3de2ba050  562c6d17b190";
         assert_eq!((sample(line).tid, sample(line).pc), (78, 0x562c_6d17_b190));

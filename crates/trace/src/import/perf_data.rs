@@ -86,7 +86,7 @@ pub fn import_perf_data<R: Read + Seek, W: Write + Seek>(
     }
     noted.sort_by_key(|event| event.time);
     let mut tally = SampleTally::default();
-    let mut writer = TraceWriter::with_header_room(output, &tally.header(&file), HEADER_ROOM)?;
+    let mut writer = TraceWriter::with_header_space(output, &tally.header(&file), HEADER_ROOM)?;
     write_nodes(&mut writer, &file)?;
     let mut tasks = TaskNumbers::default();
     let mut noted = noted.into_iter().peekable();

@@ -112,7 +112,7 @@ impl Mg {
         Self { grids, seed: spec.seed, cycles, verify: must_verify(spec), charges: 0 }
     }
 
-    /// Weighted sums of all neighbours of a row's points at `from`; `show` is told each.
+    /// Weighted sums of all neighbours of a row's points at `from`; `show` is given each.
     fn stencil<M: WordMemory + ?Sized>(
         memory: &M,
         own: &mut MgThread,

@@ -129,7 +129,7 @@ impl PageMapping {
     /// Moves the mapping to another address, of `len` bytes from then on.
     pub fn remap(&mut self, len: usize) {
         // SAFETY: a fresh reservation, which the next call replaces.
-        let room = unsafe {
+        let space = unsafe {
             libc::mmap(
                 ptr::null_mut(),
                 len,
@@ -139,12 +139,12 @@ impl PageMapping {
                 0,
             )
         };
-        assert!(room != libc::MAP_FAILED, "no room for {len} bytes");
+        assert!(space != libc::MAP_FAILED, "no space for {len} bytes");
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         // SAFETY: the old range is exactly this mapping and no reference into it is live (unique
         // borrow); the new one is the reservation just made, of `len` bytes; the result replaces
         // base and len.
-        let base = unsafe { libc::mremap(self.base.cast(), self.len, len, flags, room) };
+        let base = unsafe { libc::mremap(self.base.cast(), self.len, len, flags, space) };
         assert!(base != libc::MAP_FAILED, "mremap to {len} bytes failed");
         self.base = base.cast();
         self.len = len;

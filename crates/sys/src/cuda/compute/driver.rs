@@ -107,7 +107,7 @@ pub(super) fn c_name(name: &str, call: &'static str) -> Result<CString, CudaErro
 }
 
 pub(super) fn write_bytes(context: &Context, address: u64, bytes: &[u8]) -> Result<(), CudaError> {
-    // SAFETY: reads so many bytes of ours; the callers cut them to the room at `address`.
+    // SAFETY: reads so many bytes of ours; the callers cut them to the space at `address`.
     let code = unsafe { (context.functions.copy_in)(address, bytes.as_ptr().cast(), bytes.len()) };
     context.check("cuMemcpyHtoD_v2", code)
 }
