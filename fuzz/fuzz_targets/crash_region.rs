@@ -35,8 +35,8 @@ fuzz_target!(|data: &[u8]| {
         let changed = ChangedBytes::new(&operations, &layout);
         let initial = changed.pick(&region.content);
         let memory = (changed.layout(), initial.as_slice());
-        for (_, image) in &enumerate_images(&operations, memory, ReorderEngine::Hardware, 50, 1).images
-        {
+        let set = enumerate_images(&operations, memory, ReorderEngine::Hardware, 50, 1);
+        for (_, image) in &set.images {
             assert_eq!(changed.put_back(image, &region.content).len(), region.content.len());
         }
     }
