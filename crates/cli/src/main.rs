@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         Command::Gpu(gpu::GpuCommand::Profile(a)) => gpu::profile(&a),
         Command::Migratory(migratory::MigratoryCommand::Run(a)) => migratory::run(&a),
         Command::Riscv(riscv::RiscvCommand::Run(a)) => riscv::run(&a),
+        Command::Riscv(riscv::RiscvCommand::Boot(a)) => riscv::boot(&a),
         Command::Riscv(riscv::RiscvCommand::Disasm(a)) => riscv::disasm(&a),
         Command::Lab(LabCommand::Setup(a)) => lab::setup(&a),
         Command::Lab(LabCommand::Run(a)) => lab::run(&a),

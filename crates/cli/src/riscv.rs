@@ -4,14 +4,17 @@ use crate::args::RecordArgs;
 use crate::output::{say, CommandFailure, Ending};
 use crate::record::filter;
 use clap::{Args, Subcommand, ValueEnum};
+use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::mpsc::{channel, Receiver};
+use terrace_terrace::far_run::size;
 use terrace_terrace::riscv::{
-    self, CoreOrder, Dialect, ElementNetwork, ElementOptions, ElementSchedule, ElementTime,
-    ElementTiming, ElementsRun, LookasideSize, ObjectOption, RiscvError, RiscvProgram,
-    RiscvRecording, RiscvRun,
+    self, BootSpec, CoreOrder, Dialect, ElementNetwork, ElementOptions, ElementSchedule,
+    ElementTime, ElementTiming, ElementsRun, LookasideSize, MachineEnd, ObjectOption, RiscvError,
+    RiscvProgram, RiscvRecording, RiscvRun,
 };
 use terrace_terrace::topology::{load_machine, MachineSource};
 use terrace_terrace::types::{Bytes, Nanos};
@@ -27,9 +30,39 @@ pub enum RiscvCommand {
         Example: terrace riscv run --pes 4 --stats ./gather\n\
         Example: terrace riscv run --pes 4 --machine lab-cxl --fabric 200ns --stats ./gather")]
     Run(RiscvRunArgs),
+    /// Boot an unmodified riscv64 kernel on a simulated machine; Ctrl-] ends it.
+    #[command(
+        after_help = "Example: terrace riscv boot --initrd initrd.img --stats vmlinux-riscv64"
+    )]
+    Boot(RiscvBootArgs),
     /// Print the instructions of a static program.
     #[command(after_help = "Example: terrace riscv disasm --dialect 2018 ./gather")]
     Disasm(RiscvDisasmArgs),
+}
+
+/// `terrace riscv boot`.
+#[derive(Debug, Args)]
+pub struct RiscvBootArgs {
+    /// Initial file system.
+    #[arg(long, value_name = "FILE")]
+    pub initrd: Option<PathBuf>,
+    /// Disk image; what the guest writes goes into the file, if that may be written.
+    #[arg(long, value_name = "FILE")]
+    pub disk: Option<PathBuf>,
+    /// Arguments of the kernel.
+    #[arg(long, value_name = "TEXT", default_value = "console=ttyS0 earlycon=sbi")]
+    pub append: String,
+    /// Memory of the machine, from 4 MiB to 64 GiB.
+    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
+    pub memory: String,
+    /// End after so many instructions.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub instructions: Option<u64>,
+    /// Say at the end how many instructions were executed, and how fast.
+    #[arg(long)]
+    pub stats: bool,
+    /// The kernel's image, not compressed.
+    pub kernel: PathBuf,
 }
 
 /// `terrace riscv disasm`.
@@ -128,9 +161,10 @@ fn program(command: &[OsString], root: Option<PathBuf>, seed: u64) -> RiscvProgr
 
 fn failure(error: RiscvError) -> CommandFailure {
     match error {
-        RiscvError::Program { .. } | RiscvError::Note(_) | RiscvError::Caches { .. } => {
-            CommandFailure::usage(error)
-        }
+        RiscvError::Program { .. }
+        | RiscvError::Boot { .. }
+        | RiscvError::Note(_)
+        | RiscvError::Caches { .. } => CommandFailure::usage(error),
         _ => CommandFailure::failed(error),
     }
 }
@@ -145,6 +179,79 @@ fn dialect(name: DialectName) -> Dialect {
         DialectName::V2018 => Dialect::V2018,
         DialectName::V2_0 => Dialect::V2_0,
         DialectName::Rev => Dialect::Rev,
+    }
+}
+
+/// Ends a machine that has the terminal, as telnet does.
+const ESCAPE: u8 = 0x1d;
+
+/// What is typed. Ends where the input does; with a terminal, at Ctrl-], which ends the command
+/// when the machine next waits.
+fn typed(terminal: bool) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    // Not awaited: it waits for input that may never come.
+    std::thread::spawn(move || {
+        let mut bytes = [0; 256];
+        let mut input = std::io::stdin().lock();
+        while let Ok(count @ 1..) = input.read(&mut bytes) {
+            let read = &bytes[..count];
+            if terminal && read.contains(&ESCAPE) {
+                let _ = disable_raw_mode();
+                std::process::exit(0);
+            }
+            if sender.send(read.to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// `terrace riscv boot`.
+pub fn boot(args: &RiscvBootArgs) -> Ending {
+    let memory = size(&args.memory)
+        .filter(|bytes| (Bytes::mib(4)..=Bytes::gib(64)).contains(bytes))
+        .ok_or_else(|| {
+            let line = format!("--memory {}: give a size from 4 MiB to 64 GiB", args.memory);
+            CommandFailure::usage(line)
+        })?;
+    let spec = BootSpec {
+        kernel: args.kernel.clone(),
+        initrd: args.initrd.clone(),
+        disk: args.disk.clone(),
+        arguments: args.append.clone(),
+        memory,
+        limit: args.instructions,
+    };
+    // The guest's terminal echoes, so this one must not.
+    let terminal = std::io::stdin().is_terminal() && enable_raw_mode().is_ok();
+    let run = riscv::boot(&spec, &typed(terminal), &mut std::io::stdout().lock());
+    if terminal {
+        let _ = disable_raw_mode();
+    }
+    let run = run.map_err(failure)?;
+    if args.stats {
+        say(&format!(
+            "{} instructions in {:.3} s, {:.1} million a second",
+            run.instructions,
+            run.elapsed_s,
+            run.instructions as f64 / run.elapsed_s.max(1e-9) / 1e6
+        ));
+    }
+    match run.end {
+        MachineEnd::PowerOff => Ok(0),
+        MachineEnd::Reboot => {
+            say("the guest asked to start again; it was ended instead");
+            Ok(0)
+        }
+        MachineEnd::Idle => {
+            say("the guest waits for input, which has ended");
+            Ok(0)
+        }
+        MachineEnd::Budget => Err(CommandFailure::failed("the instructions granted are used up")),
+        MachineEnd::Stuck { pc, cause } => Err(CommandFailure::failed(format!(
+            "the guest has no handler for exception {cause} at {pc:#x}"
+        ))),
     }
 }
 

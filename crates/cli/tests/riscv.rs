@@ -1,4 +1,4 @@
-//! `terrace riscv run --pes` and `disasm` on programs of Debian's cross compiler.
+//! `terrace riscv run --pes` and `disasm` on programs of Debian's cross compiler, and `boot`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -86,4 +86,60 @@ fn a_listing_names_extended_instructions_in_their_dialect() {
         terrace(&["riscv", "disasm", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]).0,
         Some(2)
     );
+}
+
+/// A kernel image that prints "hi" and switches the machine off.
+fn kernel() -> Vec<u8> {
+    let words: [u32; 7] = [
+        0x0680_0513, // li a0, 'h'
+        0x0010_0893, // li a7, 1: console_putchar
+        0x0000_0073, // ecall
+        0x0690_0513, // li a0, 'i'
+        0x0000_0073, // ecall
+        0x0080_0893, // li a7, 8: shutdown
+        0x0000_0073, // ecall
+    ];
+    let mut image = vec![0; 64];
+    // j 64
+    image[..4].copy_from_slice(&0x0400_006f_u32.to_le_bytes());
+    image[56..60].copy_from_slice(b"RSC\x05");
+    image.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    image
+}
+
+#[test]
+fn a_kernel_boots_and_what_is_none_is_refused() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("boot");
+    std::fs::create_dir_all(&folder).expect("made");
+    let file = |name: &str, bytes: &[u8]| {
+        let path = folder.join(name);
+        std::fs::write(&path, bytes).expect("written");
+        path.to_str().expect("text").to_owned()
+    };
+    let image = file("image", &kernel());
+    let boot = |words: &[&str]| terrace(&[&["riscv", "boot"], words].concat());
+    let (status, out, err) = boot(&["--stats", "--disk", &file("disk", &[0; 1024]), &image]);
+    assert_eq!((status, out.as_str()), (Some(0), "hi"), "{err}");
+    assert!(err.contains("8 instructions in"), "{err}");
+
+    // An instruction that is none, at the start.
+    let mut lost = kernel();
+    lost[64..68].copy_from_slice(&u32::MAX.to_le_bytes());
+    let cases = [
+        (vec![image.as_str(), "--instructions", "3"], 1, "the instructions granted are used up"),
+        (vec![image.as_str(), "--memory", "1k"], 2, "give a size from 4 MiB to 64 GiB"),
+        (vec![image.as_str(), "--initrd", "/nowhere"], 1, "cannot read /nowhere"),
+        (vec![], 2, "KERNEL"),
+    ];
+    for (words, code, wanted) in cases {
+        let (status, _, err) = boot(&words);
+        assert_eq!(status, Some(code), "{err}");
+        assert!(err.contains(wanted), "{err}");
+    }
+    let (status, _, err) = boot(&[&file("lost", &lost)]);
+    assert_eq!(status, Some(1), "{err}");
+    assert!(err.contains("no handler for exception"), "{err}");
+    let (status, _, err) = boot(&[&file("text", b"no kernel")]);
+    assert_eq!(status, Some(2), "{err}");
+    assert!(err.contains("no RISC-V kernel image"), "{err}");
 }

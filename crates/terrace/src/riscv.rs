@@ -1,10 +1,12 @@
 //! Programs for RISC-V: run, and recorded, on any host.
 
+mod boot;
 mod elements;
 mod files;
 mod listing;
 mod recording;
 
+pub use boot::{boot, BootRun, BootSpec, MachineEnd};
 pub use elements::{
     run_elements, CoreOrder, Dialect, ElementNetwork, ElementOptions, ElementSchedule,
     ElementStatistics, ElementTime, ElementTiming, ElementsEnd, ElementsRun, LookasideSize,
@@ -72,6 +74,14 @@ pub enum RiscvError {
         path: PathBuf,
         /// What is wrong with it.
         source: ElfError,
+    },
+    /// The machine cannot be made.
+    #[error("cannot boot {}: {source}", path.display())]
+    Boot {
+        /// The kernel.
+        path: PathBuf,
+        /// What is wrong.
+        source: terrace_riscv::system::BootError,
     },
     /// The recording cannot be made.
     #[error("cannot write {}: {source}; give another file with -o", path.display())]
