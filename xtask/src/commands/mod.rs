@@ -100,6 +100,7 @@ fn not_an_example(path: &str) -> Option<&'static str> {
         "riscv run" => {
             Some("takes a riscv64 program; crates/riscv/tests/programs.rs compiles some")
         }
+        "riscv boot" => Some("takes a riscv64 kernel; crates/cli/tests/riscv.rs makes one"),
         "riscv disasm" => Some("takes a riscv64 program; crates/cli/tests/riscv.rs compiles one"),
         "crash run" | "crash check" | "crash advise" => {
             Some("takes a program of examples/crash; crates/cli/tests/crash.rs compiles some")
