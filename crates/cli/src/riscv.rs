@@ -185,8 +185,7 @@ fn dialect(name: DialectName) -> Dialect {
 /// Ends a machine that has the terminal, as telnet does.
 const ESCAPE: u8 = 0x1d;
 
-/// What is typed. Ends where the input does; with a terminal, at Ctrl-], which ends the command
-/// when the machine next waits.
+/// What is typed, until the input ends. On a terminal Ctrl-] ends the command at once.
 fn typed(terminal: bool) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     // Not awaited: it waits for input that may never come.

@@ -379,9 +379,9 @@ impl Drop for FarMap {
     }
 }
 
-/// Serves until asked to stop. Should that fail, or this program have a fault, the process ends:
-/// who waits for a page would wait for ever, or, were the userfaultfd closed, read zeros in place
-/// of data.
+/// Serves until asked to stop. Should that fail, or this program have a fault, the process ends: a
+/// thread that waits for a page would wait for ever, or, were the userfaultfd closed, read zeros in
+/// place of data.
 pub(crate) fn serve(service: Service) {
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run()));
     let why = match ended {

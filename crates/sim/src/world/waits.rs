@@ -34,7 +34,7 @@ impl World {
         }
     }
 
-    /// The page at `head` has moved: who waits for it goes on now.
+    /// The page at `head` has moved: threads that wait for it go on now.
     pub(crate) fn has_moved(&mut self, head: usize) {
         self.memory.has_moved(head, self.daemon.time);
         for thread in 0..self.program.threads.len() {

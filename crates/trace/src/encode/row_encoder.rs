@@ -129,7 +129,7 @@ impl BlockBuilder {
         }
         let space = BLOCK_ACCESSES - self.len().min(BLOCK_ACCESSES);
         let most = (words.len() / stride).min(space / count);
-        // Without space for a turn, places in the columns that are reckoned below may lie behind
+        // Without space for a turn, places in the columns that are computed below may lie behind
         // their ends.
         if most == 0 {
             return 0;
