@@ -10,6 +10,8 @@ use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
 /// present-day core.
 const WINDOW: u64 = 256;
 const MAX_VCPUS: u32 = 64;
+/// A node has whole base pages; less than one at its end is nobody's.
+const PAGE: u64 = 4096;
 /// Most bytes of caches that are modelled, all of them together: a host keeps an eighth of it and
 /// more. Servers have some 1.2 GiB.
 const MAX_CACHES: u64 = 4 << 30;
@@ -95,7 +97,7 @@ pub struct ModelParams {
     pub l2: Option<CacheParams>,
     /// Last level, shared.
     pub llc: CacheParams,
-    /// Bytes of each node.
+    /// Bytes of each node, whole base pages.
     pub sizes: Vec<u64>,
     /// Which addresses belong to which node.
     pub layout: AddressLayout,
@@ -160,7 +162,7 @@ impl ModelParams {
         let between =
             |c: &&CacheLevel| c.level > 1 && !c.shared && last.is_some_and(|l| c.level < l.level);
         let middle = machine.caches.iter().filter(between).max_by_key(|c| c.level);
-        let sizes: Vec<u64> = machine.nodes.iter().map(|n| n.capacity.get() >> 20 << 20).collect();
+        let sizes: Vec<u64> = machine.nodes.iter().map(|n| n.capacity.get() / PAGE * PAGE).collect();
         let memory = sizes.iter().fold(0u64, |sum, size| sum.saturating_add(*size));
         if memory > MAX_MEMORY - (4 << 30) {
             return Err(ModelError::Unusable(format!("{} of memory", Bytes(memory))));
@@ -381,6 +383,17 @@ mod tests {
         for name in terrace_machine::preset_names().filter(|n| n.starts_with("lab-")) {
             assert!(of(name, TWO).is_ok(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_node_of_less_than_a_mebibyte_keeps_its_whole_pages() {
+        let mut machine = terrace_machine::preset("lab-cxl").unwrap();
+        machine.nodes[0].capacity = Bytes(400 << 10);
+        machine.nodes[1].capacity = Bytes((3 << 20) + 4095);
+        let p = ModelParams::from_machine(&machine, TWO).unwrap();
+        assert_eq!(p.sizes, [400 << 10, 3 << 20]);
+        assert_eq!(p.layout.node_of((400 << 10) - 1), Some(0));
+        assert_eq!(p.layout.node_of(400 << 10), Some(1));
     }
 
     #[test]
