@@ -162,7 +162,8 @@ impl ModelParams {
         let between =
             |c: &&CacheLevel| c.level > 1 && !c.shared && last.is_some_and(|l| c.level < l.level);
         let middle = machine.caches.iter().filter(between).max_by_key(|c| c.level);
-        let sizes: Vec<u64> = machine.nodes.iter().map(|n| n.capacity.get() / PAGE * PAGE).collect();
+        let sizes: Vec<u64> =
+            machine.nodes.iter().map(|n| n.capacity.get() / PAGE * PAGE).collect();
         let memory = sizes.iter().fold(0u64, |sum, size| sum.saturating_add(*size));
         if memory > MAX_MEMORY - (4 << 30) {
             return Err(ModelError::Unusable(format!("{} of memory", Bytes(memory))));

@@ -52,20 +52,6 @@ const EXCEPTIONS: &[(&str, &[&str], &str)] = &[
         "a lab is calibrated by jobs that run in it",
     ),
     (
-        "crates/policy/src/place",
-        &[
-            "autonuma",
-            "bandwidth_balance",
-            "histogram",
-            "latency_balance",
-            "memos",
-            "nimble",
-            "paced",
-            "partitioned",
-        ],
-        "the frame of periodic policies makes them by name",
-    ),
-    (
         "crates/vertex/src",
         &["compile", "native"],
         "compiled and native execution share checks, parameters and results",

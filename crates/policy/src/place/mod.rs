@@ -15,6 +15,7 @@ pub mod memos;
 pub mod nimble;
 pub mod paced;
 pub mod partitioned;
+pub mod periodic;
 pub mod terrace;
 
 mod runs;
@@ -127,7 +128,7 @@ pub enum Placement {
     /// A periodic policy of others: see [`paced`] and the file of each.
     Paced {
         /// Which, with its parameters.
-        rule: paced::Rule,
+        rule: periodic::Rule,
         /// State.
         state: paced::State,
     },
@@ -209,22 +210,22 @@ impl Placement {
             },
             PolicyId::Terrace => terrace(false),
             PolicyId::TerraceWriteBlind => terrace(true),
-            PolicyId::Nimble => paced(paced::Rule::Nimble(nimble::Params::for_machine(machine))),
+            PolicyId::Nimble => paced(periodic::Rule::Nimble(nimble::Params::for_machine(machine))),
             PolicyId::Autonuma => {
-                paced(paced::Rule::Autonuma(autonuma::Params::for_machine(machine)))
+                paced(periodic::Rule::Autonuma(autonuma::Params::for_machine(machine)))
             }
-            PolicyId::Memos => paced(paced::Rule::Memos(memos::Params::for_machine(machine))),
+            PolicyId::Memos => paced(periodic::Rule::Memos(memos::Params::for_machine(machine))),
             PolicyId::Partitioned => {
-                paced(paced::Rule::Partitioned(partitioned::Params::for_machine(machine)))
+                paced(periodic::Rule::Partitioned(partitioned::Params::for_machine(machine)))
             }
-            PolicyId::BandwidthBalance => paced(paced::Rule::BandwidthBalance(
+            PolicyId::BandwidthBalance => paced(periodic::Rule::BandwidthBalance(
                 bandwidth_balance::Params::for_machine(machine),
             )),
             PolicyId::Histogram => {
-                paced(paced::Rule::Histogram(histogram::Params::for_machine(machine)))
+                paced(periodic::Rule::Histogram(histogram::Params::for_machine(machine)))
             }
             PolicyId::LatencyBalance => {
-                paced(paced::Rule::LatencyBalance(latency_balance::Params::for_machine(machine)))
+                paced(periodic::Rule::LatencyBalance(latency_balance::Params::for_machine(machine)))
             }
         }
     }
@@ -233,13 +234,13 @@ impl Placement {
     /// can arrange that.
     #[must_use]
     pub fn starts_slow(&self) -> bool {
-        matches!(self, Self::Paced { rule: paced::Rule::Memos(_), .. })
+        matches!(self, Self::Paced { rule: periodic::Rule::Memos(_), .. })
     }
 
     /// Whether the program should have huge pages where it can, as the policy's authors ran theirs.
     #[must_use]
     pub fn wants_huge_pages(&self) -> bool {
-        matches!(self, Self::Paced { rule: paced::Rule::Nimble(_), .. })
+        matches!(self, Self::Paced { rule: periodic::Rule::Nimble(_), .. })
     }
 
     /// Which policy it is; `None`: one that comes from outside.

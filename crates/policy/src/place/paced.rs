@@ -5,16 +5,12 @@
 //! and know nothing else. Each has a file of its own for the choosing.
 
 use super::runs::{free_pages, interleave, units, MoveRuns, MoveUnit};
-use super::{
-    autonuma, bandwidth_balance, histogram, latency_balance, memos, nimble, number, partitioned,
-    PolicyNeeds, SetError,
-};
+use super::{number, SetError};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::cmp::Ordering;
 use terrace_types::{
-    Decision, MoveReason, Nanos, NodeId, PageFlags, Plan, PolicyId, PolicyWork, Request, Seed,
-    Snapshot, Tick,
+    Decision, MoveReason, Nanos, NodeId, PageFlags, Plan, PolicyWork, Request, Snapshot, Tick,
 };
 
 /// All that a periodic policy remembers.
@@ -254,66 +250,6 @@ pub(crate) fn millis(span: Nanos) -> String {
 /// Orders rates that may not be numbers; none of ours is.
 pub(crate) fn by_value(a: f64, b: f64) -> Ordering {
     a.total_cmp(&b)
-}
-
-macro_rules! rules {
-    ($($variant:ident, $module:ident;)*) => {
-        /// One of the periodic policies, with its parameters.
-        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-        #[serde(tag = "rule", rename_all = "snake_case")]
-        pub enum Rule {
-            $(
-                #[doc = concat!("See [`", stringify!($module), "`](super::", stringify!($module),
-                    ").")]
-                $variant($module::Params),
-            )*
-        }
-
-        impl Rule {
-            /// Which policy it is.
-            pub(crate) const fn id(&self) -> PolicyId {
-                match self {
-                    $(Self::$variant(_) => PolicyId::$variant,)*
-                }
-            }
-
-            pub(crate) fn params(&self) -> Vec<(&'static str, String)> {
-                match self {
-                    $(Self::$variant(p) => p.named(),)*
-                }
-            }
-
-            pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), SetError> {
-                match self {
-                    $(Self::$variant(p) => p.set(name, value),)*
-                }
-            }
-
-            pub(crate) fn step(&self, state: &mut State, snap: &Snapshot, now: Tick,
-                seed: Seed) -> Plan {
-                match self {
-                    $(Self::$variant(p) => $module::step(p, state, snap, now, seed),)*
-                }
-            }
-        }
-    };
-}
-
-rules! {
-    Nimble, nimble;
-    Autonuma, autonuma;
-    Memos, memos;
-    Partitioned, partitioned;
-    BandwidthBalance, bandwidth_balance;
-    Histogram, histogram;
-    LatencyBalance, latency_balance;
-}
-
-impl Rule {
-    pub(crate) fn needs(&self) -> PolicyNeeds {
-        let writes = matches!(self, Self::Partitioned(_) | Self::Memos(_));
-        PolicyNeeds { heat: true, writes, ..PolicyNeeds::default() }
-    }
 }
 
 #[cfg(test)]

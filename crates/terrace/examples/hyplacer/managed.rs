@@ -11,7 +11,7 @@ use terrace_engine::{
 };
 use terrace_model::Counters;
 use terrace_policy::heat::HeatParams;
-use terrace_policy::place::paced::Rule;
+use terrace_policy::place::periodic::Rule;
 use terrace_policy::place::Placement;
 use terrace_sim::ports::{
     own_cpu, PageTableScan, Shared, SimClock, SimMover, SimTarget, SoftDirtyScan,
