@@ -139,7 +139,7 @@ impl<W: Write> TraceWriter<W> {
     /// [`TraceError::Write`].
     #[inline(always)]
     pub fn access(&mut self, process: u32, thread: u32, access: &Access) -> Result<(), TraceError> {
-        self.put(process, thread, &EncodedAccess::new(access), access.gap, access.pc)
+        self.put(process, thread, &EncodedAccess::new(access), access.gap)
     }
 
     fn put(
@@ -148,21 +148,11 @@ impl<W: Write> TraceWriter<W> {
         thread: u32,
         reported: &EncodedAccess,
         gap: u32,
-        pc: u64,
     ) -> Result<(), TraceError> {
-        let keep_pcs = self.header.pcs;
         let open = self.open(process, thread)?;
         open.builder.push(reported);
         open.now = open.now.saturating_add(u64::from(gap));
-        if keep_pcs {
-            open.builder.push_pc(pc);
-        }
         Ok(())
-    }
-
-    /// Whether program counters are kept.
-    pub(crate) fn keeps_pcs(&self) -> bool {
-        self.header.pcs
     }
 
     /// Adds a row of accesses, as many calls of [`TraceWriter::access`] would: their addresses are
@@ -439,7 +429,8 @@ impl<W: Write> TraceWriter<W> {
             None => {
                 self.make_space()?;
                 let now = self.clocks.get(&thread).copied().unwrap_or(0);
-                let builder = self.spare.pop().unwrap_or_else(BlockBuilder::new);
+                let pcs = self.header.pcs;
+                let builder = self.spare.pop().unwrap_or_else(|| BlockBuilder::new(pcs));
                 Open { process, builder, now, began: now, used: 0 }
             }
         };

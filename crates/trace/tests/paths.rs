@@ -45,11 +45,13 @@ struct Program {
     addresses: Vec<u64>,
     /// One block in so many is cut off, comes with other accesses, is followed by a message, ...
     odd: u64,
+    /// What stores write follows them.
+    values: bool,
     words: Vec<u64>,
 }
 
 impl Program {
-    fn new(seed: u64, blocks: usize, odd: u64) -> Self {
+    fn new(seed: u64, blocks: usize, odd: u64, values: bool) -> Self {
         let mut random = Random(seed | 1);
         let blocks = (0..blocks)
             .map(|_| {
@@ -59,7 +61,7 @@ impl Program {
             })
             .collect();
         let addresses = (0..256).map(|_| 0x7f00_0000_0000 + random.below(1 << 20)).collect();
-        Self { random, blocks, addresses, odd, words: Vec::new() }
+        Self { random, blocks, addresses, odd, values, words: Vec::new() }
     }
 
     fn tell_block(&mut self, number: usize, pc: u64) {
@@ -99,6 +101,11 @@ impl Program {
                 };
                 self.words
                     .push((address + at) & 0xffff_ffff_ffff | kind << 48 | (index as u64) << 52);
+                if self.values && kind & 8 != 0 {
+                    // Any value: those of blocks, of messages and of accesses, too.
+                    let value = self.random.below(1 << 53) << 11 | self.random.below(1 << 11);
+                    self.words.push(value);
+                }
             }
         }
         if self.random.below(self.odd) == 0 {
@@ -140,16 +147,23 @@ impl Program {
     }
 }
 
+/// Which columns a trace has.
+#[derive(Clone, Copy, Default)]
+struct Kept {
+    pcs: bool,
+    values: bool,
+}
+
 fn capture(
     words: &[Vec<u64>],
     cut: usize,
     filter: &Filter,
-    pcs: bool,
+    kept: Kept,
     by_path: bool,
 ) -> (CaptureTotals, Vec<u8>) {
-    let header = TraceHeader { pcs, ..TraceHeader::default() };
+    let header = TraceHeader { pcs: kept.pcs, values: kept.values, ..TraceHeader::default() };
     let mut capture =
-        Capture::new(TraceWriter::new(Vec::new(), &header).unwrap(), filter.clone(), false);
+        Capture::new(TraceWriter::new(Vec::new(), &header).unwrap(), filter.clone(), kept.values);
     if !by_path {
         capture = capture.without_paths();
     }
@@ -189,11 +203,16 @@ fn a_random_loop_is_encoded_equally_across_block_ends() {
         }
         words.push(BLOCK | 1 | loads << 32);
         let words = [words];
-        let one_by_one = capture(&words, 10_000, &Filter::default(), false, false);
+        let one_by_one = capture(&words, 10_000, &Filter::default(), Kept::default(), false);
         // Cut in many ways, so that turns are looked for behind any access of a block.
         for turns in [3, 4, 5, 7, 10, 1000] {
-            let by_path =
-                capture(&words, turns * (loads as usize + 1) + 1, &Filter::default(), false, true);
+            let by_path = capture(
+                &words,
+                turns * (loads as usize + 1) + 1,
+                &Filter::default(),
+                Kept::default(),
+                true,
+            );
             assert!(one_by_one == by_path, "{loads} loads, {turns} turns");
         }
     }
@@ -210,20 +229,22 @@ proptest! {
         odd in prop_oneof![Just(4u64), Just(50), Just(u64::MAX)],
         cut in prop_oneof![2usize..40, 1000usize..20_000],
         pcs in any::<bool>(),
+        values in any::<bool>(),
         begins_later in prop_oneof![5 => Just(false), 1 => Just(true)],
     ) {
-        let words: Vec<_> = seeds.iter().map(|seed| Program::new(*seed, blocks, odd).run(steps))
-            .collect();
+        let kept = Kept { pcs, values };
+        let program = |seed: &u64| Program::new(*seed, blocks, odd, values).run(steps);
+        let words: Vec<_> = seeds.iter().map(program).collect();
         let filter = Filter { begins_later, ..Filter::default() };
-        let one_by_one = capture(&words, cut, &filter, pcs, false);
-        let by_path = capture(&words, cut, &filter, pcs, true);
+        let one_by_one = capture(&words, cut, &filter, kept, false);
+        let by_path = capture(&words, cut, &filter, kept, true);
         prop_assert_eq!(one_by_one.0, by_path.0);
         prop_assert!(one_by_one.1 == by_path.1);
         prop_assert!(begins_later || one_by_one.0.kept > 0 || blocks == 1);
     }
 
     #[test]
-    fn both_encoders_agree_on_hooks(seed in any::<u64>(), runs in 1u64..40,
+    fn both_encoders_agree_on_hooks(seed in any::<u64>(), runs in 1u64..40, pcs in any::<bool>(),
         cut in prop_oneof![2usize..40, 1000usize..20_000]) {
         let mut random = Random(seed | 1);
         let mut words = vec![MESSAGE | 1 | 4 << 16, 100, 100, 0, 0, MESSAGE | 11];
@@ -242,18 +263,20 @@ proptest! {
             }
         }
         let words = [words];
-        let one_by_one = capture(&words, cut, &Filter::default(), false, false);
-        prop_assert!(one_by_one == capture(&words, cut, &Filter::default(), false, true));
+        let kept = Kept { pcs, ..Kept::default() };
+        let one_by_one = capture(&words, cut, &Filter::default(), kept, false);
+        prop_assert!(one_by_one == capture(&words, cut, &Filter::default(), kept, true));
     }
 
     #[test]
     fn both_encoders_agree_on_nonsense(words in vec(word(), 0..400), again in 1usize..6,
-        cut in 2usize..60) {
+        cut in 2usize..60, pcs in any::<bool>(), values in any::<bool>()) {
+        let kept = Kept { pcs, values };
         let words: Vec<u64> = (0..again).flat_map(|_| words.iter().copied()).collect();
         let words = [words];
         prop_assert_eq!(
-            capture(&words, cut, &Filter::default(), false, false),
-            capture(&words, cut, &Filter::default(), false, true)
+            capture(&words, cut, &Filter::default(), kept, false),
+            capture(&words, cut, &Filter::default(), kept, true)
         );
     }
 }
@@ -279,7 +302,7 @@ fn both_encoders_agree_on_hooks_within_blocks() {
     words.extend((0..20).flat_map(|i| [BLOCK | 1 | 3 << 32, (0x5000 + 8 * i) | 3 << 48]));
     let words = [words];
     let [one_by_one, by_path] =
-        [false, true].map(|by| capture(&words, 1000, &Filter::default(), false, by));
+        [false, true].map(|by| capture(&words, 1000, &Filter::default(), Kept::default(), by));
     assert_eq!(one_by_one.0.instructions, 20 * 3 + 20);
     assert_eq!(one_by_one, by_path);
 }

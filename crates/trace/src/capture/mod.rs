@@ -82,11 +82,11 @@ impl<W: Write> Capture<W> {
     pub fn new(writer: TraceWriter<W>, filter: Filter, values: bool) -> Self {
         let recording = !filter.begins_later;
         let all = filter.notes().is_empty();
-        let by_path = all && !values && !writer.keeps_pcs();
+        let by_path = all;
         Self {
             all,
             by_path,
-            paths: Paths::default(),
+            paths: Paths::new(values),
             writer,
             filter,
             values,

@@ -7,9 +7,9 @@ use super::code::{
     depends, grown, AddressOrigin, BlockSpan, CapturedCode, RegisterAges, OLD, REGISTERS,
 };
 use super::growth::{LoopLookahead, PathGrowth};
-use super::threads::Pending;
+use super::threads::{is_store, Pending};
 use super::{is_block, IS_WORD};
-use crate::encode::{AccessRow, RowAccess};
+use crate::encode::{AccessRow, RowAccess, RowValue};
 use crate::event::AccessDescriptor;
 
 /// Blocks of a path at most: longer ones cost less a block, and fit less often.
@@ -111,16 +111,24 @@ impl OpenAccess {
     }
 }
 
+/// A word that may be another eight bytes of the access before.
+#[derive(Debug, Clone, Copy)]
+struct AccessPiece {
+    at: u16,
+    /// Where the word of the eight bytes before is.
+    before: u16,
+    /// Whether it is another eight bytes.
+    joins: bool,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Path {
     /// Words as they must be.
     words: Box<[u64]>,
-    /// Which bits of them: all of a block's, all but the address of an access's.
+    /// Which bits of them: all of a block's, all but the address of an access's, none of a value's.
     bits: Box<[u64]>,
-    /// Positions of words that may be another eight bytes of the access before, and whether they
-    /// are.
-    pieces: Box<[(u16, bool)]>,
+    pieces: Box<[AccessPiece]>,
     /// Registers left changed, and whence.
     changes: Box<[(u8, Origin)]>,
     /// Accesses whose dependence is not the same each time.
@@ -211,10 +219,9 @@ impl Path {
     /// Whether pieces of accesses join as they did.
     #[inline]
     fn joins(&self, words: &[u64]) -> bool {
-        self.pieces.iter().all(|(at, joins)| {
-            let at = usize::from(*at);
-            let behind = words.get(at.wrapping_sub(1)).map(|w| w.wrapping_add(8));
-            (words.get(at).copied() == behind) == *joins
+        self.pieces.iter().all(|piece| {
+            let behind = words.get(usize::from(piece.before)).map(|w| w.wrapping_add(8));
+            (words.get(usize::from(piece.at)).copied() == behind) == piece.joins
         })
     }
 
@@ -247,9 +254,16 @@ pub struct Paths {
     index: Vec<u32>,
     heads: Vec<Head>,
     words: usize,
+    /// The word of a store is followed by one with what it wrote.
+    values: bool,
 }
 
 impl Paths {
+    /// No path is known. `values`: the word of a store is followed by one with what it wrote.
+    pub fn new(values: bool) -> Self {
+        Self { values, ..Self::default() }
+    }
+
     /// Where to look for paths that begin with the block that `words` begin with. None for a block
     /// whose code is not known, and for one that is executed for the first time.
     #[inline]
@@ -278,7 +292,7 @@ impl Paths {
 
     /// What is known of a block's code has changed.
     pub fn forget(&mut self) {
-        *self = Self::default();
+        *self = Self::new(self.values);
     }
 
     /// A block executed for the first time may never come again.
@@ -313,7 +327,7 @@ impl Paths {
             head.paths.iter_mut().for_each(|path| path.uses /= 2);
         }
         head.tries += 1;
-        let mut draft = Draft::new(code);
+        let mut draft = Draft::new(code, self.values);
         while draft.blocks < head.limit && draft.add(words) {}
         if draft.unfit && draft.blocks == 0 {
             head.limit = 0;
@@ -343,7 +357,8 @@ struct Draft<'a> {
     length: usize,
     blocks: u8,
     accesses: Vec<Drafted>,
-    pieces: Vec<(u16, bool)>,
+    pieces: Vec<AccessPiece>,
+    values: Option<Vec<RowValue>>,
     registers: [Origin; REGISTERS],
     loads: u16,
     instructions: u64,
@@ -354,9 +369,10 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    fn new(code: &'a CapturedCode) -> Self {
+    fn new(code: &'a CapturedCode, values: bool) -> Self {
         Self {
             code,
+            values: values.then(Vec::new),
             length: 0,
             blocks: 0,
             accesses: Vec::new(),
@@ -379,7 +395,7 @@ impl<'a> Draft<'a> {
             return false;
         };
         let Some(span) = self.code.get((block & 0xffff_ffff) as usize) else { return false };
-        let count = rest.iter().take_while(|word| **word & IS_WORD == 0).count();
+        let count = self.count_words(rest);
         let ends = rest.get(count).is_some_and(|next| is_block(*next));
         let closes =
             self.blocks > 0 && words.first() == Some(block) && self.accesses.len() >= WORTHWHILE;
@@ -392,11 +408,13 @@ impl<'a> Draft<'a> {
             return false;
         }
         let (accesses, pieces) = (self.accesses.len(), self.pieces.len());
+        let values = self.values.as_ref().map_or(0, Vec::len);
         let loads = self.loads;
         let Some(loaded) = self.add_accesses(span, *block, &rest[..count]) else {
             self.unfit = true;
             self.accesses.truncate(accesses);
             self.pieces.truncate(pieces);
+            self.values.iter_mut().for_each(|list| list.truncate(values));
             self.loads = loads;
             return false;
         };
@@ -407,12 +425,26 @@ impl<'a> Draft<'a> {
         self.registers = after;
         self.words.push(*block);
         self.bits.push(u64::MAX);
-        self.words.extend(rest[..count].iter().map(|word| *word & !ADDRESS));
-        self.bits.resize(self.words.len(), !ADDRESS);
+        let mut is_value = false;
+        for word in &rest[..count] {
+            let bits = if is_value { 0 } else { !ADDRESS };
+            self.words.push(word & bits);
+            self.bits.push(bits);
+            is_value = self.values.is_some() && !is_value && is_store(*word);
+        }
         self.instructions += length(*block);
         self.length += 1 + count;
         self.blocks += 1;
         true
+    }
+
+    /// How many words the accesses of the block are, in front of the next block.
+    fn count_words(&self, words: &[u64]) -> usize {
+        let mut count = 0;
+        while let Some(word) = words.get(count).filter(|word| **word & IS_WORD == 0) {
+            count += 1 + usize::from(self.values.is_some() && is_store(*word));
+        }
+        count.min(words.len())
     }
 
     /// Adds the accesses of a block. Which load of the path each of its instructions made, by
@@ -424,12 +456,24 @@ impl<'a> Draft<'a> {
         words: &[u64],
     ) -> Option<Vec<(usize, u16)>> {
         let (mut loaded, mut pending) = (Vec::new(), None::<Pending>);
-        for (at, word) in (self.length + 1..).zip(words) {
+        let mut here = (self.length + 1..).zip(words);
+        while let Some((at, word)) = here.next() {
+            let has_value = self.values.is_some() && is_store(*word);
+            if let Some(values) = self.values.as_mut().filter(|_| has_value) {
+                here.next();
+                let bytes = Pending::new(*word).size;
+                // What is not known of wider pieces reads as zero.
+                if bytes > 8 {
+                    return None;
+                }
+                values.push(RowValue { word: at as u16 + 1, bytes: bytes as u8 });
+            }
             if let Some(before) = &mut pending {
                 let may_join = before.may_absorb(*word);
                 let joins = before.absorb(*word);
                 if may_join {
-                    self.pieces.push((at as u16, joins));
+                    let before = at as u16 - 1 - u16::from(has_value);
+                    self.pieces.push(AccessPiece { at: at as u16, before, joins });
                 }
                 if joins {
                     self.accesses.last_mut()?.size = before.size;
@@ -486,6 +530,7 @@ impl<'a> Draft<'a> {
             last = Some(access.position);
             row.add(RowAccess::new(access.pc, access.word), kind, gap as u32);
         }
+        self.values.iter().flatten().for_each(|value| row.add_value(*value));
         let unchanged = |r: usize| Origin { registers: 1 << r, load: 0 };
         let changes =
             self.registers.iter().enumerate().filter(|(r, origin)| **origin != unchanged(*r));

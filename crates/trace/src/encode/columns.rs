@@ -1,6 +1,6 @@
 //! A block's accesses as columns, before they are packed.
 
-use super::{class, LINE};
+use super::{class, RowValue, LINE};
 use crate::error::TraceError;
 use crate::event::SampleDetail;
 use crate::frame::{section, BLOCK_ACCESSES};
@@ -58,6 +58,35 @@ impl Default for ColumnEncoder {
 }
 
 impl ColumnEncoder {
+    /// The code of a program counter.
+    pub fn pc_code(&mut self, pc: u64) -> u16 {
+        let next = self.pc_list.len() as u16;
+        let code = *self.pc_codes.entry(pc).or_insert(next);
+        if code == next {
+            self.pc_list.push(pc);
+        }
+        code
+    }
+
+    /// Adds an access's program counter.
+    #[inline(always)]
+    pub fn push_pc(&mut self, code: u16) {
+        self.pcs[0].push(code as u8);
+        self.pcs[1].push((code >> 8) as u8);
+    }
+
+    /// Adds what the stores of a row wrote.
+    #[inline]
+    pub fn push_values(&mut self, words: &[u64], values: &[RowValue]) {
+        for value in values {
+            let word = words.get(usize::from(value.word)).copied().unwrap_or(0).to_le_bytes();
+            match value.bytes {
+                8 => self.values.extend_from_slice(&word),
+                bytes => self.values.extend_from_slice(&word[..usize::from(bytes).min(8)]),
+            }
+        }
+    }
+
     /// Packs them.
     pub fn pack(&mut self, packer: &mut Packer) -> Result<(), TraceError> {
         packer.begin();

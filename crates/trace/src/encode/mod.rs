@@ -11,7 +11,7 @@ mod row;
 mod row_encoder;
 
 pub use columns::ColumnEncoder;
-pub use row::{AccessRow, RowAccess};
+pub use row::{AccessRow, RowAccess, RowValue};
 
 use crate::event::{Access, AccessDescriptor, SampleDetail};
 use crate::frame::BLOCK_ACCESSES;
@@ -97,6 +97,9 @@ struct Context {
     class: u8,
     narrower: u8,
     code: u8,
+    /// The program counter's code, in the block that began behind so many accesses, plus one.
+    pc_code: u16,
+    pc_block: u64,
 }
 
 /// Builds blocks of one thread.
@@ -112,11 +115,15 @@ pub struct BlockBuilder {
     slots: Vec<(u64, u8)>,
     columns: ColumnEncoder,
     again: Box<RowEncoder>,
+    /// Program counters are kept.
+    pcs: bool,
 }
 
 impl BlockBuilder {
-    pub fn new() -> Self {
+    /// `pcs`: program counters are kept.
+    pub fn new(pcs: bool) -> Self {
         Self {
+            pcs,
             contexts: Box::new([Context::default(); CONTEXTS]),
             recent: [0; TRIED],
             total: 0,
@@ -155,8 +162,14 @@ impl BlockBuilder {
             let line = u64::from(self.columns.steps.tell(class, back, step, access.address)) | rest;
             let code = self.code(line);
             self.shape(code, line);
+            if self.pcs {
+                let code = self.columns.pc_code(0);
+                self.columns.push_pc(code);
+            }
         } else {
-            self.push_known(slot_of(access.pc), access.pc, access.address, rest);
+            let slot = slot_of(access.pc);
+            self.push_known(slot, access.pc, access.address, rest);
+            self.push_pc(slot);
         }
         self.total += 1;
         self.recent[(self.total % TRIED as u64) as usize] = access.address;
@@ -174,8 +187,10 @@ impl BlockBuilder {
             if !self.push_usual(place, address, rest) {
                 self.push_known(usize::from(place.slot) % CONTEXTS, place.pc, address, rest);
             }
+            self.push_pc(usize::from(place.slot) % CONTEXTS);
             self.total += 1;
         }
+        self.columns.push_values(words, &row.values);
         let last = row.places.iter().rev().take(TRIED);
         for (back, place) in last.enumerate() {
             let address = words.get(usize::from(place.word)).copied().unwrap_or(0) & ADDRESS;
@@ -196,6 +211,7 @@ impl BlockBuilder {
             if !self.push_usual(&place, word & ADDRESS, rest) {
                 self.push_known(usize::from(place.slot) % CONTEXTS, place.pc, word & ADDRESS, rest);
             }
+            self.push_pc(usize::from(place.slot) % CONTEXTS);
             self.total += 1;
             self.recent[(self.total % TRIED as u64) as usize] = word & ADDRESS;
             gap = 1;
@@ -328,15 +344,19 @@ impl BlockBuilder {
         }
     }
 
-    /// Adds the program counter of the access just added.
-    pub fn push_pc(&mut self, pc: u64) {
-        let next = self.columns.pc_list.len() as u16;
-        let code = *self.columns.pc_codes.entry(pc).or_insert(next);
-        if code == next {
-            self.columns.pc_list.push(pc);
+    /// Adds the program counter, where they are kept, of the access that was encoded with this
+    /// context.
+    #[inline(always)]
+    fn push_pc(&mut self, slot: usize) {
+        if !self.pcs {
+            return;
         }
-        self.columns.pcs[0].push(code as u8);
-        self.columns.pcs[1].push((code >> 8) as u8);
+        let context = &mut self.contexts[slot];
+        if context.pc_block != self.begin + 1 {
+            context.pc_block = self.begin + 1;
+            context.pc_code = self.columns.pc_code(context.pc);
+        }
+        self.columns.push_pc(context.pc_code);
     }
 
     /// Adds what a sampler knows of the access just added.

@@ -18,6 +18,15 @@ impl RowAccess {
     }
 }
 
+/// Bytes that a store of an [`AccessRow`] wrote.
+#[derive(Debug, Clone, Copy)]
+pub struct RowValue {
+    /// Which of the words holds them, low ones first.
+    pub word: u16,
+    /// How many; eight at most.
+    pub bytes: u8,
+}
+
 /// Accesses of known instructions in a fixed order, but for their addresses. Their sizes are powers
 /// of two.
 #[derive(Debug)]
@@ -25,6 +34,8 @@ pub struct AccessRow {
     pub(super) places: Vec<RowAccess>,
     /// Of each access, its dictionary line but for the predictor.
     pub(super) rests: Vec<u64>,
+    /// Of traces with values, what the stores wrote, in order.
+    pub(super) values: Vec<RowValue>,
     pub(super) stores: u32,
     /// What is remembered of each instruction is remembered in a place of its own.
     pub(super) apart: bool,
@@ -32,7 +43,7 @@ pub struct AccessRow {
 
 impl Default for AccessRow {
     fn default() -> Self {
-        Self { places: Vec::new(), rests: Vec::new(), stores: 0, apart: true }
+        Self { places: Vec::new(), rests: Vec::new(), values: Vec::new(), stores: 0, apart: true }
     }
 }
 
@@ -43,6 +54,11 @@ impl AccessRow {
         self.places.push(place);
         self.rests.push(rest(kind, gap));
         self.stores += u32::from(kind.is_store());
+    }
+
+    /// Adds what the next store wrote, or a piece of it.
+    pub fn add_value(&mut self, value: RowValue) {
+        self.values.push(value);
     }
 
     /// Sets how many loads ago the value was loaded that an access's address was computed from; 15

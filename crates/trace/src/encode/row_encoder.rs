@@ -29,11 +29,12 @@ struct Lane {
 pub struct RowEncoder {
     lanes: [Lane; MOST],
     codes: [u8; MOST],
+    pc_codes: [u16; MOST],
 }
 
 impl RowEncoder {
     pub fn new() -> Self {
-        Self { lanes: [Lane::default(); MOST], codes: [0; MOST] }
+        Self { lanes: [Lane::default(); MOST], codes: [0; MOST], pc_codes: [0; MOST] }
     }
 }
 
@@ -203,6 +204,21 @@ impl BlockBuilder {
             context.step = step(turns - 1);
             context.address = address(turns - 1, lane);
             context.position += (turns * count) as u64;
+        }
+        if self.pcs {
+            for (at, lane) in self.again.lanes[..count].iter().enumerate() {
+                self.again.pc_codes[at] = self.contexts[lane.slot].pc_code;
+            }
+            let codes = &self.again.pc_codes[..count];
+            for (shift, plane) in [0, 8].into_iter().zip(&mut self.columns.pcs) {
+                let begin = plane.len();
+                plane.extend(codes.iter().map(|code| (code >> shift) as u8));
+                (1..turns).for_each(|_| plane.extend_from_within(begin..begin + count));
+            }
+        }
+        if !row.values.is_empty() {
+            let turns = words.chunks_exact(stride);
+            turns.for_each(|turn| self.columns.push_values(turn, &row.values));
         }
         let begin = self.len();
         let shapes = &mut self.columns.shapes[begin..begin + turns * count];
