@@ -5,60 +5,9 @@
 
 use terrace_types::Nanos;
 
-/// A value that can be taken a number of times.
-trait Scaled: Copy {
-    fn scaled(self, factor: f64) -> Self;
-}
-
-impl Scaled for f64 {
-    fn scaled(self, factor: f64) -> Self {
-        self * factor
-    }
-}
-
-impl Scaled for u64 {
-    fn scaled(self, factor: f64) -> Self {
-        ((self as f64 * factor) as Self).max(1)
-    }
-}
-
-impl Scaled for Nanos {
-    fn scaled(self, factor: f64) -> Self {
-        Self(self.0.scaled(factor))
-    }
-}
-
-macro_rules! tuning {
-    ($($(#[doc = $doc:literal])* $name:ident: $kind:ty = $value:expr;)*) => {
-        /// Values, each with its unit and its reason.
-        #[derive(Debug, Clone, Copy, PartialEq)]
-        pub struct EngineTuning {
-            $($(#[doc = $doc])* pub $name: $kind,)*
-        }
-
-        impl Default for EngineTuning {
-            fn default() -> Self {
-                Self { $($name: $value,)* }
-            }
-        }
-
-        impl EngineTuning {
-            /// Names of all values.
-            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
-
-            /// Multiplies the value of this name; `false`: there is none.
-            pub fn scale(&mut self, name: &str, factor: f64) -> bool {
-                match name {
-                    $(stringify!($name) => self.$name = self.$name.scaled(factor),)*
-                    _ => return false,
-                }
-                true
-            }
-        }
-    };
-}
-
-tuning! {
+terrace_policy::tuning! {
+    /// Values, each with its unit and its reason.
+    pub struct EngineTuning:
     /// Idle intervals grow to this: how late new pages on a worse tier may be noticed.
     idle_longest: Nanos = Nanos::millis(100);
     /// Warm-up: between two readings of free memory while the target fills its own.

@@ -1,5 +1,5 @@
-//! A map over memory that a whole program uses already, and whose parts come and go with the
-//! program's mappings.
+//! A far-memory map over memory that a whole program already uses; ranges are attached and detached
+//! as the program changes its mappings.
 
 use crate::error::FarError;
 use crate::map::{assemble, no_thread, serve, FarMap, FarOptions, THREAD};
@@ -13,39 +13,39 @@ use terrace_sys::{
 };
 use terrace_types::Bytes;
 
-/// Whether memory that is attached may have pages.
+/// Whether pages may already be present in memory that is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Occupancy {
-    /// It was mapped just now, and nobody has touched it.
+    /// It was just mapped and has not been touched.
     Empty,
-    /// It may have pages, whose bytes stay.
+    /// Pages may be present; their contents are kept.
     Pages,
 }
 
-/// What [`FarMap::over`] takes over, each part asked for on the pager's thread.
+/// What [`FarMap::over`] takes over. All functions in it are called on the pager's thread.
 pub struct Takeover {
-    /// The addresses.
+    /// The address range.
     pub ground: ReservedMemory,
-    /// What the thread does before anything else: before it can allocate.
+    /// Called first on the pager's thread, before it allocates memory.
     pub first: fn(),
-    /// What lies there.
+    /// Returns which parts of the address range are in use.
     pub used: Box<dyn FnOnce() -> InUse + Send>,
-    /// Memory that it may use.
+    /// Budget of local memory (DRAM) for the map.
     pub dram: Bytes,
     /// Makes the store.
     pub store: Box<dyn FnOnce() -> Result<Box<dyn BackingStore>, FarError> + Send>,
 }
 
-/// What lies in memory that a map takes over. Offsets.
+/// Which parts of the memory that a map takes over are in use, as byte offsets from its start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InUse {
-    /// What is to be far.
+    /// Ranges to be managed as far memory.
     pub managed: Vec<Range<usize>>,
-    /// Of it, what may have pages.
+    /// Parts of `managed` in which pages may be present.
     pub touched: Vec<Range<usize>>,
-    /// What is the program's own, and left alone.
+    /// Ranges that stay ordinary memory of the program.
     pub others: Vec<Range<usize>>,
-    /// What was never used, at the end.
+    /// The range at the end that was never used.
     pub unused: Range<usize>,
 }
 
@@ -65,7 +65,7 @@ fn take_over(takeover: Takeover, options: &FarOptions) -> Result<(FarMap, Servic
     }
     let unused = used.unused.start as u64..used.unused.end as u64;
     service.pager.exclude_until_attached(unused);
-    // From here on a page that comes is an event; what is there now came before.
+    // From here on a missing page raises a userfaultfd event; pages now present are adopted.
     for part in used.touched {
         for run in ground.present(part)? {
             service.pager.adopt(run.start as u64..run.end as u64);
@@ -75,10 +75,10 @@ fn take_over(takeover: Takeover, options: &FarOptions) -> Result<(FarMap, Servic
 }
 
 impl FarMap {
-    /// Makes one over memory that is there and in use, for a whole program that knows nothing of
-    /// it. The pager's thread has descriptors of its own: the program can neither close them nor
-    /// see them. It stays for the rest of the program: its descriptors are that thread's numbers,
-    /// which nobody else may close.
+    /// Makes a map over memory in use, for a whole program that is not aware of it. The pager's
+    /// thread has a file descriptor table of its own: the program can neither see nor close its
+    /// descriptors. The map exists until the program exits, since its descriptors are numbers in
+    /// that table, which no other thread may close.
     ///
     /// # Errors
     /// As [`FarMap::new`], and what making the store returns.
@@ -110,12 +110,12 @@ impl FarMap {
         Ok(Box::leak(Box::new(map)))
     }
 
-    /// Gives up a range of bytes, whole pages within it: from when this returns it is ordinary
-    /// memory, which the pager neither fills nor takes from, and which does not count against the
-    /// budget. For the time before the program changes its mapping.
+    /// Stops managing the whole pages within a range of bytes. Once this returns they are ordinary
+    /// memory, which the pager neither populates nor evicts, and which does not count against the
+    /// budget. To be called before the program changes the mapping.
     ///
     /// # Errors
-    /// A range beyond the map. What cannot be read back is lost as elsewhere: SIGBUS.
+    /// A range beyond the map. Access to bytes that cannot be read back raises SIGBUS as elsewhere.
     pub fn detach(&self, range: Range<usize>, contents: DiscardedContents) -> Result<(), FarError> {
         let range = self.within(&range)?;
         let _always = self.ask(|reply| Command::Detach(range, contents, reply));
@@ -125,8 +125,8 @@ impl FarMap {
     /// Takes over a range of bytes that was mapped anew (private and anonymous) or detached.
     ///
     /// # Errors
-    /// A range beyond the map; [`FarError::Partly`] when the kernel asks nobody for faults there:
-    /// then it stays as it is.
+    /// A range beyond the map; [`FarError::Partly`] if the kernel does not report faults in it over
+    /// userfaultfd: then it stays ordinary memory.
     pub fn attach(&self, range: Range<usize>, occupancy: Occupancy) -> Result<(), FarError> {
         let range = self.within(&range)?;
         if self.ask(|reply| Command::Attach(range, occupancy, reply)) {
@@ -138,8 +138,8 @@ impl FarMap {
 }
 
 impl Service {
-    /// Takes over a part of the area. From the first step on a page that comes is an event; what is
-    /// there by then came before.
+    /// Takes over a part of the area. Once it is registered, a missing page raises an event; pages
+    /// present at that time are adopted.
     pub(crate) fn attach(
         &mut self,
         range: Range<u64>,

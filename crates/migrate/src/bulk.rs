@@ -1,18 +1,18 @@
 //! Moving many pages of a process as fast as the machine can: what `terrace run`, arenas and
 //! staging share.
 //!
-//! Huge pages are asked for once each and move whole, and a list is divided among threads where
-//! CPUs are idle and the machine's costs say that it pays ([`MoveCosts::threads`]). One thread is
-//! bound by the kernel's work for each page, not by the bus: twelve of the lab's cores move 7.8
-//! times what one does (docs/results/migration.md).
+//! Each huge page is passed to `move_pages(2)` once and migrates whole. A list is divided among
+//! threads if CPUs are idle and the machine's costs predict a gain ([`MoveCosts::threads`]). One
+//! thread is limited by the kernel's work per page, not by memory bandwidth: twelve of the lab's
+//! cores migrate pages 7.8 times as fast as one (docs/results/migration.md).
 
 use crate::MoveCosts;
 use terrace_mover::HUGE_PAGES;
 use terrace_sys::{idle_cpus, move_pages, Category, MoveCall, PageMap, PageStatus, Root};
 use terrace_types::{Nanos, NodeId, Pid, Vpn, VpnRange};
 
-/// Most threads, however many CPUs: more than the kernel's locks let gain anything
-/// (docs/results/migration.md has twelve).
+/// Maximum number of threads, however many CPUs there are: the kernel's locks leave no gain from
+/// more (docs/results/migration.md measures twelve).
 const THREADS: u32 = 16;
 
 /// The shared mover. Cheap to make and to copy.
@@ -23,28 +23,28 @@ pub struct Bulk {
 }
 
 impl Bulk {
-    /// On a machine of these costs, by as many threads as pay.
+    /// For a machine with these costs; uses as many threads as shorten a call.
     #[must_use]
     pub const fn new(costs: MoveCosts) -> Self {
         Self { costs, most: THREADS }
     }
 
-    /// By the calling thread alone: for those who are many already.
+    /// The same on the calling thread alone: for callers that already run in many threads.
     #[must_use]
     pub const fn alone(self) -> Self {
         Self { most: 1, ..self }
     }
 
-    /// Base pages for a call that takes about `span`, whole huge pages, one at least: for those who
-    /// look up between calls.
+    /// Base pages for a call of about `span`: a multiple of a huge page, at least one. For callers
+    /// that have other work to check for between calls.
     #[must_use]
     pub fn batch(&self, span: Nanos) -> u64 {
         (self.costs.batch(span) / HUGE_PAGES * HUGE_PAGES).max(HUGE_PAGES)
     }
 
-    /// Asks for base pages of `pid` to be on `to`; one status for each, in order. A huge page of
-    /// which all base pages are asked for, one after the other, is asked for once. Everything is a
-    /// value, as of [`move_pages`].
+    /// Migrates base pages of `pid` to node `to`; returns one status for each, in order. A huge
+    /// page whose base pages are all listed, in order, is passed to the kernel once. Errors are
+    /// part of the result, as with [`move_pages`].
     #[must_use]
     pub fn move_pages(&self, pid: Pid, pages: &[Vpn], to: NodeId) -> MoveCall {
         let huge = huge_runs(pid, pages);
@@ -57,8 +57,8 @@ impl Bulk {
         spread(pages.len(), &heads, call)
     }
 
-    /// Asks for units, base pages or the first pages of huge ones, which together have
-    /// `base_pages`; one status for each unit.
+    /// Migrates units, each a base page or the first page of a huge page, which have `base_pages`
+    /// base pages in all; returns one status for each unit.
     #[must_use]
     pub fn move_units(&self, pid: Pid, units: &[Vpn], base_pages: u64, to: NodeId) -> MoveCall {
         let most = self.most.min(units.len() as u32);
@@ -69,9 +69,9 @@ impl Bulk {
     }
 }
 
-/// A range in parts of `most` base pages and fewer, none of which begins or ends within what may be
-/// a huge page, but for the range's own ends: a huge page that two calls ask for parts of is asked
-/// for page by page.
+/// Splits a range into parts of at most `most` base pages (at least a huge page). Except at the
+/// ends of the range, parts begin and end at huge-page boundaries: a huge page split over two calls
+/// would be passed to the kernel page by page.
 pub fn batches(range: VpnRange, most: u64) -> impl Iterator<Item = VpnRange> {
     let most = most.max(HUGE_PAGES);
     let mut at = range.start.0;
@@ -82,8 +82,8 @@ pub fn batches(range: VpnRange, most: u64) -> impl Iterator<Item = VpnRange> {
     })
 }
 
-/// Runs of huge pages among `pages`, where whole ones may be asked for. Empty where nothing can
-/// tell: then base pages are asked for one by one, which is slower and still right.
+/// Ranges of huge pages among `pages`, long enough to hold a whole one. Empty if the kernel cannot
+/// report them: then base pages are passed one by one, which is slower but still correct.
 fn huge_runs(pid: Pid, pages: &[Vpn]) -> Vec<VpnRange> {
     let mut found = Vec::new();
     let mut map = None;
@@ -95,7 +95,7 @@ fn huge_runs(pid: Pid, pages: &[Vpn]) -> Vec<VpnRange> {
             .take_while(|(i, page)| page.0 == pages[at].0 + *i as u64)
             .count();
         if run as u64 >= HUGE_PAGES {
-            // Opened for each list: a descriptor stays bound to memory that exec replaces.
+            // Opened for each list: after exec, a descriptor still refers to the old address space.
             let map = map.get_or_insert_with(|| PageMap::open(&Root::live(), pid).ok());
             let range = VpnRange::new(pages[at], Vpn(pages[at].0 + run as u64));
             if let Some(map) = map {
@@ -108,8 +108,8 @@ fn huge_runs(pid: Pid, pages: &[Vpn]) -> Vec<VpnRange> {
     found
 }
 
-/// Positions of the pages to ask for: all but those of a huge page whose first page is asked for
-/// and all others follow it.
+/// Positions in `pages` of those to pass to the kernel: all, except that of a huge page listed
+/// completely and in order only the first base page is passed.
 fn heads(pages: &[Vpn], huge: &[VpnRange]) -> Vec<usize> {
     let mut heads = Vec::new();
     let mut at = 0;
@@ -124,8 +124,8 @@ fn heads(pages: &[Vpn], huge: &[VpnRange]) -> Vec<usize> {
     heads
 }
 
-/// The statuses of heads as those of all pages: what holds for the first of a huge page holds for
-/// all of it.
+/// Expands the statuses of `heads` to all pages: every base page of a huge page gets the status of
+/// its first.
 fn spread(pages: usize, heads: &[usize], call: MoveCall) -> MoveCall {
     let mut all = Vec::with_capacity(pages);
     for (i, status) in call.pages.iter().enumerate() {
@@ -135,8 +135,8 @@ fn spread(pages: usize, heads: &[usize], call: MoveCall) -> MoveCall {
     MoveCall { pages: all, ..call }
 }
 
-/// One list in parts that threads ask for, the calling one among them. A thread that cannot be
-/// begun leaves its part to the caller.
+/// Divides a list among threads, the calling one included, which migrate their parts concurrently.
+/// The caller migrates the part of a thread that cannot be created.
 fn divided(units: &[Vpn], threads: usize, call: impl Fn(&[Vpn]) -> MoveCall + Sync) -> MoveCall {
     if threads < 2 {
         return call(units);
@@ -164,13 +164,13 @@ fn divided(units: &[Vpn], threads: usize, call: impl Fn(&[Vpn]) -> MoveCall + Sy
     joined(calls)
 }
 
-/// What is known of a part whose thread ended without a word.
+/// The result for a part whose thread panicked: all its pages count as untouched.
 fn unheard(part: &[Vpn]) -> MoveCall {
     MoveCall { pages: vec![PageStatus::Untouched; part.len()], ..MoveCall::default() }
 }
 
-/// The calls as one. The first error number is that of all: pages that it does not concern have a
-/// status of their own.
+/// Merges the results of the calls. `errno` is the first that is not 0; pages that it does not
+/// concern have a status of their own.
 fn joined(calls: Vec<MoveCall>) -> MoveCall {
     let mut all = MoveCall::default();
     for call in calls {

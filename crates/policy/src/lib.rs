@@ -12,3 +12,4 @@ pub mod heat;
 pub mod place;
 pub mod quota;
 pub mod solve;
+pub mod tuning;

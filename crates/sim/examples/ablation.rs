@@ -1,5 +1,6 @@
-//! What each constant that steers the engine, `terrace` and `hyplacer` earns: each is halved and
-//! doubled, and the programs' times are compared with those of its usual value.
+//! What each constant that steers the engine, `terrace`, `hyplacer` and the pager of far memory
+//! earns: each is halved and doubled, and the programs' times are compared with those of its usual
+//! value. Programs before a store have half the memory that they use, or a third.
 //!
 //! `cargo run --release -p terrace-sim --example ablation [NAME...] [case=CASE...]` prints a table
 //! of those that change a time by 1% and more, then the names of all others. NAME chooses constants
@@ -8,9 +9,12 @@
 
 use std::collections::BTreeMap;
 use terrace_engine::EngineTuning;
-use terrace_machine::{preset, Machine};
-use terrace_sim::{all, placement_of, simulate_placement, RunOptions, SimRun, SimSetup};
-use terrace_types::{Bytes, PolicyId};
+use terrace_machine::{preset, FarStore, Machine};
+use terrace_policy::far::pager::PagerTuning;
+use terrace_sim::{
+    all, placement_of, simulate, simulate_placement, RunOptions, SimError, SimRun, SimSetup,
+};
+use terrace_types::{Bytes, Contender, PolicyId};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -27,30 +31,52 @@ const CASES: [Case; 6] = [
     ("bfs", "lab-cxl", "graph-bfs,accesses=16M"),
 ];
 
+/// The same with the disk behind memory.
+const FAR_CASES: [Case; 4] = [
+    ("far-scan", "lab-cxl", "scan,accesses=2M"),
+    ("far-skew", "lab-cxl", "skew,accesses=1M,hot_size=25%"),
+    ("far-shift", "lab-cxl", "shift,accesses=1M,phase_seconds=0.3"),
+    ("far-bfs", "lab-cxl", "graph-bfs,accesses=4M"),
+];
+
 /// From this change of a time on a constant is listed, per cent.
 const LISTED: f64 = 1.0;
 
-/// A constant: of the engine, or of a policy by its parameter's name.
+/// A constant, or the usual values of all that steer one contender.
 #[derive(Debug, Clone)]
 enum Constant {
+    Usual(Contender),
     Engine(&'static str),
+    Pager(&'static str),
+    /// A policy's parameter: its name and its usual value.
     Policy(PolicyId, String, f64),
 }
 
 impl Constant {
     fn name(&self) -> String {
         match self {
+            Self::Usual(contender) => contender.to_string(),
             Self::Engine(name) => format!("engine {name}"),
+            Self::Pager(name) => format!("pager {name}"),
             Self::Policy(policy, name, _) => format!("{policy} {name}"),
         }
     }
 
-    fn policy(&self) -> PolicyId {
+    /// Whom it steers.
+    fn contender(&self) -> Contender {
         match self {
-            Self::Engine(_) => PolicyId::Terrace,
-            Self::Policy(policy, ..) => *policy,
+            Self::Usual(contender) => contender.clone(),
+            Self::Engine(_) => PolicyId::Terrace.into(),
+            Self::Pager(_) => behind_the_disk(),
+            Self::Policy(policy, ..) => (*policy).into(),
         }
     }
+}
+
+/// A program in the best tier's memory, the disk behind it.
+fn behind_the_disk() -> Contender {
+    let [disk, _] = FarStore::usual();
+    Contender::FarStore(disk.name)
 }
 
 /// A run: of which constant, how many times its value, and of which case.
@@ -69,8 +95,8 @@ fn machine(name: &str) -> Outcome<Machine> {
     Ok(machine)
 }
 
-/// All constants with a usual value that can be halved.
-fn constants(plan: &SimSetup) -> Vec<Constant> {
+/// Constants of the engine and of policies with a usual value that can be halved.
+fn of_policies(plan: &SimSetup) -> Vec<Constant> {
     let engine = EngineTuning::NAMES.iter().map(|name| Constant::Engine(name));
     let params = [PolicyId::Terrace, PolicyId::HyPlacer].into_iter().flat_map(|policy| {
         let values = placement_of(plan, policy).params();
@@ -81,39 +107,64 @@ fn constants(plan: &SimSetup) -> Vec<Constant> {
     engine.chain(params).collect()
 }
 
-fn run(plan: &SimSetup, constant: &Constant, times: f64) -> Result<SimRun, terrace_sim::SimError> {
-    let (policy, mut options) = (constant.policy(), RunOptions::default());
-    let mut placement = placement_of(plan, policy);
+fn run(plan: &SimSetup, constant: &Constant, times: f64) -> Result<SimRun, SimError> {
+    let (contender, mut options) = (constant.contender(), RunOptions::default());
+    let mut set = None;
     match constant {
+        Constant::Usual(_) => {}
         Constant::Engine(name) => {
             options.tuning.scale(name, times);
         }
-        Constant::Policy(_, name, value) => {
-            // A value out of bounds (a factor below one) leaves the usual one.
-            let _ = placement.set(name, &(value * times).to_string());
+        Constant::Pager(name) => {
+            options.pager.scale(name, times);
         }
+        Constant::Policy(_, name, value) => set = Some((name, (value * times).to_string())),
     }
-    simulate_placement(plan, &policy.into(), placement, options)
+    let Contender::Policy(policy) = contender else {
+        return simulate(plan, &contender, options);
+    };
+    let mut placement = placement_of(plan, policy);
+    if let Some((name, value)) = set {
+        // A value out of bounds (a factor below one) leaves the usual one.
+        let _ = placement.set(name, &value);
+    }
+    simulate_placement(plan, &contender, placement, options)
 }
 
 fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let (only, wanted): (Vec<&str>, Vec<&str>) =
+    let (cases, names): (Vec<&str>, Vec<&str>) =
         args.iter().map(String::as_str).partition(|arg| arg.starts_with("case="));
-    let chosen = |name: &str| only.is_empty() || only.iter().any(|arg| arg[5..] == *name);
-    let cases: Vec<Case> = CASES.into_iter().filter(|(name, ..)| chosen(name)).collect();
+    let chosen = |name: &str| cases.is_empty() || cases.iter().any(|arg| arg[5..] == *name);
+    let pager = |_: &SimSetup| PagerTuning::NAMES.iter().map(|n| Constant::Pager(n)).collect();
+    let policies = [PolicyId::Terrace, PolicyId::HyPlacer].map(Contender::from);
+    study(&CASES, &chosen, &names, &policies, of_policies)?;
+    study(&FAR_CASES, &chosen, &names, &[behind_the_disk()], pager)
+}
+
+/// Runs the chosen programs with half and double of each constant of these contenders, and prints.
+fn study(
+    cases: &[Case],
+    chosen: &dyn Fn(&str) -> bool,
+    names: &[&str],
+    contenders: &[Contender],
+    constants: impl Fn(&SimSetup) -> Vec<Constant>,
+) -> Outcome<()> {
+    let cases: Vec<Case> = cases.iter().copied().filter(|(name, ..)| chosen(name)).collect();
     let plans: Vec<SimSetup> = cases
         .iter()
         .map(|(_, name, workload)| Ok(SimSetup::new(&machine(name)?, workload)?))
         .collect::<Outcome<_>>()?;
-    let mut constants = constants(plans.first().ok_or("no such case")?);
-    constants.retain(|c| wanted.is_empty() || wanted.iter().any(|w| c.name().contains(w)));
+    let Some(first) = plans.first() else { return Ok(()) };
+    let mut constants = constants(first);
+    constants.retain(|c| names.is_empty() || names.iter().any(|w| c.name().contains(w)));
+    if constants.is_empty() {
+        return Ok(());
+    }
+    let usual: Vec<Constant> = contenders.iter().cloned().map(Constant::Usual).collect();
     let mut tasks: Vec<Task> = Vec::new();
     for case in 0..cases.len() {
-        // The usual values: those of the engine, and of the other policy.
-        let usual =
-            [Constant::Engine(""), Constant::Policy(PolicyId::HyPlacer, String::new(), 0.0)];
-        tasks.extend(usual.map(|constant| (constant, 1.0, case)));
+        tasks.extend(usual.iter().map(|constant| (constant.clone(), 1.0, case)));
         for constant in &constants {
             tasks.extend([0.5, 2.0].map(|times| (constant.clone(), times, case)));
         }
@@ -123,30 +174,31 @@ fn main() -> Outcome<()> {
         all(&tasks, workers, |(constant, times, case)| run(&plans[*case], constant, *times))?;
     let mut seconds = BTreeMap::new();
     for ((constant, times, case), run) in tasks.iter().zip(&runs) {
-        let usual = *times == 1.0;
-        let name = if usual { constant.policy().to_string() } else { constant.name() };
-        seconds.insert((name, *times as u32, *case), run.seconds);
+        seconds.insert((constant.name(), *times as u32, *case), run.seconds);
     }
-    print(&cases, &constants, &seconds);
+    print(&cases, &usual, &constants, &seconds);
     Ok(())
 }
 
-/// The table; `seconds` by name, factor (0 for a half) and case.
-fn print(cases: &[Case], constants: &[Constant], seconds: &BTreeMap<(String, u32, usize), f64>) {
+/// Seconds by constant, factor (0 for a half) and case.
+type Seconds = BTreeMap<(String, u32, usize), f64>;
+
+/// The table.
+fn print(cases: &[Case], usual: &[Constant], constants: &[Constant], seconds: &Seconds) {
     let names: Vec<&str> = cases.iter().map(|(name, ..)| *name).collect();
     let names = names.join(" | ");
     println!("| constant | value | {names} |\n|---|---|{}", "---|".repeat(cases.len()));
-    for policy in [PolicyId::Terrace, PolicyId::HyPlacer] {
-        let of = |case| format!("{:.3} s", seconds[&(policy.to_string(), 1, case)]);
+    for name in usual.iter().map(Constant::name) {
+        let of = |case| format!("{:.3} s", seconds[&(name.clone(), 1, case)]);
         println!(
-            "| {policy} | usual | {} |",
+            "| {name} | usual | {} |",
             (0..cases.len()).map(of).collect::<Vec<_>>().join(" | ")
         );
     }
     let mut others = Vec::new();
     for constant in constants {
         let change = |times: u32, case: usize| {
-            let usual = seconds[&(constant.policy().to_string(), 1, case)];
+            let usual = seconds[&(constant.contender().to_string(), 1, case)];
             (seconds[&(constant.name(), times, case)] / usual - 1.0) * 100.0
         };
         let rows = [(0, "half"), (2, "double")];
@@ -161,5 +213,5 @@ fn print(cases: &[Case], constants: &[Constant], seconds: &BTreeMap<(String, u32
             println!("| {} | {what} | {} |", constant.name(), cells.join(" | "));
         }
     }
-    println!("\nUnder {LISTED}% everywhere: {}", others.join(", "));
+    println!("\nUnder {LISTED}% everywhere: {}\n", others.join(", "));
 }

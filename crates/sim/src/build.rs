@@ -1,4 +1,4 @@
-//! From a machine file to a simulated machine.
+//! Builds a simulated machine from a machine model and an input.
 
 use crate::costs::{nanos, CostTable};
 use crate::error::SimError;
@@ -15,12 +15,14 @@ use std::sync::Arc;
 use terrace_machine::{rank, Machine, RankAttribute};
 use terrace_model::engine::Vcpu;
 use terrace_model::{MemorySystem, ModelOptions, ModelParams, PS};
+use terrace_policy::far::pager::PagerTuning;
 use terrace_types::{Bytes, Nanos, NodeId, Vpn, VpnRange};
 use terrace_workload::{DataPageSize, WorkloadSpec};
 
 /// Length of a quantum, as the lab's plugin has it: 10 us.
 const QUANTUM: Nanos = Nanos::micros(10);
-/// Where threads wait for pages: a small part of a fault, for they are woken when a quantum begins.
+/// Quantum of `MachineMode::Paged`: short against a page fault, since threads that wait for a page
+/// are woken only at the start of a quantum.
 const PAGED_QUANTUM: Nanos = Nanos::micros(2);
 const PAGE: u64 = 4096;
 const MAX_CORES: usize = 64;
@@ -28,14 +30,14 @@ const MAX_CORES: usize = 64;
 /// How a machine is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MachineMode {
-    /// As its file says.
+    /// As described in the machine file.
     #[default]
     Plain,
-    /// Every node as good as the best.
+    /// Every node as fast as the fastest.
     AllFast,
     /// The fast node as a cache of the slow one.
     MemoryMode,
-    /// The best tier alone, for what is in memory; the rest of the program lies behind it.
+    /// Only the best tier is used as memory; pages that do not fit are in a far-memory store.
     Paged,
 }
 
@@ -45,24 +47,24 @@ pub enum FirstTouchPlacement {
     /// On the nearest node with space: Linux's rule.
     #[default]
     Nearest,
-    /// As that, in huge pages where a whole one fits.
+    /// As `Nearest`, with huge pages where a whole one fits.
     Huge,
     /// On the worst tier first.
     Slow,
-    /// Pages have their places, a node's index by page; others go by the nearest.
+    /// Each page listed is put on the node of this index; others go to the nearest node.
     Placed(Arc<HashMap<u64, u8>>),
 }
 
 impl FirstTouchPlacement {
-    /// The pages of a workload's data one by one, from its first: the index of the node that each
-    /// is born on.
+    /// Places the pages of a workload's data in order, from the first: for each page the index of
+    /// the node on which it is allocated.
     #[must_use]
     pub fn in_order(nodes: impl IntoIterator<Item = u8>) -> Self {
         Self::in_order_from(BASE, nodes)
     }
 
-    /// The same from the page of this address on: of a recording, [`crate::recording::FIRST`] is
-    /// where the first GiB that it touches begins.
+    /// The same from the page at `address` on. In a recording, the first GiB that it touches begins
+    /// at [`crate::recording::FIRST`].
     #[must_use]
     pub fn in_order_from(address: u64, nodes: impl IntoIterator<Item = u8>) -> Self {
         Self::Placed(Arc::new((address / PAGE..).zip(nodes).collect()))
@@ -72,11 +74,11 @@ impl FirstTouchPlacement {
 /// What runs.
 #[derive(Debug, Clone)]
 pub enum SimInput {
-    /// A workload, its sizes fixed.
+    /// A workload whose `fast` is set, so that its sizes are known.
     Workload(WorkloadSpec),
     /// A recording.
     Recording {
-        /// Its name, for people.
+        /// Its name, for display only.
         name: String,
         /// The recording.
         recording: Recording,
@@ -101,7 +103,7 @@ impl std::fmt::Display for SimInput {
     }
 }
 
-/// A machine and an input, checked, from which any number of worlds can be made.
+/// A checked machine and input, from which any number of simulated runs ([`World`]) can start.
 #[derive(Debug, Clone)]
 pub struct SimSetup {
     /// The machine.
@@ -112,16 +114,16 @@ pub struct SimSetup {
     pub ids: Vec<NodeId>,
     /// Indexes of nodes by tier, best first.
     pub tiers: Vec<Vec<usize>>,
-    /// Length of a quantum, in which every core runs before the next one begins: several transfers
-    /// a core long, or buses are not shared well, and shorter than what the daemon waits for.
+    /// Length of a quantum: all cores simulate one before any begins the next. It must span several
+    /// transfers per core, or bus sharing is modelled badly, and be shorter than the daemon waits.
     pub quantum: Nanos,
-    /// Base pages of each node, by its index, that were taken from the program and that nobody
-    /// else has: the daemon's own memory lies there first.
+    /// Base pages of each node, by its index, that the program cannot have and that are otherwise
+    /// unused: the daemon's own memory is allocated there first.
     pub spare_pages: Vec<u64>,
-    /// Memory of the host that one run may take, where that is known: a workload's data, which it
-    /// really computes with, is as large as the modelled machine lets it be.
+    /// Host memory that one run may use, if known. A workload computes on real data, which may be
+    /// as large as the memory of the simulated machine.
     pub host_memory: Option<Bytes>,
-    /// The device to which pages go when all memory is full; none: what needs more is refused.
+    /// The swap device used when all memory is full. `None`: an input that needs more is refused.
     pub swap: Option<SwapCosts>,
     cores: u32,
 }
@@ -150,7 +152,7 @@ impl SimSetup {
     pub fn from_machine(machine: &Machine, input: SimInput) -> Result<Self, SimError> {
         let ids: Vec<NodeId> = machine.nodes.iter().map(|n| n.id).collect();
         let cpus: usize = machine.nodes.iter().map(|n| n.cpus.len()).sum();
-        // One more than the program has threads, for the daemon; those beyond would only be idle.
+        // One core per thread of the program and one for the daemon: more would only be idle.
         let cores = cpus.min(input.threads() + 1).clamp(1, MAX_CORES) as u32;
         let plan = Self {
             machine: machine.clone(),
@@ -167,8 +169,8 @@ impl SimSetup {
         Ok(plan)
     }
 
-    /// Memory of the host that a run takes at least: a workload's data, and the account of its
-    /// pages by whoever manages (some 24 bytes each). Of a recording it is not known before.
+    /// Least host memory that a run uses: a workload's data, and the memory manager's state (about
+    /// 24 bytes per page). Zero for a recording: its need is not known beforehand.
     #[must_use]
     pub fn host_bytes(&self) -> Bytes {
         let SimInput::Workload(spec) = &self.input else { return Bytes::ZERO };
@@ -176,7 +178,7 @@ impl SimSetup {
         Bytes(data.get().saturating_add(data.get() / PAGE * 24))
     }
 
-    /// The host has too little memory.
+    /// The error that the host has too little memory.
     pub(crate) fn too_little_memory(&self, need: Bytes) -> SimError {
         SimError::HostMemory {
             machine: self.machine.name.clone(),
@@ -192,7 +194,7 @@ impl SimSetup {
         }
     }
 
-    /// Bytes of a node, by its index, that programs can have.
+    /// Bytes that programs can allocate on the node with this index.
     #[must_use]
     pub fn usable(&self, node: usize) -> u64 {
         usable(&self.machine, node)
@@ -215,8 +217,8 @@ impl SimSetup {
             .map_err(|why| SimError::Machine { machine: self.machine.name.clone(), why })
     }
 
-    /// A fresh machine with the workload about to start, its pages born as `first_touch_placement`
-    /// says.
+    /// A fresh machine with the workload about to start; `first_touch_placement` says where its
+    /// pages are allocated.
     ///
     /// # Errors
     /// [`SimError::Machine`], [`SimError::TooSmall`].
@@ -226,7 +228,7 @@ impl SimSetup {
         first_touch_placement: FirstTouchPlacement,
     ) -> Result<World, SimError> {
         let machine = || self.machine.name.clone();
-        // Where it does not fit the machine either, that is said, below.
+        // If it does not fit the simulated machine either, `TooSmall` is returned below instead.
         let machine_has = Bytes((0..self.ids.len()).map(|node| self.usable(node)).sum());
         let need = self.host_bytes();
         if need <= machine_has && self.host_memory.is_some_and(|have| need > have) {
@@ -234,7 +236,7 @@ impl SimSetup {
         }
         let params = self.params(mode)?;
         let feed: Box<dyn Feed> = match &self.input {
-            // A pager has the program's data only.
+            // A pager manages the program's data only, not its heap.
             SimInput::Workload(spec) if mode == MachineMode::Paged => {
                 Box::new(WorkloadFeed::without_heap(spec))
             }
@@ -247,7 +249,7 @@ impl SimSetup {
             }
         };
         let frames = |node: usize| match mode {
-            // What caches others is no memory of its own then.
+            // In memory mode a node that caches others provides no memory of its own.
             MachineMode::MemoryMode if params.cached_by.iter().any(|(cache, _)| *cache == node) => {
                 0
             }
@@ -332,12 +334,12 @@ impl SimSetup {
         Ok(world)
     }
 
-    /// As [`SimSetup::world`], with the best tier's memory for what is in memory and a store of
-    /// this name behind it.
+    /// As [`SimSetup::world`], with the best tier as local memory and the far-memory store of this
+    /// name behind it.
     ///
     /// # Errors
     /// [`SimError::NoStore`], [`SimError::TooLittle`], [`SimError::Machine`].
-    pub fn paged_world(&self, store: &str) -> Result<World, SimError> {
+    pub fn paged_world(&self, store: &str, tuning: PagerTuning) -> Result<World, SimError> {
         let machine = || self.machine.name.clone();
         let Some(found) = self.machine.far_store(store) else {
             let known: Vec<String> =
@@ -351,7 +353,7 @@ impl SimSetup {
         let mut world = self.world(MachineMode::Paged, FirstTouchPlacement::Nearest)?;
         let have = Bytes(self.best().iter().map(|node| self.usable(*node) / PAGE * PAGE).sum());
         let need = SimFarMemory::least();
-        let far = SimFarMemory::new(found, have, self.best().to_vec());
+        let far = SimFarMemory::new(found, have, self.best().to_vec(), tuning);
         world.put_behind(far.ok_or_else(|| SimError::TooLittle {
             machine: machine(),
             have,
@@ -360,8 +362,8 @@ impl SimSetup {
         Ok(world)
     }
 
-    /// Each node as a zone of the kernel's, if its file tells of what the kernel keeps there;
-    /// elsewhere it is not known what a watermark would be counted from, and programs have all.
+    /// The kernel's zone of each node, if the machine file says how much the kernel reserves there.
+    /// On other nodes the watermarks are not known, and programs can use all memory.
     fn zones(&self) -> Vec<Option<ZoneLimits>> {
         let nodes = &self.machine.nodes;
         let free_pages = |node: usize| (self.usable(node) + nodes[node].in_use.get()) / PAGE;
@@ -379,8 +381,8 @@ impl SimSetup {
         self.tiers.first().map_or(&[], Vec::as_slice)
     }
 
-    /// Nodes in the order in which Linux tries them for a CPU at home on `home`: by distance, then
-    /// latency.
+    /// Nodes in the order in which Linux tries them for a CPU of node `home`: `home` first, then by
+    /// distance, then latency.
     fn nearest(&self, home: usize) -> Vec<usize> {
         let mut nodes: Vec<usize> = (0..self.ids.len()).filter(|n| self.usable(*n) > 0).collect();
         nodes.sort_by_key(|n| {

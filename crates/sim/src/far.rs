@@ -23,7 +23,7 @@ use terrace_machine::FarStore;
 use terrace_model::PS;
 use terrace_policy::far::geometry::{runs, ChunkNo, FarPageNo, Geometry, PageMask};
 use terrace_policy::far::pager::{
-    PageFault, Pager, PagerAction, PagerSettings, ReadOutcome, WriteOutcome,
+    PageFault, Pager, PagerAction, PagerSettings, PagerTuning, ReadOutcome, WriteOutcome,
 };
 use terrace_policy::far::FarCounts;
 use terrace_types::{Bytes, Tick, Tid};
@@ -115,12 +115,20 @@ impl SimFarMemory {
     /// Nothing in memory yet, of which there is `dram` on `nodes`; `None` if that is less than a
     /// pager can do with.
     #[must_use]
-    pub fn new(store: FarStore, dram: Bytes, nodes: Vec<usize>) -> Option<Self> {
+    pub fn new(
+        store: FarStore,
+        dram: Bytes,
+        nodes: Vec<usize>,
+        tuning: PagerTuning,
+    ) -> Option<Self> {
         let chunk = PagerSettings::chunk_for(dram);
         let geometry =
             Geometry::new(ADDRESSES, chunk, PAGE_SHIFT).filter(|_| dram >= Self::least())?;
         Some(Self {
-            pager: Pager::new(geometry, PagerSettings::new(dram, chunk)),
+            pager: Pager::new(
+                geometry,
+                PagerSettings { tuning, ..PagerSettings::new(dram, chunk) },
+            ),
             store,
             nodes,
             events: BinaryHeap::new(),

@@ -20,6 +20,7 @@ use terrace_engine::journal::JournalSummary;
 use terrace_engine::{Config, Engine, EngineParts, EngineTuning, Journal, StopReason, Tracker};
 use terrace_machine::{CoreModel, Machine, MigrationCost};
 use terrace_model::Counters;
+use terrace_policy::far::pager::PagerTuning;
 use terrace_policy::place::{CustomPolicy, Placement};
 use terrace_types::{BaselineId, Bytes, Contender, Nanos, NodeId, PolicyId, Seed};
 
@@ -120,6 +121,8 @@ pub struct RunOptions {
     pub journal: bool,
     /// What steers the engine.
     pub tuning: EngineTuning,
+    /// What steers the pager, where a store is behind memory.
+    pub pager: PagerTuning,
 }
 
 /// How accesses are seen.
@@ -151,6 +154,7 @@ impl Default for RunOptions {
             tracker: TrackerKind::PageTable,
             journal: false,
             tuning: EngineTuning::default(),
+            pager: PagerTuning::USUAL,
         }
     }
 }
@@ -179,7 +183,7 @@ pub fn simulate(
             Some(run) => run(plan, policy),
             None => Err(SimError::NotSimulated { baseline: *id, simulated: simulated_names() }),
         },
-        Contender::FarStore(store) => behind(plan, policy, store),
+        Contender::FarStore(store) => behind(plan, policy, store, options.pager),
         Contender::Custom(name) => {
             Err(SimError::Inconsistent(format!("no function for policy {name}")))
         }
@@ -277,8 +281,13 @@ pub fn simulate_with(
 }
 
 /// A run in the best tier's memory, with a store behind it.
-fn behind(plan: &SimSetup, policy: &Contender, store: &str) -> Result<SimRun, SimError> {
-    let mut world = plan.paged_world(store)?;
+fn behind(
+    plan: &SimSetup,
+    policy: &Contender,
+    store: &str,
+    tuning: PagerTuning,
+) -> Result<SimRun, SimError> {
+    let mut world = plan.paged_world(store, tuning)?;
     world.pass(FOR_EVER);
     let Some((counts, worked)) = world.far().map(|far| (far.counts(), far.worked())) else {
         return Err(SimError::Inconsistent("nothing lies behind memory".to_owned()));

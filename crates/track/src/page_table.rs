@@ -10,7 +10,7 @@ use terrace_sys::{
     now, sleep, take_turn, task, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError,
     TableEntry,
 };
-use terrace_tracker::huge_pages::{by_bit, LargeAim, SetAsideSamples, PAGES};
+use terrace_tracker::huge_pages::{by_bit, HugePageSampling, SetAsideSamples, PAGES};
 use terrace_tracker::sample_length::{
     GroupObservation, PageSampleCount, SampleGroup, SampleLengthTuner,
 };
@@ -35,7 +35,7 @@ pub struct PageTable {
     meter: CpuMeter,
     aim: SampleLengthTuner,
     /// None where huge pages cannot be sampled by themselves.
-    large: Option<LargeAim>,
+    large: Option<HugePageSampling>,
     /// Huge pages that had their turn.
     turn: usize,
     /// Bursts in a row in which no huge page could be sampled.
@@ -92,7 +92,7 @@ impl PageTable {
             meter: CpuMeter::new(),
             root,
             aim: SampleLengthTuner::default(),
-            large: Some(LargeAim::default()),
+            large: Some(HugePageSampling::default()),
             turn: 0,
             unsampled: 0,
             ask,

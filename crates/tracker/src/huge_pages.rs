@@ -1,53 +1,52 @@
-//! Whether to sample huge pages by themselves, and for how long.
+//! Whether to sample huge pages separately from base pages, and how long each sample lasts.
 //!
 //! A huge page has one accessed bit for its 512 base pages. Ordinary samples
-//! ([`crate::sample_length`]) take half a millisecond and more, in which a program that goes about
-//! at random touches each of its huge pages, the hot as well as the cold: they tell nothing. A huge
-//! page alone can be sampled for some microseconds: few bits are to be cleared and read, and
-//! where that takes the translation away as well (`MADV_COLD`) the next access sets the bit again
-//! at once.
+//! ([`crate::sample_length`]) last half a millisecond or more. In that time a program with random
+//! accesses touches every one of its huge pages, hot or cold, so samples do not tell them apart.
+//! Samples of huge pages alone can last a few microseconds: there are few bits to clear and read,
+//! and if clearing a bit also flushes the TLB entry (`MADV_COLD`), the next access sets it at once.
 //!
-//! What a touch means for the base pages differs. A program that goes through its memory in order
-//! touches all of them with each touch of the huge page; ordinary samples find such huge pages
-//! touched now and then, and are taken so. Only where they find (nearly) every one touched always
-//! are accesses taken to be at random, a 512th of them for each base page
-//! ([`PageSamples::at_random`]).
+//! What an accessed huge page says about its base pages depends on the access pattern. A program
+//! with sequential accesses touches all of them; its huge pages are accessed in some ordinary
+//! samples only, and each of those counts for every base page. Only if (nearly) every huge page is
+//! accessed in every sample are accesses assumed to be random, with 1/512 of them for each base
+//! page ([`PageSamples::at_random`]).
 
 use crate::sample_length::{PageSampleCount, SampleGroup, SampleLengthTuner};
 use terrace_engine::PageSamples;
 use terrace_types::{Nanos, Pid, Vpn};
 
-/// Base pages of a huge page that has an accessed bit (x86-64).
+/// Base pages of a huge page with one accessed bit (2 MiB, mapped by a PMD entry on x86-64).
 pub const PAGES: u64 = 512;
 
 /// Ordinary samples longer than this find everything touched in any case.
 const LONGEST_TELLING: Nanos = Nanos::millis(2);
-/// Huge pages touched, from which they say what the program does.
+/// Least number of touched huge pages from which the access pattern is judged.
 const FEW: usize = 4;
 
-/// What was learned of huge pages.
+/// Whether huge pages are sampled separately, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LargeAim {
+pub struct HugePageSampling {
     on: bool,
     /// How long to sample them.
     pub aim: SampleLengthTuner,
 }
 
-impl Default for LargeAim {
+impl Default for HugePageSampling {
     fn default() -> Self {
         Self { on: false, aim: SampleLengthTuner::at_huge_pages() }
     }
 }
 
-impl LargeAim {
-    /// Whether huge pages are to be sampled by themselves.
+impl HugePageSampling {
+    /// Whether huge pages are to be sampled separately.
     #[must_use]
     pub const fn on(&self) -> bool {
         self.on
     }
 
-    /// Learns from a group of ordinary samples what huge pages are: on from four fifths of those
-    /// touched that always were, off below half of them.
+    /// Decides from a group of ordinary samples: on if at least four fifths of the touched huge
+    /// pages were touched in every sample, off if fewer than half of them were.
     pub fn consider(&mut self, group: SampleGroup, entries: impl Iterator<Item = PageSampleCount>) {
         if group.samples < 2 || group.length > LONGEST_TELLING {
             return;
@@ -63,21 +62,22 @@ impl LargeAim {
     }
 }
 
-/// Clearing one takes so long: 0.5 to 1.3 us measured, an interrupt to the program's CPUs among it.
+/// Time to clear one accessed bit: 0.5 to 1.3 us measured, including an interrupt (IPI) to the
+/// program's CPUs.
 const CLEARING: Nanos = Nanos::micros(1);
 /// Single samples by which the length of others is found, at most: had all of a group found
 /// everything touched, they would tell that all are alike.
 pub const AIMED: u8 = 8;
 
-/// How many are cleared together, and then read: each waits for the others, so that it is no more
-/// than are cleared in the third part of a sample.
+/// How many huge pages are cleared in one batch before any is read. Each waits for the rest of the
+/// batch, so it has no more than can be cleared in a third of a sample's length.
 #[must_use]
 pub fn at_once(length: Nanos) -> usize {
     usize::try_from(length.get() / CLEARING.get() / 3).unwrap_or(1).max(1)
 }
 
-/// The order in which so many huge pages are sampled: which are first among those cleared
-/// together, and so are sampled longest, changes from sample to sample.
+/// The order in which `pages` huge pages are sampled. The first of a batch are sampled longest, so
+/// the order is rotated by one from sample to sample.
 #[must_use]
 pub fn order(pages: usize, sample: u8) -> Vec<usize> {
     let mut order: Vec<usize> = (0..pages).collect();
@@ -85,8 +85,8 @@ pub fn order(pages: usize, sample: u8) -> Vec<usize> {
     order
 }
 
-/// What samples huge pages by themselves found, neighbours together; `heads` are their first
-/// pages, in order.
+/// Results of separate samples of huge pages, with adjacent huge pages merged into one range;
+/// `heads` are their first base pages, in ascending order.
 #[must_use]
 pub fn together(
     pid: Pid,
@@ -114,8 +114,8 @@ pub fn together(
     out
 }
 
-/// Ordinary samples, those at base pages and those at huge pages apart; `heads` are the first pages
-/// of these, in order.
+/// Splits ordinary samples into ranges of base pages and of huge pages; `heads` are the first base
+/// pages of the huge pages, in ascending order.
 #[must_use]
 pub fn by_bit(all: PageSamples, heads: &[Vpn]) -> Vec<PageSamples> {
     let range = all.range();
@@ -142,13 +142,13 @@ pub fn by_bit(all: PageSamples, heads: &[Vpn]) -> Vec<PageSamples> {
     out
 }
 
-/// What ordinary samples told of huge pages, set aside while these are sampled by themselves: a
-/// byte for each instead of one for each base page.
+/// Results of ordinary samples for huge pages, set aside while huge pages are sampled separately:
+/// one byte per huge page instead of one per base page.
 #[derive(Debug)]
 pub struct SetAsideSamples(Vec<(PageSamples, usize)>);
 
 impl SetAsideSamples {
-    /// Takes them out of `samples`.
+    /// Moves the results for huge pages of `pid` out of `samples`.
     pub fn take(samples: &mut Vec<PageSamples>, pid: Pid) -> Self {
         let (aside, rest): (Vec<_>, _) =
             samples.drain(..).partition(|one| one.pid == pid && one.each > 1);
@@ -162,7 +162,7 @@ impl SetAsideSamples {
         (one, pages)
     }
 
-    /// As they were.
+    /// Appends them to `samples` again, with one byte per base page.
     pub fn put_back(self, samples: &mut Vec<PageSamples>) {
         samples.extend(self.0.into_iter().map(|(mut one, pages)| {
             let hits = one.hits.iter().flat_map(|hits| [*hits; PAGES as usize]);
@@ -211,7 +211,7 @@ mod tests {
             hits: (0..pages).map(|i| (i / PAGES) as u8).collect(),
             ..samples(start, PAGES as u16, 0..0)
         };
-        // The second is cut by its mapping's end.
+        // The last huge page is cut off by the end of its mapping.
         let all = vec![samples(0, 1, 0..700), large(2, 1024, 1024), large(1, 2048, 1000)];
         let mut left = all.clone();
         let aside = SetAsideSamples::take(&mut left, Pid(1));
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn huge_pages_are_sampled_where_ordinary_samples_saturate() {
-        let mut aim = LargeAim::default();
+        let mut aim = HugePageSampling::default();
         let mut reported = |length, touched, always| {
             aim.consider(group(length), tallies(touched, always).into_iter());
             aim.on()

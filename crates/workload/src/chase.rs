@@ -1,4 +1,4 @@
-//! `chase`: each load gives the place of the next, over all cache lines in one random cycle.
+//! `chase`: pointer chasing; each load gives the index of the next, in one random cycle of lines.
 
 use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 use crate::memory::{WordMemory, LINE_WORDS};
@@ -18,7 +18,7 @@ pub struct Chase {
     seed: u64,
 }
 
-/// One thread of it: the word it has come to.
+/// State of one thread: the word at which it began, the one it loads next, and counts of loads.
 #[derive(Debug)]
 pub struct ChaseThread {
     start: usize,
@@ -48,7 +48,7 @@ impl Algorithm for Chase {
         self.lines * LINE_WORDS
     }
 
-    /// Sattolo's shuffle: a permutation that is one single cycle.
+    /// Sattolo's algorithm: a random permutation that is a single cycle.
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {
         for line in 0..self.lines {
             memory.store(line * LINE_WORDS, (line * LINE_WORDS) as u64);

@@ -1,4 +1,4 @@
-//! Records of an XML to a machine.
+//! Builds a machine model from the records of a parsed hwloc XML file.
 
 use super::parse::{Indexing, Initiator, Object, Topology, Value, ATTRIBUTES, MAX_NODES};
 use crate::costs::{DaemonCosts, KernelCosts};
@@ -31,7 +31,7 @@ pub(super) fn build(mut topology: Topology, name: &str) -> Survey {
         surroundings
             .cxl
             .iter()
-            .map(|d| format!("{d} is listed; whether a node is made of it is not told.")),
+            .map(|d| format!("{d} is listed; the XML does not say whether it backs a node.")),
     );
     notes.push(
         "Core model, cache times and cost of moving pages are typical values: hwloc has none."
@@ -69,7 +69,7 @@ fn numa(topology: &Topology) -> impl Iterator<Item = &Object> {
 fn leave_out_high_nodes(topology: &mut Topology, notes: &mut Vec<String>) {
     let (kept, high): (Vec<usize>, Vec<usize>) =
         topology.numas.iter().partition(|index| id(&topology.objects[**index]) <= MAX_NODE);
-    // Where there are no others, the check of the machine says why it cannot be used.
+    // If no other node is left, validation of the machine reports why it cannot be used.
     if !high.is_empty() && !kept.is_empty() {
         let nodes: Vec<NodeId> = high.iter().map(|index| id(&topology.objects[*index])).collect();
         notes.push(format!(
@@ -80,7 +80,7 @@ fn leave_out_high_nodes(topology: &mut Topology, notes: &mut Vec<String>) {
     }
 }
 
-/// Version 1 lists no NUMA node for a machine of one: its memory is the machine's.
+/// hwloc 1 lists no NUMA node on a machine with only one: the Machine object has its memory.
 fn take_machine_as_node(topology: &mut Topology, notes: &mut Vec<String>) {
     let machine = topology.objects.iter().find(|o| o.kind == "Machine" && memory(o).is_some());
     if let (true, Some(machine)) = (topology.numas.is_empty(), machine) {
@@ -92,12 +92,12 @@ fn take_machine_as_node(topology: &mut Topology, notes: &mut Vec<String>) {
     }
 }
 
-/// Memory of a node as stated, or of its kinds of pages together.
+/// Local memory of a node as stated, or else the sum over its page types.
 fn memory(object: &Object) -> Option<u64> {
     object.local_memory.or(Some(object.pages).filter(|pages| *pages > 0))
 }
 
-/// Which known machine the packages' processors speak for.
+/// Known machine models that the packages' CPU vendor, family and model numbers identify.
 fn models(topology: &Topology) -> KnownModels {
     let packages = topology.objects.iter().filter(|o| o.kind == "Package").map(|o| &o.infos);
     let knights = |infos: &BTreeMap<String, String>| {
@@ -106,7 +106,7 @@ fn models(topology: &Topology) -> KnownModels {
             && info("CPUFamilyNumber") == Some("6")
             && matches!(info("CPUModelNumber"), Some("87" | "133"))
     };
-    // Old versions say it of the whole machine.
+    // Old hwloc versions give these info attributes for the whole machine, not per package.
     let knights_landing = packages.chain([&topology.infos]).any(knights);
     KnownModels { knights_landing, ..KnownModels::default() }
 }
@@ -121,8 +121,9 @@ fn all_cpus(topology: &Topology) -> BTreeSet<u32> {
     whole
 }
 
-/// Gives CPUs that are near no node to the first node with memory where no node has any, and notes
-/// them otherwise: hwloc leaves out nodes without memory, and with them who their CPUs belong to.
+/// Handles CPUs that are local to no node. If no node has CPUs, they are assigned to the first node
+/// with memory; otherwise a note lists them. hwloc omits nodes without memory, so the XML does not
+/// say which node such CPUs belong to.
 fn place_cpus_of_no_node(
     topology: &Topology,
     owner: &mut BTreeMap<u32, NodeId>,
@@ -150,9 +151,9 @@ fn id(object: &Object) -> NodeId {
     NodeId(object.os_index.and_then(|i| u16::try_from(i).ok()).unwrap_or(u16::MAX))
 }
 
-/// Nodes by id. hwloc gives every node the CPUs near it, also to memory-only nodes, so that one CPU
-/// is on several; the node it belongs to is taken to be the nearest (fewest CPUs), ordinary memory
-/// before special, lowest number first.
+/// Nodes, sorted by id. hwloc lists the local CPUs of every node, memory-only nodes included, so a
+/// CPU may be local to several. It is assigned to the node with the fewest local CPUs; among equals
+/// DRAM or unknown memory comes before other kinds, then the lowest number.
 fn nodes(topology: &Topology, notes: &mut Vec<String>) -> Vec<Node> {
     let mut order: Vec<&Object> = numa(topology).collect();
     order.sort_by_key(|o| {
@@ -215,8 +216,8 @@ fn nodes(topology: &Topology, notes: &mut Vec<String>) -> Vec<Node> {
     nodes
 }
 
-/// Kind from hwloc's subtypes of NUMA nodes (`doc/hwloc.doxy`, "Heterogeneous Memory") and its
-/// info.
+/// Memory kind from the subtype of an hwloc NUMA node (`doc/hwloc.doxy`, "Heterogeneous Memory")
+/// and its info attributes.
 fn kind(object: &Object) -> MemoryKind {
     let dax = object.infos.get("DAXType").map(String::as_str);
     match (object.subtype.as_str(), dax) {
@@ -231,7 +232,7 @@ fn kind(object: &Object) -> MemoryKind {
     }
 }
 
-/// The one package that holds all CPUs near the node.
+/// The package whose cpuset contains all CPUs local to the node, if there is exactly one.
 fn package(topology: &Topology, node: &Object) -> Option<u32> {
     let mut holding = topology.objects.iter().filter(|o| {
         o.kind == "Package" && !node.cpuset.is_empty() && within(&node.cpuset, &o.cpuset)
@@ -240,7 +241,7 @@ fn package(topology: &Topology, node: &Object) -> Option<u32> {
     first.os_index.and_then(|i| u32::try_from(i).ok()).filter(|_| holding.next().is_none())
 }
 
-/// Whether sorted `inner` is all in sorted `outer`.
+/// Whether every element of `inner` is in `outer`, which is sorted.
 fn within(inner: &[u32], outer: &[u32]) -> bool {
     inner.iter().all(|cpu| outer.binary_search(cpu).is_ok())
 }
@@ -248,7 +249,7 @@ fn within(inner: &[u32], outer: &[u32]) -> bool {
 fn links(topology: &Topology, nodes: &[Node], notes: &mut Vec<String>) -> Vec<Link> {
     let mut links: BTreeMap<(NodeId, NodeId), Link> = BTreeMap::new();
     add_distances(topology, nodes, &mut links);
-    // Only Linux' own backend takes these from firmware; otherwise somebody wrote them.
+    // Only hwloc's Linux backend reads these from firmware (HMAT); otherwise a user set them.
     let from_linux = topology.infos.get("Backend").is_some_and(|b| b.contains("Linux"));
     let evidence = if from_linux { Evidence::Hmat } else { Evidence::Config };
     let targets: BTreeMap<u64, NodeId> =
@@ -287,9 +288,9 @@ fn entry(
     links.entry((initiator, target)).or_insert(Link::unknown(initiator, target))
 }
 
-/// Values of one attribute as these CPUs see them, by target. A value counts where its initiator
-/// holds all the CPUs, as in hwloc's own look-up; of several, the one with the fewest CPUs is the
-/// most exact.
+/// Values of one attribute for accesses from these CPUs, by target. A value applies if its
+/// initiator's cpuset contains all the CPUs, as in hwloc's own look-up; of several, the one with
+/// the fewest CPUs is taken.
 fn best(
     topology: &Topology,
     attribute: &str,
@@ -302,7 +303,7 @@ fn best(
         let from: &[u32] = match initiator {
             Initiator::None => continue,
             Initiator::Cpus(cpus) => cpus,
-            // A device has no CPUs: what it sees says nothing about what CPUs see.
+            // A device has no CPUs: its values do not apply to accesses from CPUs.
             Initiator::Object(gp) => match by_object.get(gp) {
                 Some(object) if object.kind != "OSDev" => &object.cpuset,
                 _ => continue,
@@ -319,7 +320,7 @@ fn best(
     found.into_iter().map(|(target, (_, value))| (target, value)).collect()
 }
 
-/// Sets a figure; false where the value cannot be one.
+/// Sets a figure of the link; false if the value is 0 or above the maximum.
 fn set(link: &mut Link, attribute: &str, value: u64, evidence: Evidence) -> bool {
     if attribute.ends_with("Latency") {
         let time = Nanos(value);
@@ -357,7 +358,7 @@ fn add_distances(
     let Some((indexing, indexes, values)) = &topology.distances else {
         return;
     };
-    // A table of another shape is damaged, or of more nodes than there can be, or of other objects.
+    // A distance matrix of another size is damaged, too large, or not about NUMA nodes.
     if *indexing == Indexing::Order && indexes.len() != numa(topology).count() {
         return;
     }
@@ -413,8 +414,8 @@ fn caches(topology: &Topology) -> Vec<CacheLevel> {
 }
 
 impl CacheLevel {
-    /// A cache level as an operating system describes it: without times, and with 0 ways where full
-    /// or not reported. `None` where the parts make no cache.
+    /// A cache level as an operating system describes it: without hit times, and with 0 ways if
+    /// fully associative or not reported. `None` if the values do not describe a valid cache.
     #[must_use]
     pub fn from_parts(
         level: u8,
@@ -424,8 +425,8 @@ impl CacheLevel {
         shared: bool,
     ) -> Option<Self> {
         let ways = if ways == 0 { 16 } else { u32::try_from(ways).ok()? };
-        // Typical: a first level costs nothing more, each further one about four times the one
-        // before.
+        // Typical extra time of a hit: none at level 1, 4 ns at level 2, about four times that
+        // beyond.
         let hit = match level {
             0 | 1 => Nanos(0),
             2 => Nanos(4),
@@ -447,8 +448,8 @@ fn surroundings(topology: &Topology) -> Surroundings {
                 name: device.name.clone(),
                 size: size("Size"),
                 target_node: None,
-                // hwloc lists a DAX device only while it is not memory; a node made of one names
-                // it.
+                // hwloc lists a DAX device only while it is not system RAM; a node backed by one
+                // names it (`DAXDevice`).
                 system_ram: Some(in_use.contains(device.name.as_str())),
                 nature: Some(nature.clone()),
             });
@@ -465,7 +466,7 @@ fn surroundings(topology: &Topology) -> Surroundings {
     out
 }
 
-/// Sizes of hwloc's info: `262144KiB`; of older versions plain kibibytes.
+/// A size in an hwloc info attribute: `262144KiB`; in older versions a bare number of KiB.
 fn kibibytes(text: &str) -> Option<Bytes> {
     let number = text.trim().trim_end_matches("KiB").trim_end();
     number.parse::<u64>().ok()?.checked_mul(1024).map(Bytes)

@@ -1,4 +1,4 @@
-//! Bandwidth: kernels over arrays on one node, and over memory dealt out page by page.
+//! Bandwidth: kernels over arrays on one node, and over pages interleaved across nodes.
 
 use super::LiveMachine;
 use crate::kernels::{self, ElementKernel, GRAIN};
@@ -8,22 +8,22 @@ use crate::team;
 use terrace_sys::{bind_thread_memory, AnonymousMapping, MappingPages, SysError};
 use terrace_types::{Bytes, CpuId, Nanos, NodeId};
 
-/// Arrays do not all begin at the same offset into a page: loads and stores of different arrays
-/// would be taken for dependent by their low address bits (4K aliasing, Intel Optimization
-/// Reference Manual).
+/// Bytes by which the page offset of each array differs from the previous one's. At equal offsets
+/// the processor would take loads from one array to depend on stores to another (4K aliasing, Intel
+/// Optimization Reference Manual).
 const STAGGER: usize = 17 * 64;
 
-/// Arrays of a kernel in a stretch of memory.
+/// Where the arrays of a kernel lie in a block of memory.
 struct Arrays {
     first: usize,
     stride: usize,
-    /// Doubles that each thread has of each array.
+    /// Elements (`f64`) of each array that one thread works on.
     each: usize,
     arrays: usize,
 }
 
 impl Arrays {
-    /// In `bytes` from `first`, for so many threads.
+    /// Lays out the arrays in the `bytes` bytes from `first`, divided among the threads.
     fn new(first: *mut u8, bytes: usize, arrays: usize, threads: usize) -> Self {
         let stride = bytes / arrays / 4096 * 4096;
         let usable = stride.saturating_sub(arrays * STAGGER) / 8;
@@ -57,7 +57,8 @@ impl LiveMachine<'_> {
         self.best(&cpus, kernel, first, length, how)
     }
 
-    /// The fastest form of a kernel over `length` bytes from `first`, which this instrument holds.
+    /// The result of a kernel's fastest form over the `length` bytes from `first`, which the caller
+    /// keeps mapped.
     fn best(
         &self,
         cpus: &[CpuId],
@@ -72,8 +73,8 @@ impl LiveMachine<'_> {
         for form in kernels::forms(kernel) {
             let work = |thread: usize| {
                 // SAFETY: the parts of different threads and arrays do not overlap and lie in the
-                // `length` bytes from `first`: arrays are a stride and their stagger apart, and end
-                // before the next begins. All are multiples of 64 bytes from a page's start.
+                // `length` bytes from `first`: arrays begin `stride + STAGGER` bytes apart, and
+                // each ends before the next begins. Every part is 64-byte aligned.
                 std::hint::black_box(unsafe {
                     kernels::run(kernel, form, &arrays.of(thread), arrays.each)
                 });
@@ -111,9 +112,9 @@ impl LiveMachine<'_> {
     }
 }
 
-/// Touches the pages of a mapping so that they lie on the nodes in turn, each as often as its
-/// weight says. By the policy of the touching threads, not of the mapping: that would take a
-/// kernel's mapping for every few pages.
+/// Faults in the pages of a mapping so that they are interleaved over the nodes by weight. The
+/// memory policy is that of the touching threads (`set_mempolicy(2)`): with `mbind(2)` the kernel
+/// would need a VMA for every few pages.
 fn deal(mapping: &AnonymousMapping, parts: &[(NodeId, u32)]) -> Result<(), Trouble> {
     let page = terrace_sys::page_size().get() as usize;
     let round: usize = parts.iter().map(|p| p.1 as usize).sum::<usize>().max(1);

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use terrace_engine::{Journal, JournalError};
 
-/// Longest journal that is kept, bytes: enough for hours of simulated time.
+/// Maximum size of a journal in bytes: enough for hours of simulated time.
 const MAX_JOURNAL_BYTES: usize = 256 << 20;
 
-/// A journal whose text can be had afterwards.
+/// A journal whose text can be read afterwards.
 #[derive(Debug, Clone, Default)]
 pub struct SimJournal(Rc<RefCell<String>>);
 

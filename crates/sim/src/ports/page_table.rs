@@ -14,7 +14,9 @@ use crate::world::World;
 use terrace_engine::{
     Mapping, Observation, PageSamples, Prescan, SampleRequest, TrackError, Tracker, TrackerInfo,
 };
-use terrace_tracker::huge_pages::{at_once, by_bit, order, together, LargeAim, AIMED, PAGES};
+use terrace_tracker::huge_pages::{
+    at_once, by_bit, order, together, HugePageSampling, AIMED, PAGES,
+};
 use terrace_tracker::sample_length::{
     GroupObservation, PageSampleCount, SampleGroup, SampleLengthTuner,
 };
@@ -25,7 +27,7 @@ use terrace_types::{BitSource, Bytes, Nanos, Request, Tick, TrackerVisibility, V
 pub struct PageTableScan {
     world: Shared,
     aim: SampleLengthTuner,
-    large: LargeAim,
+    large: HugePageSampling,
     ask: Option<SampleRequest>,
     ranges: Vec<VpnRange>,
     tallies: Vec<Vec<PageSampleCount>>,
@@ -46,7 +48,7 @@ impl PageTableScan {
         Self {
             world,
             aim: SampleLengthTuner::default(),
-            large: LargeAim::default(),
+            large: HugePageSampling::default(),
             ask: None,
             ranges: Vec::new(),
             tallies: Vec::new(),

@@ -9,9 +9,9 @@ use rates::RateCounters;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use terrace_sys::{node_memory, now, numa_maps, sleep, task, NodeMapping, Root};
+pub use terrace_trace::printable;
 use terrace_track::PerfSamples;
 use terrace_types::{Nanos, Pid};
-pub use text::printable;
 
 /// Processes that are shown where none is named.
 const MAX_PROCESSES: usize = 15;

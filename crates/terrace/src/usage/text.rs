@@ -1,6 +1,8 @@
 //! Memory usage as text, for `show` and `top --once`.
 
-use super::{BytesByNode, MemoryUsage, MoveRates, NodeUsage, ProcessUsage, MAX_MAPPINGS};
+use super::{
+    printable, BytesByNode, MemoryUsage, MoveRates, NodeUsage, ProcessUsage, MAX_MAPPINGS,
+};
 use terrace_types::Bytes;
 
 impl MemoryUsage {
@@ -100,11 +102,6 @@ impl MemoryUsage {
         }
         lines
     }
-}
-
-/// A name from a program or file, fit for a terminal.
-pub fn printable(text: &str) -> String {
-    terrace_trace::printable(text)
 }
 
 fn percent(share: f64) -> String {

@@ -1,4 +1,4 @@
-//! Code for statements.
+//! Code generation for statements.
 
 use super::{Binding, Generator};
 use crate::syntax::{
@@ -67,7 +67,7 @@ impl<'a> Generator<'a> {
         if let StatementKind::ForNeighbors { of, .. } = &statement.kind {
             self.find_records(&[of])?;
         }
-        // What follows uses registers above those of variables, and gives them back.
+        // Temporaries use registers above those of variables, which are freed after the statement.
         let before = self.next_register;
         match &statement.kind {
             StatementKind::Comment(_) => {}
@@ -119,7 +119,7 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    /// The array and the index of a global or property.
+    /// The array that holds a global or property, and the register with its index there.
     fn word(&mut self, target: &AssignmentTarget) -> Generated<(ArrayId, Register)> {
         match target {
             AssignmentTarget::Property { of, property } => Ok(self.property(of, property)),
@@ -144,8 +144,8 @@ impl<'a> Generator<'a> {
         if self.in_parallel {
             self.emit(ThreadletInstruction::Update { operation, array, index, value });
         } else {
-            // Threads that are spawned next must see it: the value is there when the thread goes
-            // on.
+            // Threads spawned later must see the value: an atomic operation stalls the thread until
+            // the store is done.
             let d = self.register()?;
             self.emit(ThreadletInstruction::Atomic { operation, d, array, index, value });
         }
@@ -310,8 +310,9 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    /// `while number < limit { spawn; number += step }`, then a sync; the spawn needs a target.
-    /// `find`: an array that `number` is an index of, and a register for its word.
+    /// `while number < limit { spawn; number += step }`, then a sync. Returns the address of the
+    /// spawn, whose entry the caller must set. `find`: an array whose element `number` is loaded
+    /// before each spawn, and the register for it.
     fn spawn_loop(
         &mut self,
         number: Register,
@@ -340,7 +341,7 @@ impl<'a> Generator<'a> {
         spawn
     }
 
-    /// A thread on each nodelet spawns those of its vertices.
+    /// Spawns a thread on each nodelet, which spawns the threads of the vertices stored there.
     fn spawn_at_data(&mut self, number: Register) -> Generated<Vec<CodeAddress>> {
         let limit = self.constant(i64::from(self.nodelets))?;
         let far = self.spawn_loop(number, limit, 1, None, SpawnTarget::Nodelet(number));
@@ -350,7 +351,7 @@ impl<'a> Generator<'a> {
         let step = self.nodelets as i32;
         let near = match self.arrays.numbers {
             None => self.spawn_loop(number, limit, step, None, SpawnTarget::Here),
-            // Vertices lie where their records do: the loop goes over records.
+            // A vertex is on the nodelet of its record, so the loop runs over record indexes.
             Some(numbers) => {
                 let record = self.register()?;
                 self.emit(ThreadletInstruction::Copy { d: record, a: number });
@@ -363,7 +364,7 @@ impl<'a> Generator<'a> {
         Ok(vec![near])
     }
 
-    /// The code of a loop's threads.
+    /// The code that each thread of a parallel loop runs.
     fn body(
         &mut self,
         line: u32,
@@ -401,7 +402,7 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    /// Globals that a loop reads, and those that its threads sum.
+    /// Globals that a loop reads (`None`), and those that its threads reduce (`Some`).
     fn globals_in(&self, loop_statement: &'a Statement) -> Vec<(&'a str, Option<Reduction>)> {
         let mut globals: Vec<(&str, Option<Reduction>)> = Vec::new();
         let is_global = |name: &str| {

@@ -1,5 +1,5 @@
-//! A target with memory of every kind, all of it on the slow node and hot: its own is to be moved,
-//! the rest left alone.
+//! A target process with memory of every kind, all of it hot and on the slow node: the tool must
+//! migrate its private pages and leave all others where they are.
 
 use crate::memory::{
     fill, give_up, FastShare, PageMapping, TargetFiles, NEVER_MOVED, NOT_AS_MEANT, PAGE, SLOW,
@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use terrace_guest::kernel;
 
-/// The tool moved what it should have left alone.
+/// Exit status: the tool migrated pages that it must leave alone.
 const MOVED_WRONGLY: i32 = 97;
 const MIB: usize = 1 << 20;
-/// As long as the tool has to move what it should not, after it moved what it should.
+/// How long to watch for wrongly migrated pages after the expected ones were migrated.
 const LONGER: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(10);
 const MERGED_WITHIN: Duration = Duration::from_secs(3);
-/// Different contents of pages that are offered for merging. A page is shared by a few hundred at
-/// most.
+/// Distinct contents of the pages offered to KSM, which maps one merged page a few hundred times at
+/// most (`max_page_sharing`).
 const CONTENTS: usize = 8;
 
 struct Kinds {
@@ -30,7 +30,7 @@ struct Kinds {
     shared: PageMapping,
 }
 
-/// Runs it; the result depends on all that its memory holds.
+/// Runs the case; returns a checksum over all its memory.
 pub fn run(reported: &TargetFiles) -> u64 {
     let mut kinds = Kinds::new();
     let pid = kinds.share();
@@ -46,7 +46,7 @@ pub fn run(reported: &TargetFiles) -> u64 {
 }
 
 impl Kinds {
-    /// A child has nothing of it but what is meant to be shared: all else would be shared too.
+    /// All but `shared` is `MADV_DONTFORK`: a forked child would share the other pages too.
     fn new() -> Self {
         let alone = |map: PageMapping| map.advised(libc::MADV_DONTFORK);
         Self {
@@ -62,7 +62,7 @@ impl Kinds {
         }
     }
 
-    /// Said in the last word that is shared.
+    /// The last word of the shared mapping: the child exits once it is not 0.
     fn over(&mut self) -> &AtomicU64 {
         let word: *mut u64 = &mut self.shared.words()[4 * MIB / 8 - 1];
         // SAFETY: an aligned word of a mapping that lives as long as `self`; both processes use it
@@ -70,14 +70,14 @@ impl Kinds {
         unsafe { AtomicU64::from_ptr(word) }
     }
 
-    /// A child that reads shared memory until it is told that it is over.
+    /// Forks a child that reads the shared mapping until `over` is set; returns its pid.
     fn share(&mut self) -> i32 {
         // SAFETY: this process has one thread, so the child may go on using std.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "fork failed");
         if pid == 0 {
-            // SAFETY: numbers only. Nobody tells the child that it is over where its parent gives
-            // up.
+            // SAFETY: no pointers are passed. A parent that gives up never sets `over`: then the
+            // kernel kills the child.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             while self.over().load(Ordering::Acquire) == 0 {
                 self.shared.touch_once(0..self.shared.pages());
@@ -96,7 +96,7 @@ impl Kinds {
         self.over().store(0, Ordering::Release);
     }
 
-    /// Touches everything until what may be moved has been, and a while longer.
+    /// Touches all mappings until most pages that may be migrated have been, then for `LONGER`.
     fn until_moved(&mut self, reported: &TargetFiles) {
         let until = kernel::now() + PATIENCE.as_nanos() as u64;
         let mut moved = None;
@@ -130,7 +130,7 @@ impl Kinds {
         let written = self.written();
         self.file.touch_once(0..written.start);
         self.file.stir(written);
-        // A write would end the sharing.
+        // Reads only: a write would undo the merging (copy-on-write).
         self.merged.touch_once(0..self.merged.pages());
     }
 
@@ -159,8 +159,8 @@ fn most(fast: FastShare) -> bool {
     fast.pages > fast.of / 2
 }
 
-/// A file in memory of the slow node, the second half of it written to, so that those pages are the
-/// process's own.
+/// A private mapping of a file on the slow node. Its second half is written to, so that those pages
+/// are anonymous pages of the process.
 fn file_half_written(len: usize) -> PageMapping {
     let path = std::env::temp_dir().join(format!("terrace-case-file-{}", std::process::id()));
     let made =
@@ -181,7 +181,7 @@ fn file_half_written(len: usize) -> PageMapping {
     map
 }
 
-/// Settings of merging.
+/// Directory of the KSM settings.
 pub const KSM: &str = "/sys/kernel/mm/ksm";
 
 fn merging(on: bool) {
@@ -190,17 +190,17 @@ fn merging(on: bool) {
     }
 }
 
-/// Pages of a few different contents, merged by the kernel; it does not look for more of them after
-/// that, which would take a processor. Until they are merged they are like any others, and locked
-/// so that they are not moved before.
+/// Pages of few distinct contents, merged by KSM, which is then stopped, since its scans would take
+/// a CPU. The mapping is locked until the pages are merged, so that they are not migrated before
+/// that.
 fn merged(len: usize) -> PageMapping {
     let mut map = PageMapping::slow(len).lock();
     for (at, word) in map.words().iter_mut().enumerate() {
         *word = ((at * 8 / PAGE) % CONTENTS + 1) as u64;
     }
     let map = map.advised(libc::MADV_MERGEABLE);
-    // Of this process: pages of one that has ended go on to count in `pages_sharing` until the
-    // kernel looks again.
+    // Counted for this process: `pages_sharing` includes pages of exited processes until the
+    // next KSM scan.
     let number = || {
         std::fs::read_to_string("/proc/self/ksm_merging_pages")
             .ok()

@@ -44,9 +44,6 @@ pub struct ClockEntry {
     proven: u8,
 }
 
-/// Times that the hand passes over a chunk, at most.
-const MAX_CREDIT: u8 = 3;
-
 /// The rings.
 #[derive(Debug, Default)]
 pub struct ClockRings {
@@ -55,6 +52,8 @@ pub struct ClockRings {
     evictions: u32,
     arrivals: u32,
     chance: Seed,
+    /// Times that the hand passes over a chunk, at most.
+    most_credit: u8,
     /// Chunks that probation holds before it is preferred for victims.
     target: usize,
     /// Chunks that probation holds at least: what is fetched ahead must not go before it is used.
@@ -78,6 +77,11 @@ pub enum ClockVerdict {
 }
 
 impl ClockRings {
+    /// Empty rings, whose hand passes over a chunk so many times at most.
+    pub fn new(most_credit: u8) -> Self {
+        Self { most_credit, ..Self::default() }
+    }
+
     /// Memory for the rings.
     pub fn bytes(&self) -> usize {
         (self.probation.capacity() + self.main.capacity()) * std::mem::size_of::<ChunkNo>()
@@ -165,7 +169,7 @@ impl ClockRings {
 
     /// A victim of main did not go: it was used.
     pub fn back(&mut self, chunk: ChunkNo, s: &mut ClockEntry) {
-        s.proven = (s.proven + 1).min(MAX_CREDIT);
+        s.proven = (s.proven + 1).min(self.most_credit);
         s.credit = s.proven;
         if s.listed == ClockList::No {
             self.list(chunk, s, ClockList::Main);
@@ -192,7 +196,7 @@ impl ClockRings {
         // Chunks passed over because they may not go now: in probation, in main.
         let mut stays = [0, 0];
         let all = self.main.len() + self.probation.len();
-        let rounds = 2 + MAX_CREDIT as usize;
+        let rounds = 2 + self.most_credit as usize;
         for n in 0..=rounds * all {
             // In the last round nobody is passed over for having been used, and the hand goes in
             // order: somebody goes.
@@ -253,10 +257,10 @@ mod tests {
     #[test]
     fn somebody_goes_though_all_were_used() {
         for seed in 0..2000 {
-            let mut clock = ClockRings { chance: Seed(seed), ..ClockRings::default() };
+            let mut clock = ClockRings { chance: Seed(seed), ..ClockRings::new(3) };
             let mut chunks = [ClockEntry::default(); 5];
             for (n, s) in chunks.iter_mut().enumerate() {
-                s.proven = MAX_CREDIT;
+                s.proven = 3;
                 clock.back(n as ChunkNo, s);
             }
             let verdict_of = |_: &[ClockEntry; 5], chunk| {

@@ -23,25 +23,10 @@
 //! is estimated is a rate, misses a time observed (the exponential law's estimator of censored
 //! lifetimes), and from it the share that would be missed until the end.
 
+use super::PagerTuning;
 use crate::far::geometry::{FarPageNo, PageMask};
 use std::collections::{HashMap, VecDeque};
 use terrace_types::Seed;
-
-/// Observed at a time, of each.
-const MAX_OBSERVED: usize = 64;
-/// Of so many lone misses one leaves a neighbour out while neighbours are fetched, and watches one
-/// while they are not.
-const EACH: [u64; 2] = [8, 2];
-/// Of so many chunks that go one has a page observed.
-const EACH_GONE: u64 = 4;
-/// Misses a whole time of observing from which on three eighths are missed within one: 1 -
-/// exp(-0.47).
-const ENOUGH: f64 = 0.47;
-/// How much sooner than what went for them they are missed, where they do: sorted lines 6 to 12
-/// times, a graph being built 0.5 to 1.
-const SOONER: f64 = 2.0;
-/// As many misses, or whole times of observing, are remembered; then both count half.
-const MEMORY: f64 = 32.0;
 
 /// Pages that are observed, and how they fared of late. A time is reported by pages that came in.
 #[derive(Debug, Default)]
@@ -54,6 +39,7 @@ struct ObservedPages {
     /// Until when each observed page counts, and the same in order of time.
     observed: HashMap<FarPageNo, u64>,
     order: VecDeque<(u64, FarPageNo)>,
+    tuning: PagerTuning,
 }
 
 impl ObservedPages {
@@ -71,7 +57,7 @@ impl ObservedPages {
     /// is not any more.
     fn update_estimate(&mut self, now: u64, capacity: u64) {
         self.times += std::mem::take(&mut self.recent) as f64 / capacity.max(1) as f64;
-        if self.met.max(self.times) > MEMORY {
+        if self.met.max(self.times) > self.tuning.around_memory {
             (self.met, self.times) = (self.met / 2.0, self.times / 2.0);
         }
         while let Some((until, page)) =
@@ -86,7 +72,7 @@ impl ObservedPages {
     }
 
     fn has_space(&self) -> bool {
-        self.order.len() < MAX_OBSERVED
+        self.order.len() < self.tuning.observed
     }
 
     fn begin(&mut self, page: FarPageNo, until: u64) {
@@ -111,18 +97,18 @@ pub(super) struct FaultAround {
     misses: u64,
     went: u64,
     chance: Seed,
-}
-
-impl Default for FaultAround {
-    fn default() -> Self {
-        // At first it pays, until seen otherwise.
-        let neighbours = ObservedPages { met: 1.0, times: 1.0, ..ObservedPages::default() };
-        let gone = ObservedPages { times: 1.0, ..ObservedPages::default() };
-        Self { neighbours, gone, passed: 0, misses: 0, went: 0, chance: Seed::default() }
-    }
+    tuning: PagerTuning,
 }
 
 impl FaultAround {
+    pub fn new(tuning: PagerTuning) -> Self {
+        // At first it pays, until seen otherwise.
+        let neighbours = ObservedPages { met: 1.0, times: 1.0, tuning, ..ObservedPages::default() };
+        let gone = ObservedPages { times: 1.0, tuning, ..ObservedPages::default() };
+        let chance = Seed::default();
+        Self { neighbours, gone, passed: 0, misses: 0, went: 0, chance, tuning }
+    }
+
     /// So many pages came in that no lone miss asked for.
     pub fn passed(&mut self, pages: u64) {
         self.passed += pages;
@@ -140,7 +126,7 @@ impl FaultAround {
     /// `capacity` pages.
     pub fn record_eviction(&mut self, mask: PageMask, first: FarPageNo, capacity: u64) {
         self.went += 1;
-        if mask == 0 || self.went % EACH_GONE != 0 || !self.gone.has_space() {
+        if mask == 0 || self.went % self.tuning.gone_each != 0 || !self.gone.has_space() {
             return;
         }
         let page = first + u64::from(self.one_of(mask).trailing_zeros());
@@ -157,9 +143,11 @@ impl FaultAround {
             return 0;
         }
         self.misses += 1;
-        let on = self.neighbours.rate() >= ENOUGH.max(SOONER * self.gone.rate());
+        let t = &self.tuning;
+        let on = self.neighbours.rate() >= t.around_rate.max(t.around_sooner * self.gone.rate());
+        let each = if on { t.left_out_each } else { t.watched_each };
         let mut left_out = 0;
-        if self.misses % EACH[usize::from(!on)] == 0 && self.neighbours.has_space() {
+        if self.misses % each == 0 && self.neighbours.has_space() {
             left_out = self.one_of(neighbours);
             self.neighbours
                 .begin(first + u64::from(left_out.trailing_zeros()), self.passed + capacity);
@@ -236,10 +224,10 @@ mod tests {
 
     #[test]
     fn unprofitable_neighbours_are_dropped_before_they_fill_memory() {
-        let mut neighbours = FaultAround::default();
+        let mut neighbours = FaultAround::new(PagerTuning::USUAL);
         let count = fetched(&mut neighbours, 4096, |_| false, 1);
         assert!((100..400).contains(&count), "{count}");
-        let mut neighbours = FaultAround::default();
+        let mut neighbours = FaultAround::new(PagerTuning::USUAL);
         // Of ten two are missed: that is not three eighths.
         let count = fetched(&mut neighbours, 40_000, |n| n % 10 < 2, 4096);
         assert!(count < 2_000, "{count}");
@@ -247,7 +235,7 @@ mod tests {
 
     #[test]
     fn profitable_neighbours_are_fetched_and_resumed() {
-        let mut neighbours = FaultAround::default();
+        let mut neighbours = FaultAround::new(PagerTuning::USUAL);
         let count = fetched(&mut neighbours, 4096, |n| n % 8 != 0, 1000);
         assert!(count > 3_800, "{count}");
         let none = fetched(&mut neighbours, 40_000, |_| false, 1);
@@ -258,7 +246,7 @@ mod tests {
     /// What goes is missed after as many misses as stated, neighbours that are left out after 20:
     /// the misses of 4096 that were given neighbours.
     fn beside(gone_after: u64) -> u64 {
-        let mut neighbours = FaultAround::default();
+        let mut neighbours = FaultAround::new(PagerTuning::USUAL);
         let mut later = VecDeque::new();
         let mut fetched = 0;
         for n in 0..4096 {

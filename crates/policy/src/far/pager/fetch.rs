@@ -25,12 +25,6 @@ impl StalledPrefetch {
     }
 }
 
-/// What a disk reads in less than twice the time of a page.
-const TOGETHER: u64 = 64 << 10;
-
-/// Access streams remembered that could not be given all they want.
-const STALLED: usize = 32;
-
 impl Pager {
     /// Brings a page that is neither mapped nor in a frame, with what probably comes next.
     pub(super) fn fetch(
@@ -136,7 +130,8 @@ impl Pager {
             return (0, 0);
         }
         self.neighbours.missed(touch.page);
-        let together = (TOGETHER / self.geometry.page_bytes() as u64).max(1) as u32;
+        let together =
+            (self.settings.tuning.around_bytes / self.geometry.page_bytes() as u64).max(1) as u32;
         let first = bit.trailing_zeros() / together * together;
         let u = &self.chunks[chunk as usize];
         let near = (ones(together) << first) & u.went & u.stored & !u.resident & !bit;
@@ -183,7 +178,7 @@ impl Pager {
         self.clock.ahead((ahead.to * ahead.stride.unsigned_abs().clamp(1, per) / per) as usize);
         self.stalled.retain(|s| !s.is_overtaken(touch, ahead));
         if let Some(from) = self.fetch_steps(except, touch, ahead, true, now) {
-            if self.stalled.len() >= STALLED {
+            if self.stalled.len() >= self.settings.tuning.stalled {
                 self.stalled.pop_front();
             }
             self.stalled.push_back(StalledPrefetch {

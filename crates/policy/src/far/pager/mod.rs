@@ -23,10 +23,12 @@ mod prefetch;
 mod rewrites;
 mod settings;
 mod standby;
+mod tuning;
 
 pub use busy::{ReadOutcome, WriteOutcome};
 pub use commands::{Advice, DiscardedContents};
 pub use settings::PagerSettings;
+pub use tuning::PagerTuning;
 
 use crate::far::geometry::{ones, ChunkNo, FarPageNo, Geometry, PageMask};
 use crate::far::stats::FarCounts;
@@ -215,10 +217,6 @@ struct ChunkState {
     pinned: bool,
 }
 
-/// The share of the frames that writes may have: a third keeps a device busy, and more would make
-/// reads wait behind them.
-const SHARE: usize = 3;
-
 /// The pager.
 #[derive(Debug)]
 pub struct Pager {
@@ -262,10 +260,10 @@ impl Pager {
             chunks: ChunkTable::new(geometry.chunks()),
             busy: HashMap::new(),
             trials: standby::StandbyList::default(),
-            clock: ClockRings::default(),
-            prefetch: FarPrefetcher::new(0, 1),
-            neighbours: FaultAround::default(),
-            rewrites: RewritePredictor::default(),
+            clock: ClockRings::new(settings.tuning.credit),
+            prefetch: FarPrefetcher::new(0, 1, settings.tuning),
+            neighbours: FaultAround::new(settings.tuning),
+            rewrites: RewritePredictor::new(settings.tuning),
             settings,
             budget: 0,
             low: 0,
@@ -285,7 +283,8 @@ impl Pager {
         };
         let window = settings.window.0 / geometry.page_bytes() as u64;
         let most = if window == 0 { 0 } else { pager.window_for(settings.budget).max(2) };
-        pager.prefetch = FarPrefetcher::new(most, geometry.pages_per_chunk().into());
+        pager.prefetch =
+            FarPrefetcher::new(most, geometry.pages_per_chunk().into(), settings.tuning);
         pager.set_marks(settings.budget);
         for (chunk, mask) in geometry.cover(0..settings.stored.get().min(geometry.bytes()), false) {
             pager.chunks[chunk as usize].stored = mask;
@@ -526,7 +525,7 @@ impl Pager {
         self.chunks[chunk as usize].went = u.resident;
         self.goes(chunk, u.resident, u.dirty);
         self.unmapped(chunk, u.resident);
-        self.trials.evicted();
+        self.trials.evicted(self.settings.tuning.trials_each);
         self.counts.evictions += 1;
         true
     }
@@ -534,7 +533,7 @@ impl Pager {
     /// Whether a dirty chunk may be written out now: a frame is free within their share, and the
     /// store is not being spared.
     fn may_write(&mut self, now: Tick) -> bool {
-        let writes = (self.settings.frames / SHARE).max(4);
+        let writes = (self.settings.frames / self.settings.tuning.write_part).max(4);
         !self.failing.spared(now)
             && (self.busy.len() < writes || self.reserve_frame(self.settings.frames - writes + 1))
     }

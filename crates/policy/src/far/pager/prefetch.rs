@@ -12,22 +12,15 @@
 //! Its fault costs little, says that the access stream came so far, and is the moment to fetch the
 //! next half window. Streams not yet trusted leave out all that they fetch, and so count each hit.
 
+use super::PagerTuning;
 use crate::far::geometry::FarPageNo;
 use std::collections::HashMap;
 use terrace_types::Tid;
 
 /// Faults remembered a thread (Leap's H_size).
 const HISTORY: usize = 32;
-/// First window over which a majority is looked for (H_size / N_split).
-const FIRST_WINDOW: usize = 8;
-/// Streams followed a thread.
-const STREAMS: usize = 12;
 /// Threads remembered.
 const THREADS: usize = 4096;
-/// Steps of a stream's window from which on it is trusted.
-const TRUSTED: u64 = 16;
-/// A second fault so near to a lone one begins a stream.
-const NEAR: i64 = 32;
 
 /// Steps to fetch, the position of the fault included as step 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +69,7 @@ struct ThreadStreams {
     /// How often such misses were written lately, and misses since one was observed.
     writes: i32,
     unwatched: u32,
+    tuning: PagerTuning,
 }
 
 /// All threads' streams.
@@ -87,14 +81,16 @@ pub struct FarPrefetcher {
     /// Pages of a chunk.
     per: u64,
     enabled: bool,
+    tuning: PagerTuning,
 }
 
 impl FarPrefetcher {
     /// Windows of at most `most` steps, and fewer where strides are so long that they would span
-    /// more than [`SPAN`] times that many pages in chunks of `per`; 0 switches it off.
+    /// more than [`PagerTuning::span`] times that many pages in chunks of `per`; 0 switches it off.
     #[must_use]
-    pub fn new(most: u64, per: u64) -> Self {
-        Self { threads: HashMap::new(), clock: 0, most: most.max(2), per, enabled: most > 0 }
+    pub fn new(most: u64, per: u64, tuning: PagerTuning) -> Self {
+        let threads = HashMap::new();
+        Self { threads, clock: 0, most: most.max(2), per, enabled: most > 0, tuning }
     }
 
     /// Whether anything may be fetched ahead.
@@ -118,8 +114,12 @@ impl FarPrefetcher {
             let old = self.clock.saturating_sub(THREADS as u64);
             self.threads.retain(|_, t| t.used > old);
         }
-        let (clock, most) = (self.clock, PrefetchReach { most: self.most, per: self.per });
-        let thread = self.threads.entry(tid).or_default();
+        let (clock, most) =
+            (self.clock, PrefetchReach { most: self.most, per: self.per, tuning: self.tuning });
+        let thread = self
+            .threads
+            .entry(tid)
+            .or_insert_with(|| ThreadStreams { tuning: self.tuning, ..ThreadStreams::default() });
         thread.used = clock;
         if let Some(stream) = thread.follow(at) {
             stream.used = clock;
@@ -161,9 +161,9 @@ impl FarPrefetcher {
             thread.observed = None;
             thread.writes = (thread.writes + 1).min(8);
         }
-        let mut part = false;
+        let (trusted, mut part) = (self.tuning.trusted_window, false);
         for s in &mut thread.streams {
-            if s.window >= TRUSTED && s.steps_to(at).is_some_and(|n| n <= s.ahead) {
+            if s.window >= trusted && s.steps_to(at).is_some_and(|n| n <= s.ahead) {
                 s.wrote = true;
                 part = true;
             }
@@ -231,21 +231,19 @@ impl FarPrefetcher {
     }
 }
 
-/// How many times as many chunks an access stream by strides may span as one page by page. Victims
-/// are chunks: with six, what was fetched first of `stride-read` went before it was used, and half
-/// as much again was read; with one, the same took a third longer on a file (ADR 177).
-const SPAN: u64 = 4;
-
 /// How far a window goes.
 #[derive(Debug, Clone, Copy)]
 struct PrefetchReach {
     most: u64,
     per: u64,
+    tuning: PagerTuning,
 }
 
 impl PrefetchReach {
     fn steps(self, stride: i64) -> u64 {
-        self.most.min(SPAN * self.most / stride.unsigned_abs().clamp(1, self.per)).max(2)
+        self.most
+            .min(self.tuning.span * self.most / stride.unsigned_abs().clamp(1, self.per))
+            .max(2)
     }
 }
 
@@ -262,7 +260,7 @@ impl AccessStream {
     /// Stride and window of the access stream that a lone fault and one at `at` are, if they are
     /// one: side by side, or with nothing between them but what came with the first. Another fault
     /// among those is of no access stream.
-    fn begun_by(&self, at: FarPageNo) -> Option<(i64, u64)> {
+    fn begun_by(&self, at: FarPageNo, near: i64) -> Option<(i64, u64)> {
         let delta = at.wrapping_sub(self.last) as i64;
         let (below, above) = (self.around.0 as i64, self.around.1 as i64);
         if self.stride != 0 || delta == 0 {
@@ -272,7 +270,7 @@ impl AccessStream {
         } else if delta == -below - 1 {
             Some((-1, below.max(1) as u64))
         } else {
-            (delta.abs() <= NEAR && (delta > above || delta < -below)).then_some((delta, 1))
+            (delta.abs() <= near && (delta > above || delta < -below)).then_some((delta, 1))
         }
     }
 
@@ -303,7 +301,7 @@ impl AccessStream {
         let from = if self.ahead == 0 { 0 } else { self.ahead + 1 };
         let to = self.window + 1;
         self.ahead = self.window;
-        let trusted = self.window >= TRUSTED;
+        let trusted = self.window >= most.tuning.trusted_window;
         let marker = (self.window / 2).max(from);
         let write = self.writes;
         Some(PrefetchSteps {
@@ -321,16 +319,17 @@ impl ThreadStreams {
     /// The stream that `at` continues: one fetched ahead beyond it, or that expects it next; or a
     /// lone fault nearby, which becomes one.
     fn follow(&mut self, at: FarPageNo) -> Option<&mut AccessStream> {
+        let PagerTuning { trusted_window: trusted, near_pages, .. } = self.tuning;
         // An access stream that has earned its window may have gone over mapped pages for about
         // that long without a fault.
         let reach = |s: &AccessStream| {
-            2 + if s.window >= TRUSTED { s.ahead.max(s.window) } else { s.ahead }
+            2 + if s.window >= trusted { s.ahead.max(s.window) } else { s.ahead }
         };
         let known = self.streams.iter().position(|s| s.steps_to(at).is_some_and(|n| n <= reach(s)));
         let found = known.or_else(|| {
-            let near = self.streams.iter().position(|s| s.begun_by(at).is_some())?;
+            let near = self.streams.iter().position(|s| s.begun_by(at, near_pages).is_some())?;
             let s = &mut self.streams[near];
-            (s.stride, s.window) = s.begun_by(at)?;
+            (s.stride, s.window) = s.begun_by(at, near_pages)?;
             s.last = at;
             Some(near)
         })?;
@@ -345,7 +344,7 @@ impl ThreadStreams {
         self.deltas[self.count % HISTORY] = delta;
         self.count += 1;
         let newest = |n: usize| self.deltas[(self.count - 1 - n) % HISTORY];
-        let mut window = FIRST_WINDOW;
+        let mut window = self.tuning.first_window;
         while window <= HISTORY && self.count > window {
             // Boyer and Moore's vote, and a second pass to see that it is a majority.
             let (mut candidate, mut votes) = (0, 0_u32);
@@ -370,7 +369,7 @@ impl ThreadStreams {
     }
 
     fn keep(&mut self, stream: AccessStream) {
-        if self.streams.len() >= STREAMS {
+        if self.streams.len() >= self.tuning.streams {
             let oldest =
                 self.streams.iter().enumerate().min_by_key(|(_, s)| s.used).map(|(n, _)| n);
             if let Some(oldest) = oldest {
@@ -421,10 +420,10 @@ mod tests {
     fn streams_up_down_and_strided_are_prefetched() {
         for stride in [1_i64, -1, 3, -16, 500, 4000] {
             // As with 64 MiB of memory.
-            let mut p = FarPrefetcher::new(1024, 16);
+            let mut p = FarPrefetcher::new(1024, 16, PagerTuning::USUAL);
             let (hits, faults, _) =
                 stream(&mut p, (0..2000).map(|n| (1_i64 << 40).wrapping_add(n * stride) as u64));
-            let seeds = if stride.abs() <= NEAR { 2 } else { 12 };
+            let seeds = if stride.abs() <= PagerTuning::USUAL.near_pages { 2 } else { 12 };
             assert!(
                 hits >= 2000 - seeds && faults < 60,
                 "stride {stride}: {hits} hits, {faults} faults"
@@ -435,7 +434,7 @@ mod tests {
     #[test]
     fn a_readahead_window_spans_a_bounded_number_of_chunks() {
         for stride in [1_i64, 2, 3, -15, 16, 500] {
-            let mut p = FarPrefetcher::new(256, 16);
+            let mut p = FarPrefetcher::new(256, 16, PagerTuning::USUAL);
             let mut farthest = 0;
             for n in 0..2000 {
                 let at = (1_i64 << 40).wrapping_add(n * stride) as u64;
@@ -451,7 +450,7 @@ mod tests {
 
     #[test]
     fn three_interleaved_streams_are_distinguished() {
-        let mut p = FarPrefetcher::new(256, 16);
+        let mut p = FarPrefetcher::new(256, 16, PagerTuning::USUAL);
         let at = (0..6000_u64).map(|n| (n % 3) * 1_000_000 + n / 3);
         let (hits, faults, fetched) = stream(&mut p, at);
         assert!(hits > 5950 && faults < 150 && fetched < 7000, "{hits} {faults} {fetched}");
@@ -459,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_noisy_stream_is_found_by_majority() {
-        let mut p = FarPrefetcher::new(64, 16);
+        let mut p = FarPrefetcher::new(64, 16, PagerTuning::USUAL);
         let mut seed = Seed(5);
         let mut at = 1_u64 << 30;
         let positions: Vec<u64> = (0..3000)
@@ -479,7 +478,7 @@ mod tests {
 
     #[test]
     fn chance_is_hardly_fetched_for() {
-        let mut p = FarPrefetcher::new(256, 16);
+        let mut p = FarPrefetcher::new(256, 16, PagerTuning::USUAL);
         let mut seed = Seed(1);
         let positions: Vec<u64> = (0..20_000)
             .map(|_| {
@@ -494,7 +493,7 @@ mod tests {
 
     #[test]
     fn a_wrong_prediction_shrinks_the_readahead_window() {
-        let mut p = FarPrefetcher::new(256, 16);
+        let mut p = FarPrefetcher::new(256, 16, PagerTuning::USUAL);
         for at in 0..200 {
             p.touch(T, at, true);
         }
@@ -505,7 +504,7 @@ mod tests {
 
     #[test]
     fn streams_that_write_are_recognised_until_they_stop() {
-        let mut p = FarPrefetcher::new(64, 16);
+        let mut p = FarPrefetcher::new(64, 16, PagerTuning::USUAL);
         let mut guesses = [0, 0];
         for n in 0..400_u64 {
             let at = n * 7919 % 100_003 * 1000;
@@ -518,7 +517,7 @@ mod tests {
             }
         }
         assert!(guesses[0] > 160 && guesses[1] < 40, "{guesses:?}");
-        let mut stream = FarPrefetcher::new(64, 16);
+        let mut stream = FarPrefetcher::new(64, 16, PagerTuning::USUAL);
         let writes: Vec<bool> = (0..300)
             .filter_map(|at| {
                 let ahead = stream.touch(T, at, false)?;
@@ -537,7 +536,7 @@ mod tests {
 
     #[test]
     fn a_stalled_prefetch_is_requested_again() {
-        let mut p = FarPrefetcher::new(64, 16);
+        let mut p = FarPrefetcher::new(64, 16, PagerTuning::USUAL);
         for at in 0..3 {
             p.touch(T, at, true);
         }

@@ -13,25 +13,25 @@
 //! mapped so and not written is stored for nothing, which nobody waits for, until it is its turn to
 //! be observed.
 
-use super::{Pager, PagerAction};
+use super::{Pager, PagerAction, PagerTuning};
 use crate::far::geometry::{ChunkNo, FarPageNo, PageMask};
-
-/// From which share of hits on, in 65,536ths.
-const ENOUGH: i32 = 1 << 15;
-/// One in two to the power of this is observed while others are not.
-const OBSERVED_SHIFT: u32 = 4;
 
 /// How it stands: nothing is expected at first.
 #[derive(Debug, Default)]
 pub(super) struct RewritePredictor {
     share: i32,
+    tuning: PagerTuning,
 }
 
 impl RewritePredictor {
+    pub fn new(tuning: PagerTuning) -> Self {
+        Self { tuning, ..Self::default() }
+    }
+
     /// Of pages that were dirty when they went, the first bit at page `first`: those to be mapped
     /// for writing. `turn`: which are observed.
     pub fn of(&self, wrote: PageMask, first: FarPageNo, turn: u64) -> PageMask {
-        if self.share < ENOUGH {
+        if self.share < self.tuning.rewrite_share {
             return 0;
         }
         let mut rest = wrote;
@@ -39,7 +39,7 @@ impl RewritePredictor {
         while rest != 0 {
             let bit = rest & rest.wrapping_neg();
             rest &= rest - 1;
-            if is_observed(first + u64::from(bit.trailing_zeros()), turn) {
+            if self.is_observed(first + u64::from(bit.trailing_zeros()), turn) {
                 mask &= !bit;
             }
         }
@@ -62,10 +62,12 @@ impl RewritePredictor {
         let target = if hit { 1 << 16 } else { 0 };
         self.share += (target - self.share) / 32;
     }
-}
 
-fn is_observed(page: FarPageNo, turn: u64) -> bool {
-    (page + turn).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - OBSERVED_SHIFT) == 0
+    /// One in [`PagerTuning::rewrite_observed`] pages, others in each turn.
+    const fn is_observed(&self, page: FarPageNo, turn: u64) -> bool {
+        let each = u64::MAX / self.tuning.rewrite_observed;
+        (page.wrapping_add(turn)).wrapping_mul(0x9e37_79b9_7f4a_7c15) <= each
+    }
 }
 
 impl Pager {

@@ -1,9 +1,10 @@
 //! How much memory a pager has, and in which pieces.
 
+use super::PagerTuning;
 use terrace_types::Bytes;
 
 /// Settings of a pager.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PagerSettings {
     /// Bytes that may be mapped; frames come on top.
     pub budget: Bytes,
@@ -17,6 +18,8 @@ pub struct PagerSettings {
     pub tries: u8,
     /// Bytes from the first on that the store has at the start.
     pub stored: Bytes,
+    /// What steers it.
+    pub tuning: PagerTuning,
 }
 
 /// Chunks on trial at most: each has a frame, of addresses if not of memory.
@@ -36,6 +39,7 @@ impl PagerSettings {
             window: Bytes::mib(16),
             tries: 3,
             stored: Bytes::ZERO,
+            tuning: PagerTuning::USUAL,
         }
     }
 

@@ -16,12 +16,6 @@ use crate::far::geometry::{ChunkNo, PageMask};
 use std::collections::{HashMap, VecDeque};
 use terrace_types::Tick;
 
-/// Trials begun at a time: whoever waits for a page waits for them too.
-const AT_ONCE: usize = 2;
-/// Trials for each eviction. Four saved no more misses than one, and cost a quarter of the time
-/// where all of main is in use.
-const EACH: usize = 1;
-
 /// A chunk on trial.
 #[derive(Debug, Clone, Copy)]
 struct StandbyChunk {
@@ -80,9 +74,9 @@ impl StandbyList {
         self.chunks.capacity() * 40 + self.order.capacity() * 16
     }
 
-    /// A chunk was evicted, on trial or without.
-    pub fn evicted(&mut self) {
-        self.paid = (self.paid + EACH).min(self.most);
+    /// A chunk was evicted, on trial or without: `each` trials may begin.
+    pub fn evicted(&mut self, each: usize) {
+        self.paid = (self.paid + each).min(self.most);
     }
 }
 
@@ -92,7 +86,7 @@ impl Pager {
         if self.used < self.budget / 8 * 7 {
             return;
         }
-        for _ in 0..AT_ONCE.min(self.trials.paid) {
+        for _ in 0..self.settings.tuning.trials_at_once.min(self.trials.paid) {
             let enough = self.trials.chunks.len() + self.trials.coming >= self.trials.most;
             if enough
                 || self.busy.len() >= self.settings.frames / 2
@@ -143,7 +137,7 @@ impl Pager {
         self.goes(chunk, trial.mask, trial.dirty);
         self.clock.remove(&mut self.chunks[chunk as usize].standing);
         self.counts.evictions += 1;
-        self.trials.evicted();
+        self.trials.evicted(self.settings.tuning.trials_each);
         if dirty {
             self.begin_write(chunk, trial.dirty);
         } else {

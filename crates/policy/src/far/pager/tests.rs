@@ -40,6 +40,7 @@ impl World {
             window: Bytes::mib(1),
             tries: 3,
             stored: Bytes::ZERO,
+            tuning: PagerTuning::USUAL,
         };
         Self {
             pager: Pager::new(geometry, settings),
