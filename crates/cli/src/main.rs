@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         Command::Gpu(gpu::GpuCommand::Advise(a)) => gpu::advise_kernel(&a),
         Command::Gpu(gpu::GpuCommand::Profile(a)) => gpu::profile(&a),
         Command::Migratory(migratory::MigratoryCommand::Run(a)) => migratory::run(&a),
+        Command::Migratory(migratory::MigratoryCommand::Format(a)) => migratory::format(&a),
         Command::Riscv(riscv::RiscvCommand::Run(a)) => riscv::run(&a),
         Command::Riscv(riscv::RiscvCommand::Boot(a)) => riscv::boot(&a),
         Command::Riscv(riscv::RiscvCommand::Disasm(a)) => riscv::disasm(&a),

@@ -1,10 +1,12 @@
 //! `terrace migratory`: vertex programs on machines of migratory threads.
 
 use crate::output::{print, print_json, CommandFailure, Ending, StatusLine};
-use crate::replace::write;
+use crate::replace::{replace, write};
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
-use terrace_terrace::migratory::{run_program, MigratoryProblem, MigratoryQuestion};
+use std::path::{Path, PathBuf};
+use terrace_terrace::migratory::{
+    format_program, run_program, MigratoryProblem, MigratoryQuestion,
+};
 use terrace_terrace::vertex::VertexError;
 
 /// `terrace migratory`.
@@ -16,6 +18,19 @@ pub enum MigratoryCommand {
             --pass remote"
     )]
     Run(MigratoryArgs),
+    /// Print a vertex program in the one layout.
+    #[command(after_help = "Example: terrace migratory format bfs")]
+    Format(FormatArgs),
+}
+
+/// `terrace migratory format`.
+#[derive(Debug, Args)]
+pub struct FormatArgs {
+    /// A program's file, or the name of one that comes with Terrace.
+    pub program: String,
+    /// Replace the file in place of printing.
+    #[arg(long)]
+    pub write: bool,
 }
 
 /// `terrace migratory run`.
@@ -78,6 +93,20 @@ fn parameter(text: &str) -> Result<(String, i64), CommandFailure> {
     parsed.ok_or_else(|| {
         CommandFailure::usage(format!("--set {text}: give NAME=VALUE, a whole number"))
     })
+}
+
+/// `terrace migratory format`.
+pub fn format(args: &FormatArgs) -> Ending {
+    let text = format_program(&args.program).map_err(failure)?;
+    if !args.write {
+        return print(&text);
+    }
+    let path = Path::new(&args.program);
+    replace(path, text).map_err(|e| {
+        let program = path.display();
+        CommandFailure::failed(format!("program {program}: {e}; give a file, or leave out --write"))
+    })?;
+    Ok(0)
 }
 
 /// `terrace migratory run`.

@@ -74,6 +74,15 @@ fn programs_and_graphs_are_read_from_files() {
         assert_eq!(answer["runs"][0]["returned"][0]["value"], expected, "{graph}");
         assert_eq!(answer["notes"][0], "left out: 1 loops and 1 repeated edges");
     }
+    let mut format = Command::new(env!("CARGO_BIN_EXE_terrace"));
+    let output = format.args(["migratory", "format", program, "--write"]).output().unwrap();
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    let formatted = std::fs::read_to_string(program).unwrap();
+    assert!(formatted.contains("vertices {\n    n += v.out_degree;\n}\n"), "{formatted}");
+    let mut format = Command::new(env!("CARGO_BIN_EXE_terrace"));
+    let output = format.args(["migratory", "format", "bfs", "--write"]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && errors.contains("leave out --write"), "{errors}");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

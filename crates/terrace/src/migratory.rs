@@ -5,7 +5,7 @@ mod input;
 mod text;
 
 use input::left_out;
-pub use input::{load_graph, load_program};
+pub use input::{format_program, load_graph, load_program};
 use serde::Serialize;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};

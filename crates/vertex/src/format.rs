@@ -1,9 +1,12 @@
 //! Syntax trees to text, in the one layout that all programs have.
 
+use crate::lex::{lex, PlacedToken, Token};
+use crate::parse::parse;
 use crate::syntax::{
     AssignmentTarget, BinaryOperation, DeclarationKind, Direction, Expression, SpawnPlace,
     Statement, StatementKind, UnaryOperation, UpdateMode, VertexNumbering, VertexProgram,
 };
+use crate::VertexError;
 use std::fmt::Write;
 
 /// A line of a program's text, with the line of its statement in the text that was read; 0: none.
@@ -13,6 +16,29 @@ pub struct FormattedLine {
     pub text: String,
     /// The statement's line.
     pub line: u32,
+}
+
+/// A text in the layout of [`format`], with all of its comments.
+///
+/// # Errors
+/// [`VertexError::Syntax`]; also for a comment within a statement, which the tree does not keep.
+pub fn format_text(text: &str) -> Result<String, VertexError> {
+    let formatted = format(&parse(text)?);
+    let is_comment = |placed: &PlacedToken| matches!(placed.token, Token::Comment(_));
+    let mut kept: Vec<Token> =
+        lex(&formatted)?.into_iter().filter(is_comment).map(|placed| placed.token).collect();
+    for comment in lex(text)?.into_iter().filter(is_comment) {
+        let Some(at) = kept.iter().position(|token| *token == comment.token) else {
+            return Err(VertexError::Syntax {
+                line: comment.line,
+                column: comment.column,
+                found: "a comment that would be lost".to_owned(),
+                expected: "one above or after a statement".to_owned(),
+            });
+        };
+        kept.swap_remove(at);
+    }
+    Ok(formatted)
 }
 
 /// A program's text.
@@ -47,12 +73,15 @@ pub fn format_lines(program: &VertexProgram) -> Vec<FormattedLine> {
             DeclarationKind::Vertex => format!("vertex {} = {initial};", d.name),
             DeclarationKind::Replicated => format!("replicated {} = {initial};", d.name),
             DeclarationKind::Edge => format!("edge {};", d.name),
-            DeclarationKind::Comment => format!("// {}", d.name).trim_end().to_owned(),
+            DeclarationKind::Comment => {
+                comment(&d.name, "", d.line, &mut lines);
+                continue;
+            }
         };
-        put(text, d.line);
+        lines.push(FormattedLine { text, line: d.line });
     }
     if !program.body.is_empty() {
-        put(String::new(), 0);
+        lines.push(FormattedLine { text: String::new(), line: 0 });
     }
     block(&program.body, 0, &mut lines);
     if !program.results.is_empty() {
@@ -76,6 +105,16 @@ pub fn format_lines(program: &VertexProgram) -> Vec<FormattedLine> {
     lines
 }
 
+/// Puts a comment after what stands on its line, else on a line of its own.
+fn comment(text: &str, indent: &str, line: u32, lines: &mut Vec<FormattedLine>) {
+    let text = format!("// {text}").trim_end().to_owned();
+    let before = lines.last_mut().filter(|last| line > 0 && last.line == line);
+    match before.filter(|last| !last.text.contains("//")) {
+        Some(last) => last.text = format!("{} {text}", last.text),
+        None => lines.push(FormattedLine { text: format!("{indent}{text}"), line }),
+    }
+}
+
 fn block(statements: &[Statement], depth: usize, lines: &mut Vec<FormattedLine>) {
     for one in statements {
         statement(one, depth, lines);
@@ -84,13 +123,16 @@ fn block(statements: &[Statement], depth: usize, lines: &mut Vec<FormattedLine>)
 
 fn statement(statement: &Statement, depth: usize, lines: &mut Vec<FormattedLine>) {
     let indent = "    ".repeat(depth);
+    let line = statement.line;
+    if let StatementKind::Comment(text) = &statement.kind {
+        return comment(text, &indent, line, lines);
+    }
     let mut put = |text: String, line: u32| {
         let text = format!("{indent}{text}").trim_end().to_owned();
         lines.push(FormattedLine { text, line });
     };
-    let line = statement.line;
     match &statement.kind {
-        StatementKind::Comment(text) => put(format!("// {text}"), line),
+        StatementKind::Comment(_) => {}
         StatementKind::Let { name, value } => {
             put(format!("let {name} = {};", expression(value)), line);
         }

@@ -1,29 +1,4 @@
-//! Text to syntax trees. The grammar:
-//!
-//! ```text
-//! program     = "program" NAME [ "by" "degree" ] ";" declaration* statement*
-//!               [ "return" result { "," result } ";" ]
-//! declaration = ( "parameter" | "global" | "vertex" | "replicated" ) NAME "=" expression ";"
-//!             | "edge" NAME ";"
-//! statement   = "let" NAME "=" expression ";"
-//!             | "let" NAME "=" "atomic" target reduction expression ";"
-//!             | target "=" expression ";"
-//!             | [ "atomic" | "remote" ] target reduction expression ";"
-//!             | "if" expression block [ "else" ( block | if-statement ) ]
-//!             | "parallel" "for" NAME "in" "vertices" [ "at" "data" ] block
-//!             | "for" NAME "in" NAME "." ( "neighbors" | "out" | "in" ) [ "via" NAME ] block
-//!             | "while" expression "limit" expression block
-//! block       = "{" statement* "}"
-//! target      = NAME [ "." NAME ]
-//! reduction   = "+=" | "min=" | "max=" | "&=" | "|=" | "^="
-//! result      = [ NAME "=" ] ( expression | "ratio" "(" expression "," expression ")" )
-//! expression  = operands with || && == != < <= > >= | ^ & + - * / % (loosest first), - and !
-//! operand     = NUMBER | "infinity" | "vertices" | "edges" | NAME [ "." NAME ]
-//!             | NAME "." ( "out_degree" | "in_degree" ) | "edge" "(" NAME "," NAME ")"
-//!             | ( "min" | "max" ) "(" expression "," expression ")" | "(" expression ")"
-//! ```
-//!
-//! A comment begins with `//` and ends with its line.
+//! Text to syntax trees. The grammar is in `docs/guide/migratory.md`.
 
 mod expressions;
 
@@ -101,17 +76,11 @@ impl Parser {
         while let Some(declaration) = self.declaration()? {
             program.declarations.push(declaration);
         }
-        // A comment before the first statement belongs to it.
-        let comments = program.declarations.iter().rev();
-        let trailing =
-            comments.take_while(|d| d.kind == DeclarationKind::Comment && d.line > 0).count();
-        let first = program.declarations.len() - trailing;
-        if program.declarations[..first].iter().any(|d| d.kind != DeclarationKind::Comment) {
-            let moved = program.declarations.drain(first..);
-            program.body.extend(
-                moved.map(|d| Statement { line: d.line, kind: StatementKind::Comment(d.name) }),
-            );
-        }
+        let first = first_of_body(&program.declarations);
+        let moved = program.declarations.drain(first..);
+        program.body.extend(
+            moved.map(|d| Statement { line: d.line, kind: StatementKind::Comment(d.name) }),
+        );
         while !self.peek_is(&Token::End) && !self.peek_word("return") {
             program.body.push(self.statement()?);
         }
@@ -415,6 +384,16 @@ impl Parser {
         let found = self.peek().describe();
         Err(VertexError::Syntax { line, column, found, expected: expected.to_owned() })
     }
+}
+
+/// Where the comments begin that stand before the first statement, and belong to it; those of a
+/// program without declarations stand above its name.
+fn first_of_body(declarations: &[Declaration]) -> usize {
+    let declared = declarations.iter().rposition(|d| d.kind != DeclarationKind::Comment);
+    declared.map_or(declarations.len(), |last| {
+        let after = declarations[last + 1..].iter();
+        last + 1 + after.take_while(|d| d.line == declarations[last].line).count()
+    })
 }
 
 fn comment_declaration(line: u32, text: String) -> Declaration {

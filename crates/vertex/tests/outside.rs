@@ -4,6 +4,7 @@
 use terrace_migratory::simulation::{simulate, SimulationLimits};
 use terrace_migratory::{MigratoryCounters, MigratoryMachine};
 use terrace_vertex::compile::compile;
+use terrace_vertex::format::format_text;
 use terrace_vertex::generate::{GraphKind, GraphRecipe};
 use terrace_vertex::graph::Graph;
 use terrace_vertex::layout::DataLayout;
@@ -48,11 +49,32 @@ fn triangles_of_kronecker_graphs_are_those_of_the_gap_suite() {
 }
 
 #[test]
+fn a_formatted_program_keeps_its_comments_where_they_stood() {
+    let text = "// Above.\nprogram  p;\nglobal n=0 ; // Declared.\n// Below.\n\n\
+                parallel for v in vertices{ // Loop.\n  n+=(1) ; // Each.\n}\nreturn n;";
+    let expected = "// Above.\nprogram p;\nglobal n = 0; // Declared.\n\n// Below.\n\
+                    parallel for v in vertices { // Loop.\n    n += 1; // Each.\n}\nreturn n;\n";
+    let formatted = format_text(text).unwrap();
+    assert_eq!(formatted, expected);
+    assert_eq!(format_text(&formatted).unwrap(), expected);
+    for (lost, place) in
+        [("global n // Lost.\n= 0;", "line 2, column 10"), ("", "line 3, column 1")]
+    {
+        let end = if lost.is_empty() { "return n;\n// Lost." } else { "" };
+        let error = format_text(&format!("program p;\n{lost}{end}\n")).unwrap_err().to_string();
+        assert!(error.starts_with(place) && error.contains("would be lost"), "{error}");
+    }
+}
+
+#[test]
 fn shipped_programs_compute_the_same_on_every_back_end_and_layout() {
     let recipe = GraphRecipe::parse("rmat:scale=6,edges=8,directed=yes").unwrap().unwrap();
     let graph = recipe.draw().unwrap();
     for shipped in SHIPPED {
         let program = parse(shipped.text).unwrap_or_else(|e| panic!("{}: {e}", shipped.name));
+        // The layout does not break lines.
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(&format_text(shipped.text).unwrap()), words(shipped.text));
         let native =
             run(&program, &graph, &[], 1).unwrap_or_else(|e| panic!("{}: {e}", shipped.name));
         assert_eq!(native, run(&program, &graph, &[], 3).unwrap(), "{}", shipped.name);

@@ -303,14 +303,16 @@ fn print_caches(host: &Machine, last: u32) -> Anything<()> {
 
 /// PageRank for longer: pages that move must repay their moves.
 fn print_rounds(host: &Machine, last: u32) -> Anything<()> {
-    println!("\n### PageRank for longer: rmat, scale {}\n", last.min(14));
-    println!("| rounds | {}, ms | pages promoted |\n|---|---|---|---|---|", WAYS.join(", ms | "));
-    for rounds in [5, 50] {
-        let mut input = Input::new(&SUBJECTS[1], GRAPHS[2].1, last.min(14))?;
+    println!("\n### PageRank for longer\n");
+    println!("| graph | scale | rounds | {}, ms | pages promoted |", WAYS.join(", ms | "));
+    println!("|---|---|---|---|---|---|---|");
+    for (graph, scale, rounds) in [(2, 14, 50), (3, 14, 50)] {
+        let scale = last.min(scale);
+        let mut input = Input::new(&SUBJECTS[1], GRAPHS[graph].1, scale)?;
         input.parameters = vec![("iterations".to_owned(), rounds)];
-        let case = run_case(host, &input, (1, 2, last.min(14)))?;
+        let case = run_case(host, &input, (1, graph, scale))?;
         let times = case.ways.map(|way| format!("{:.2}", way.seconds * 1e3)).join(" | ");
-        println!("| {rounds} | {times} | {} |", case.promoted);
+        println!("| {} | {scale} | {rounds} | {times} | {} |", GRAPHS[graph].0, case.promoted);
     }
     Ok(())
 }

@@ -3,24 +3,43 @@
 use super::MigratoryProblem;
 use std::io::Read;
 use std::path::Path;
+use terrace_vertex::format::format_text;
 use terrace_vertex::generate::GraphRecipe;
 use terrace_vertex::graph::{Graph, InEdges, Orientation};
 use terrace_vertex::graph_file::{read_graph, GraphFileFormat};
 use terrace_vertex::parse::parse;
 use terrace_vertex::programs::{shipped, SHIPPED};
 use terrace_vertex::syntax::VertexProgram;
+use terrace_vertex::VertexError;
 
 /// Bytes of a program that are read at most.
 const LARGEST_PROGRAM: u64 = 1 << 20;
 /// Bytes of a graph file that are read at most.
 const LARGEST_GRAPH: u64 = 8 << 30;
+
 /// Reads a program's file, or a shipped program.
 ///
 /// # Errors
 /// [`MigratoryProblem::File`], [`MigratoryProblem::Program`].
 pub fn load_program(source: &str) -> Result<VertexProgram, MigratoryProblem> {
-    let text = match shipped(source).filter(|_| !Path::new(source).exists()) {
-        Some(text) => text.to_owned(),
+    parse(&program_text(source)?).map_err(|error| wrong_program(source, error))
+}
+
+/// The text of a program's file, or of a shipped program, in the one layout.
+///
+/// # Errors
+/// [`MigratoryProblem::File`], [`MigratoryProblem::Program`].
+pub fn format_program(source: &str) -> Result<String, MigratoryProblem> {
+    format_text(&program_text(source)?).map_err(|error| wrong_program(source, error))
+}
+
+fn wrong_program(source: &str, error: VertexError) -> MigratoryProblem {
+    MigratoryProblem::Program { program: source.to_owned(), error }
+}
+
+fn program_text(source: &str) -> Result<String, MigratoryProblem> {
+    match shipped(source).filter(|_| !Path::new(source).exists()) {
+        Some(text) => Ok(text.to_owned()),
         None => {
             let known: Vec<&str> = SHIPPED.iter().map(|program| program.name).collect();
             let hint = format!("give a program's file or {}", known.join(", "));
@@ -29,11 +48,9 @@ pub fn load_program(source: &str) -> Result<VertexProgram, MigratoryProblem> {
                 what: "program",
                 path: source.to_owned(),
                 why: "not UTF-8 text".to_owned(),
-            })?
+            })
         }
-    };
-    let wrong = |error| MigratoryProblem::Program { program: source.to_owned(), error };
-    parse(&text).map_err(wrong)
+    }
 }
 
 /// Draws a graph, or reads one from a file; `FILE,directed=yes` reads an edge list as directed.
