@@ -324,12 +324,13 @@ fn timing(args: &RiscvRunArgs) -> Result<Option<ElementTiming>, CommandFailure> 
     Ok(Some(ElementTiming { machine, network, order, lookaside_miss }))
 }
 
+/// A recording of all accesses.
+fn everything(output: &PathBuf) -> RiscvRecording {
+    let filter = terrace_terrace::trace::capture::Filter::default();
+    RiscvRecording { output: output.clone(), filter, pcs: true }
+}
+
 fn run_elements(args: &RiscvRunArgs, program: &RiscvProgram) -> Ending {
-    if args.record.is_some() {
-        let line = "--record with --pes or --dialect: remote accesses cannot be recorded; leave \
-                    out one of them";
-        return Err(CommandFailure::lacking(line));
-    }
     let mut objects = Vec::new();
     for text in &args.objects {
         objects.push(ObjectOption::parse(text).ok_or_else(|| {
@@ -348,7 +349,11 @@ fn run_elements(args: &RiscvRunArgs, program: &RiscvProgram) -> Ending {
         objects,
         timing: timing(args)?,
     };
-    let run = riscv::run_elements(program, &options).map_err(failure)?;
+    let run = match args.record.as_ref().map(everything) {
+        None => riscv::run_elements(program, &options),
+        Some(recording) => riscv::record_elements(program, &options, &recording),
+    };
+    let run = run.map_err(failure)?;
     if args.stats {
         say_statistics(&run);
     }
@@ -365,11 +370,7 @@ pub fn run(args: &RiscvRunArgs) -> Ending {
     }
     let run = match &args.record {
         None => riscv::run(&program),
-        Some(output) => {
-            let output = output.clone();
-            let filter = terrace_terrace::trace::capture::Filter::default();
-            riscv::record(&program, &RiscvRecording { output, filter, pcs: true })
-        }
+        Some(output) => riscv::record(&program, &everything(output)),
     }
     .map_err(failure)?;
     if args.stats {

@@ -70,7 +70,23 @@ fn elements_run_print_and_name_the_one_at_fault() {
     let (status, _, err) = run(&[program, "hello"]);
     assert_eq!(status, Some(9), "{err}");
     assert_eq!(run(&["--pes", "0", program]).0, Some(2));
-    assert_eq!(run(&["--pes", "2", "--record", "x.trace", program]).0, Some(3));
+
+    // One recording: a process for each element, in each of which the others have a thread. The
+    // figure takes element 0 one load from each other, beside what barriers take.
+    let trace = Path::new(env!("CARGO_TARGET_TMPDIR")).join("elements.trace");
+    let trace = trace.to_str().unwrap();
+    let (status, _, err) = run(&["--pes", "4", "--record", trace, program, "figure"]);
+    assert_eq!(status, Some(0), "{err}");
+    let (_, out, err) = terrace(&["trace", "cat", trace, "--lines", "1000000"]);
+    for element in 1..4 {
+        let of = format!(" {element}:");
+        let starts = out.lines().filter(|l| l.contains(&of) && l.contains(" thread-start "));
+        assert!(starts.clone().count() >= 2, "{err}");
+        let agent = starts.last().and_then(|l| l.split(' ').nth(1)).unwrap();
+        let by_agent = |l: &&str| l.split(' ').nth(1) == Some(agent);
+        let loads = out.lines().filter(by_agent).filter(|l| l.contains(" load "));
+        assert!(loads.count() >= 1, "{agent}");
+    }
 }
 
 #[test]

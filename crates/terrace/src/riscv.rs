@@ -8,9 +8,9 @@ mod recording;
 
 pub use boot::{boot, BootRun, BootSpec, MachineEnd};
 pub use elements::{
-    run_elements, CoreOrder, Dialect, ElementNetwork, ElementOptions, ElementSchedule,
-    ElementStatistics, ElementTime, ElementTiming, ElementsEnd, ElementsRun, LookasideSize,
-    NetworkError, ObjectOption, ObjectSource, SimulatedClock, MOST_ELEMENTS,
+    record_elements, run_elements, CoreOrder, Dialect, ElementNetwork, ElementOptions,
+    ElementSchedule, ElementStatistics, ElementTime, ElementTiming, ElementsEnd, ElementsRun,
+    LookasideSize, NetworkError, ObjectOption, ObjectSource, SimulatedClock, MOST_ELEMENTS,
 };
 pub use files::HostFiles;
 pub use listing::disassemble;
@@ -171,11 +171,24 @@ pub fn run(program: &RiscvProgram) -> Result<RiscvRun, RiscvError> {
 /// [`RiscvError`], before the program starts or when the recording cannot be finished.
 pub fn record(program: &RiscvProgram, recording: &RiscvRecording) -> Result<RiscvRun, RiscvError> {
     let mut process = start(program, &[])?;
+    let mut observer = open_recording(program, recording, None)?;
+    let mut run = to_end(&mut process, &mut observer);
+    run.recorded = Some(observer.finish()?);
+    Ok(run)
+}
+
+/// Begins a recording's file.
+fn open_recording(
+    program: &RiscvProgram,
+    recording: &RiscvRecording,
+    note: Option<&str>,
+) -> Result<recording::TraceObserver<BufWriter<File>>, RiscvError> {
     let output = |source| RiscvError::Output { path: recording.output.clone(), source };
     let file = BufWriter::with_capacity(1 << 20, File::create(&recording.output).map_err(output)?);
     let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
     let mut notes = recording.filter.notes();
     notes.push("a program for riscv64; an atomic operation is a load and a store".to_owned());
+    notes.extend(note.map(str::to_owned));
     let header = TraceHeader {
         source: "riscv".into(),
         command: program.arguments.iter().map(text).collect(),
@@ -189,10 +202,7 @@ pub fn record(program: &RiscvProgram, recording: &RiscvRecording) -> Result<Risc
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
         writer = writer.with_thread();
     }
-    let mut observer = recording::TraceObserver::new(writer, recording.filter.clone());
-    let mut run = to_end(&mut process, &mut observer);
-    run.recorded = Some(observer.finish()?);
-    Ok(run)
+    Ok(recording::TraceObserver::new(writer, recording.filter.clone()))
 }
 
 fn start(

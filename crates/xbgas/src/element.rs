@@ -8,7 +8,10 @@
 //! store changes the word.
 
 mod access;
+mod observe;
 mod timed;
+
+pub use observe::{ElementsObserver, ServedAccess};
 
 use crate::clock::{ElementClock, ElementTime};
 use crate::decode::Dialect;
@@ -221,6 +224,8 @@ enum ElementState {
 
 #[derive(Debug)]
 struct ProcessingElement<H> {
+    /// From 0.
+    number: u32,
     process: Process<H>,
     state: ElementState,
     /// e0 to e31 by thread; those of a new thread are zero.
@@ -230,12 +235,68 @@ struct ProcessingElement<H> {
     clock: Option<ElementClock>,
 }
 
-/// A file's bytes as memory, and who serves it.
+impl<H: Host> ProcessingElement<H> {
+    fn new(number: u32, mut process: Process<H>, setup: &ElementSetup) -> Self {
+        process.pause_at_unknown();
+        Self {
+            number,
+            process,
+            state: ElementState::Running,
+            registers: BTreeMap::new(),
+            lookaside: ObjectLookasideBuffer::new(setup.lookaside),
+            statistics: ElementStatistics::default(),
+            clock: None,
+        }
+    }
+
+    /// What it did until now.
+    fn statistics(&self) -> ElementStatistics {
+        ElementStatistics {
+            instructions: self.process.instructions(),
+            lookaside_hits: self.lookaside.hits,
+            lookaside_misses: self.lookaside.misses,
+            time: self.clock.as_ref().map(ElementClock::split),
+            ..self.statistics
+        }
+    }
+
+    /// What the end of a process's turn means for its element and for the run.
+    fn settle(&mut self, end: ProcessEnd) -> TurnEnd {
+        match end {
+            ProcessEnd::Budget => {}
+            ProcessEnd::Exit(status) => self.state = ElementState::Exited(status),
+            ProcessEnd::Deadlock => {
+                self.state = ElementState::Waiting;
+                self.statistics.waits += 1;
+            }
+            ProcessEnd::Signal { signal, thread, pc, trap } => {
+                let element = self.number;
+                return TurnEnd::Run(ElementsEnd::Signal { element, thread, pc, signal, trap });
+            }
+            ProcessEnd::UnknownInstruction { thread, word } => {
+                return TurnEnd::Extended { thread, word };
+            }
+        }
+        TurnEnd::Over
+    }
+}
+
+impl ElementSetup {
+    fn space(&self, elements: u32) -> access::ObjectSpace {
+        access::ObjectSpace {
+            dialect: self.dialect,
+            objects: self.objects.clone(),
+            file_servers: self.files.iter().map(|file| file.element).collect(),
+            elements,
+        }
+    }
+}
+
+/// A file's bytes as memory.
 #[derive(Debug)]
 struct FileMemory {
     memory: GuestMemory,
     length: usize,
-    element: u32,
 }
 
 impl FileMemory {
@@ -249,7 +310,7 @@ impl FileMemory {
             let written = memory.write(0, &file.bytes);
             debug_assert!(written.is_ok());
         }
-        Self { memory, length, element: file.element }
+        Self { memory, length }
     }
 }
 
@@ -258,8 +319,7 @@ impl FileMemory {
 pub struct ElementMachine<H> {
     elements: Vec<ProcessingElement<H>>,
     files: Vec<FileMemory>,
-    objects: ObjectTable,
-    dialect: Dialect,
+    space: access::ObjectSpace,
     quantum: u64,
     random: u64,
     network: Option<timed::NetworkState>,
@@ -269,22 +329,14 @@ impl<H: Host> ElementMachine<H> {
     /// Elements in order, one for each loaded process.
     #[must_use]
     pub fn new(processes: Vec<Process<H>>, setup: &ElementSetup) -> Self {
-        let element = |mut process: Process<H>| {
-            process.pause_at_unknown();
-            ProcessingElement {
-                process,
-                state: ElementState::Running,
-                registers: BTreeMap::new(),
-                lookaside: ObjectLookasideBuffer::new(setup.lookaside),
-                statistics: ElementStatistics::default(),
-                clock: None,
-            }
-        };
+        let elements: Vec<_> = (0..)
+            .zip(processes)
+            .map(|(number, process)| ProcessingElement::new(number, process, setup))
+            .collect();
         Self {
-            elements: processes.into_iter().map(element).collect(),
+            space: setup.space(elements.len() as u32),
+            elements,
             files: setup.files.iter().map(FileMemory::new).collect(),
-            objects: setup.objects.clone(),
-            dialect: setup.dialect,
             quantum: setup.schedule.quantum.max(1),
             random: setup.schedule.seed | 1 << 63,
             network: None,
@@ -294,14 +346,7 @@ impl<H: Host> ElementMachine<H> {
     /// What each element did until now.
     #[must_use]
     pub fn statistics(&self) -> Vec<ElementStatistics> {
-        let one = |element: &ProcessingElement<H>| ElementStatistics {
-            instructions: element.process.instructions(),
-            lookaside_hits: element.lookaside.hits,
-            lookaside_misses: element.lookaside.misses,
-            time: element.clock.as_ref().map(ElementClock::split),
-            ..element.statistics
-        };
-        self.elements.iter().map(one).collect()
+        self.elements.iter().map(ProcessingElement::statistics).collect()
     }
 
     /// What a file holds by now; `None` where there is no such file.
@@ -320,21 +365,40 @@ impl<H: Host> ElementMachine<H> {
 
     /// Runs until all elements exit, one ends the run, or about `budget` instructions are used up.
     pub fn run(&mut self, budget: u64) -> ElementsEnd {
+        self.run_observed(&mut (), budget)
+    }
+
+    /// The same, and shows an observer what elements do.
+    pub fn run_observed<O: ElementsObserver>(
+        &mut self,
+        observer: &mut O,
+        budget: u64,
+    ) -> ElementsEnd {
         let end_at = self.instructions().saturating_add(budget);
+        if self.instructions() == 0 {
+            // All are made known before one reaches another.
+            for element in &mut self.elements {
+                observer.enter_element(element.number);
+                element.process.run(observer, 0);
+            }
+        }
         if self.network.is_some() {
-            return self.run_in_time(end_at);
+            return self.run_in_time(observer, end_at);
         }
         loop {
             let mut progress = false;
             for index in 0..self.elements.len() {
                 let element = &mut self.elements[index];
+                observer.enter_element(element.number);
                 match element.state {
                     ElementState::Exited(_) => continue,
                     ElementState::Waiting if !element.process.wake_changed() => continue,
-                    _ => element.state = ElementState::Running,
+                    ElementState::Waiting => observer.resume(),
+                    _ => {}
                 }
+                element.state = ElementState::Running;
                 progress = true;
-                if let Some(end) = self.take_turn(index) {
+                if let Some(end) = self.take_turn(index, observer) {
                     return end;
                 }
             }
@@ -371,17 +435,21 @@ impl<H: Host> ElementMachine<H> {
         1 + (self.random >> 16) % self.quantum
     }
 
-    fn take_turn(&mut self, index: usize) -> Option<ElementsEnd> {
+    fn take_turn<O: ElementsObserver>(
+        &mut self,
+        index: usize,
+        observer: &mut O,
+    ) -> Option<ElementsEnd> {
         let end_at = self.elements[index].process.instructions() + self.draw_turn();
         loop {
             let element = &mut self.elements[index];
             let left = end_at.saturating_sub(element.process.instructions());
-            let end = element.process.run(&mut (), left);
-            match self.settle(index, end) {
+            let end = element.process.run(observer, left);
+            match element.settle(end) {
                 TurnEnd::Over => return None,
                 TurnEnd::Run(end) => return Some(end),
                 TurnEnd::Extended { thread, word } => {
-                    if let Err(fault) = self.execute(index, thread, word) {
+                    if let Err(fault) = self.execute(index, thread, word, observer) {
                         let hart = self.elements[index].process.hart_mut(thread);
                         let pc = hart.map_or(0, |hart| hart.pc);
                         let element = index as u32;
@@ -390,28 +458,6 @@ impl<H: Host> ElementMachine<H> {
                 }
             }
         }
-    }
-
-    /// What the end of a process's turn means for its element and for the run.
-    fn settle(&mut self, index: usize, end: ProcessEnd) -> TurnEnd {
-        let element = &mut self.elements[index];
-        let number = index as u32;
-        match end {
-            ProcessEnd::Budget => {}
-            ProcessEnd::Exit(status) => element.state = ElementState::Exited(status),
-            ProcessEnd::Deadlock => {
-                element.state = ElementState::Waiting;
-                element.statistics.waits += 1;
-            }
-            ProcessEnd::Signal { signal, thread, pc, trap } => {
-                let element = number;
-                return TurnEnd::Run(ElementsEnd::Signal { element, thread, pc, signal, trap });
-            }
-            ProcessEnd::UnknownInstruction { thread, word } => {
-                return TurnEnd::Extended { thread, word };
-            }
-        }
-        TurnEnd::Over
     }
 }
 

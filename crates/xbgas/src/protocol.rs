@@ -78,6 +78,20 @@ impl RemoteAction {
         }
     }
 
+    /// Bytes of an element, how many there are, and bytes from one to the next.
+    #[must_use]
+    pub fn shape(&self) -> (u8, u64, i64) {
+        match self {
+            Self::Load { bytes, .. } | Self::Store { bytes, .. } | Self::Atomic { bytes, .. } => {
+                (*bytes, 1, 0)
+            }
+            Self::LoadMany { bytes, count, step } => (*bytes, *count, *step),
+            Self::StoreMany { bytes, data, step } => {
+                (*bytes, data.len() as u64 / u64::from((*bytes).max(1)), *step)
+            }
+        }
+    }
+
     /// Whether it reads, and whether it writes.
     #[must_use]
     pub const fn needs(&self) -> (bool, bool) {
@@ -92,15 +106,7 @@ impl RemoteAction {
     /// the address space, or there is nothing to reach.
     #[must_use]
     pub fn span(&self, address: u64) -> Option<(u64, u64)> {
-        let (bytes, count, step) = match self {
-            Self::Load { bytes, .. } | Self::Store { bytes, .. } | Self::Atomic { bytes, .. } => {
-                (*bytes, 1, 0)
-            }
-            Self::LoadMany { bytes, count, step } => (*bytes, *count, *step),
-            Self::StoreMany { bytes, data, step } => {
-                (*bytes, data.len() as u64 / u64::from(*bytes), *step)
-            }
-        };
+        let (bytes, count, step) = self.shape();
         let reach = i128::from(step) * i128::from(count.checked_sub(1)?);
         let (first, last) =
             (i128::from(address) + reach.min(0), i128::from(address) + reach.max(0));

@@ -1,6 +1,9 @@
 //! A program on several processing elements that reach each other by xBGAS instructions.
 
-use super::{read_program, start_from, RiscvError, RiscvProgram};
+use super::{
+    open_recording, read_program, start_from, RecordedAccesses, RiscvError, RiscvProgram,
+    RiscvRecording,
+};
 use std::path::PathBuf;
 use std::time::Instant;
 use terrace_machine::Machine;
@@ -9,7 +12,7 @@ use terrace_types::{Bytes, Nanos};
 use terrace_xbgas::clock::ElementCore;
 pub use terrace_xbgas::clock::{CoreOrder, ElementTime, SimulatedClock};
 use terrace_xbgas::element::{
-    ElementMachine, ElementSetup, ObjectFile, ELEMENTS_VARIABLE, ELEMENT_VARIABLE,
+    ElementMachine, ElementSetup, ElementsObserver, ObjectFile, ELEMENTS_VARIABLE, ELEMENT_VARIABLE,
 };
 pub use terrace_xbgas::element::{ElementSchedule, ElementStatistics, ElementsEnd, MOST_ELEMENTS};
 pub use terrace_xbgas::lookaside::LookasideSize;
@@ -117,6 +120,8 @@ pub struct ElementsRun {
     pub elements: Vec<ElementStatistics>,
     /// Seconds it took.
     pub elapsed_s: f64,
+    /// Accesses seen and kept, where it was recorded.
+    pub recorded: Option<RecordedAccesses>,
 }
 
 impl ElementsRun {
@@ -207,6 +212,31 @@ pub fn run_elements(
     program: &RiscvProgram,
     options: &ElementOptions,
 ) -> Result<ElementsRun, RiscvError> {
+    run_observed(program, options, &mut ())
+}
+
+/// The same, and writes all loads and stores to one recording, in which each element is a process.
+///
+/// # Errors
+/// [`RiscvError`], also when the recording cannot be finished.
+pub fn record_elements(
+    program: &RiscvProgram,
+    options: &ElementOptions,
+    recording: &RiscvRecording,
+) -> Result<ElementsRun, RiscvError> {
+    let note = "a process is an xBGAS element; in each, one thread stands for each other element \
+                that reaches its memory; accesses to files that are objects are left out";
+    let mut observer = open_recording(program, recording, Some(note))?;
+    let mut run = run_observed(program, options, &mut observer)?;
+    run.recorded = Some(observer.finish()?);
+    Ok(run)
+}
+
+fn run_observed<O: ElementsObserver>(
+    program: &RiscvProgram,
+    options: &ElementOptions,
+    observer: &mut O,
+) -> Result<ElementsRun, RiscvError> {
     let count = options.count.clamp(1, MOST_ELEMENTS);
     let read = |source| RiscvError::Read { path: program.path.clone(), source };
     let file = read_program(&program.path).map_err(read)?;
@@ -236,10 +266,10 @@ pub fn run_elements(
     if let (Some(core), Some(timing)) = (&core, &options.timing) {
         machine = machine.with_time(core, &timing.network, &clocks)?;
     }
-    let end = machine.run(u64::MAX);
+    let end = machine.run_observed(observer, u64::MAX);
     let elapsed_s = started.elapsed().as_secs_f64();
     write_back(&mut machine, &options.objects)?;
-    Ok(ElementsRun { end, elements: machine.statistics(), elapsed_s })
+    Ok(ElementsRun { end, elements: machine.statistics(), elapsed_s, recorded: None })
 }
 
 fn write_back(

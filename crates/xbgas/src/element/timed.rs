@@ -7,12 +7,13 @@
 //! [`STEP_INSTRUCTIONS`] and the request's time in queues.
 
 use super::access::{IssuedAccess, IssuedInstruction, ReplyTarget};
+use super::observe::{ClockedObserver, ElementsObserver, IssuingInstruction};
 use super::{ElementFault, ElementMachine, ElementState, ElementsEnd, TimingError, TurnEnd};
 use crate::clock::{ElementClock, ElementCore, RequestsUnderWay, SimulatedClock, StepAccess};
 use crate::execute::TargetRegister;
 use crate::lookaside::ObjectMemory;
 use crate::network::ElementNetwork;
-use crate::protocol::{RemoteAction, RemoteReply};
+use crate::protocol::RemoteReply;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use terrace_fabric::{FabricReservations, VertexId};
@@ -29,10 +30,8 @@ const ALONE_PS: u64 = 1_000_000_000;
 /// A request under way.
 #[derive(Debug)]
 struct SentRequest {
-    source: usize,
-    thread: u32,
-    /// Where the instruction is that sent it.
-    pc: u64,
+    /// The instruction that sent it.
+    issuer: IssuingInstruction,
     access: IssuedAccess,
 }
 
@@ -150,7 +149,11 @@ impl<H: Host> ElementMachine<H> {
         clocks
     }
 
-    pub(super) fn run_in_time(&mut self, end_at: u64) -> ElementsEnd {
+    pub(super) fn run_in_time<O: ElementsObserver>(
+        &mut self,
+        observer: &mut O,
+        end_at: u64,
+    ) -> ElementsEnd {
         loop {
             let clocks = self.running_clocks();
             let Some(network) = self.network.as_mut() else { return ElementsEnd::Budget };
@@ -161,9 +164,9 @@ impl<H: Host> ElementMachine<H> {
                     network.settled_ps = now.saturating_sub(network.lookahead_ps);
                     let others = clocks.second_ps.saturating_add(network.lookahead_ps);
                     let limit = arrival.unwrap_or(u64::MAX).min(others);
-                    self.go_on(index, limit.min(now.saturating_add(ALONE_PS)))
+                    self.go_on(index, limit.min(now.saturating_add(ALONE_PS)), observer)
                 }
-                _ => self.deliver(),
+                _ => self.deliver(observer),
             };
             if let Some(end) = end {
                 return end;
@@ -175,7 +178,13 @@ impl<H: Host> ElementMachine<H> {
     }
 
     /// Lets an element run until its clock is at `limit_ps`, or it cannot go on.
-    fn go_on(&mut self, index: usize, limit_ps: u64) -> Option<ElementsEnd> {
+    fn go_on<O: ElementsObserver>(
+        &mut self,
+        index: usize,
+        limit_ps: u64,
+        observer: &mut O,
+    ) -> Option<ElementsEnd> {
+        observer.enter_element(index as u32);
         loop {
             let element = &mut self.elements[index];
             let (clock, network) = (element.clock.as_mut()?, self.network.as_mut()?);
@@ -207,14 +216,14 @@ impl<H: Host> ElementMachine<H> {
                     return None;
                 }
             }
-            let end = element.process.run(clock, budget);
+            let end = element.process.run(&mut ClockedObserver { clock, observer }, budget);
             clock.catch_up(element.process.instructions());
-            match self.settle(index, end) {
+            match element.settle(end) {
                 TurnEnd::Over => {}
                 TurnEnd::Run(end) => return Some(end),
                 TurnEnd::Extended { thread, word } => {
                     let pc = self.elements[index].process.hart_mut(thread).map_or(0, |h| h.pc);
-                    if let Err(fault) = self.execute_in_time(index, thread, pc, word) {
+                    if let Err(fault) = self.execute_in_time(index, thread, word, observer) {
                         let element = index as u32;
                         return Some(ElementsEnd::Fault { element, thread, pc, fault });
                     }
@@ -224,14 +233,14 @@ impl<H: Host> ElementMachine<H> {
     }
 
     /// Executes an extended instruction of an element, or suspends the element before it.
-    fn execute_in_time(
+    fn execute_in_time<O: ElementsObserver>(
         &mut self,
         index: usize,
         thread: u32,
-        pc: u64,
         word: u32,
+        observer: &mut O,
     ) -> Result<(), ElementFault> {
-        let instruction = self.decode(word)?;
+        let instruction = self.space.decode(word)?;
         let element = &mut self.elements[index];
         let Some(clock) = element.clock.as_mut() else { return Ok(()) };
         let read = instruction.base_registers_read();
@@ -240,8 +249,7 @@ impl<H: Host> ElementMachine<H> {
             return Ok(());
         };
         let misses = element.lookaside.misses;
-        let issued = self.issue(index, thread, &instruction)?;
-        let element = &mut self.elements[index];
+        let issued = element.issue(&self.space, thread, &instruction)?;
         let Some(clock) = element.clock.as_mut() else { return Ok(()) };
         clock.miss_lookaside(element.lookaside.misses - misses);
         match issued {
@@ -252,21 +260,22 @@ impl<H: Host> ElementMachine<H> {
                     let stepped = clock.step(IntegerOperands { read, written }, None);
                     debug_assert!(stepped.is_ok());
                 }
-                self.set_register(index, thread, register, value);
+                element.set_register(thread, register, value);
             }
             IssuedInstruction::Access(access) if access.server == index => {
                 if let ReplyTarget::Register(TargetRegister::Base(register)) = access.target {
                     clock.depend(register, ready_ps);
                 }
-                self.access_own(index, thread, &access)?;
+                self.access_own(index, thread, &access, observer)?;
             }
             IssuedInstruction::Access(access) => {
                 let sent_ps = clock.now_ps().max(ready_ps);
-                self.send(index, thread, pc, access, sent_ps)?;
+                let issuer = element.issuing(thread);
+                self.send(issuer, access, sent_ps)?;
             }
         }
-        self.retire(index, thread);
         let element = &mut self.elements[index];
+        element.retire(thread);
         if let Some(clock) = element.clock.as_mut() {
             clock.catch_up(element.process.instructions());
         }
@@ -274,16 +283,19 @@ impl<H: Host> ElementMachine<H> {
     }
 
     /// An access of an element to what it has itself.
-    fn access_own(
+    fn access_own<O: ElementsObserver>(
         &mut self,
         index: usize,
         thread: u32,
         access: &IssuedAccess,
+        observer: &mut O,
     ) -> Result<(), ElementFault> {
         let reply = self.serve(access.memory, access.server, &access.request)?;
         let value = if let RemoteReply::Value(value) = reply { value } else { 0 };
         self.touch_elements(index, access, value);
-        self.complete(index, thread, access.target, &reply)
+        let element = &mut self.elements[index];
+        element.issuing(thread).show(access, observer);
+        element.complete(thread, access.target, &reply)
     }
 
     /// What a request does to the caches of the element that has the memory.
@@ -295,13 +307,7 @@ impl<H: Host> ElementMachine<H> {
         };
         let Some(clock) = self.elements[index].clock.as_mut() else { return };
         let (_, writes) = access.request.action.needs();
-        let (count, step) = match &access.request.action {
-            RemoteAction::LoadMany { count, step, .. } => (*count, *step),
-            RemoteAction::StoreMany { bytes, data, step } => {
-                (data.len() as u64 / u64::from(*bytes), *step)
-            }
-            _ => (1, 0),
-        };
+        let (_, count, step) = access.request.action.shape();
         for element in 0..count {
             let offset = element.wrapping_mul(step as u64);
             clock.touch(base ^ access.request.address.wrapping_add(offset), writes, value);
@@ -312,12 +318,11 @@ impl<H: Host> ElementMachine<H> {
     /// it loads.
     fn send(
         &mut self,
-        index: usize,
-        thread: u32,
-        pc: u64,
+        issuer: IssuingInstruction,
         access: IssuedAccess,
         sent_ps: u64,
     ) -> Result<(), ElementFault> {
+        let index = issuer.element as usize;
         let element = &mut self.elements[index];
         let (Some(clock), Some(network)) = (element.clock.as_mut(), self.network.as_mut()) else {
             return Ok(());
@@ -331,34 +336,36 @@ impl<H: Host> ElementMachine<H> {
             element.state = ElementState::Suspended { until: Some(number) };
         }
         network.arrivals.push(Reverse((arrives_ps, number)));
-        network.requests.insert(number, SentRequest { source: index, thread, pc, access });
+        network.requests.insert(number, SentRequest { issuer, access });
         Ok(())
     }
 
     /// The next request arrives and is answered.
-    fn deliver(&mut self) -> Option<ElementsEnd> {
+    fn deliver<O: ElementsObserver>(&mut self, observer: &mut O) -> Option<ElementsEnd> {
         let network = self.network.as_mut()?;
         let Reverse((time_ps, number)) = network.arrivals.pop()?;
         let sent = network.requests.remove(&number)?;
-        self.answer(&sent, number, time_ps).err().map(|fault| ElementsEnd::Fault {
-            element: sent.source as u32,
-            thread: sent.thread,
-            pc: sent.pc,
-            fault,
-        })
+        let IssuingInstruction { element, thread, pc, .. } = sent.issuer;
+        let answered = self.answer(&sent, number, time_ps, observer);
+        answered.err().map(|fault| ElementsEnd::Fault { element, thread, pc, fault })
     }
 
-    fn answer(
+    fn answer<O: ElementsObserver>(
         &mut self,
         sent: &SentRequest,
         number: u64,
         time_ps: u64,
+        observer: &mut O,
     ) -> Result<(), ElementFault> {
-        let IssuedAccess { memory, server, request, target } = &sent.access;
+        let IssuedAccess { memory, server, request, target, .. } = &sent.access;
+        let source = sent.issuer.element as usize;
         let reply = self.serve(*memory, *server, request)?;
+        sent.issuer.show(&sent.access, observer);
         let serving = &mut self.elements[*server];
         if serving.state == ElementState::Waiting && serving.process.wake_changed() {
             serving.state = ElementState::Running;
+            observer.enter_element(serving.number);
+            observer.resume();
             if let Some(clock) = serving.clock.as_mut() {
                 clock.wake_at(time_ps);
             }
@@ -366,8 +373,8 @@ impl<H: Host> ElementMachine<H> {
         let Some(network) = self.network.as_mut() else { return Ok(()) };
         let (_, back) = request.action.data_bytes();
         let replied_ps = time_ps.saturating_add(network.service_ps);
-        let answered_ps = network.send((*server, sent.source), back, replied_ps)?;
-        let source = &mut self.elements[sent.source];
+        let answered_ps = network.send((*server, source), back, replied_ps)?;
+        let source = &mut self.elements[source];
         if let Some(clock) = source.clock.as_mut() {
             let register = match target {
                 ReplyTarget::Register(TargetRegister::Base(register)) => Some(*register),
@@ -384,6 +391,6 @@ impl<H: Host> ElementMachine<H> {
             ElementState::Suspended { .. } => source.state = ElementState::Running,
             _ => {}
         }
-        self.complete(sent.source, sent.thread, *target, &reply)
+        source.complete(sent.issuer.thread, *target, &reply)
     }
 }
