@@ -21,6 +21,8 @@ mod kernelmem;
 mod limits;
 mod local_wake;
 mod mapping;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod pagemap;
 mod pagemove;
 mod pagetables;
@@ -28,6 +30,7 @@ mod perf;
 mod process;
 mod region;
 mod rights;
+mod rings;
 mod root;
 mod rooted;
 mod runner;
@@ -73,6 +76,8 @@ pub use limits::{
 };
 pub use local_wake::{LocalWaker, ThreadCpus};
 pub use mapping::{bind_thread_memory, AnonymousMapping, MappingPages};
+#[cfg(feature = "mpi")]
+pub use mpi::MpiWorld;
 pub use pagemap::{Category, Clear, ClearRefs, PageEntry, PageMap};
 pub use pagemove::{move_pages, query_pages};
 pub use pagetables::{PageTables, TableEntry};
@@ -80,6 +85,7 @@ pub use perf::{PerfRing, Tracepoint};
 pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, PidFd};
 pub use region::{allowed_nodes, MemPolicy, Region, ThreadMemory};
 pub use rights::gained_rights;
+pub use rings::{make_rings, RingEndpoint};
 pub use root::{Root, TEXT_LIMIT};
 pub use rooted::{folder_entries, FolderEntry, LastLink, RootedTree};
 pub use runner::{CommandExit, Runner, StartError};

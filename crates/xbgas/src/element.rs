@@ -8,23 +8,21 @@
 //! store changes the word.
 
 mod access;
+mod distributed;
+mod end;
 mod observe;
 mod timed;
 
+pub use distributed::{DistributedElement, DistributedEnd};
+pub use end::{ElementFault, ElementsEnd, TimingError};
 pub use observe::{ElementsObserver, ServedAccess};
 
 use crate::clock::{ElementClock, ElementTime};
 use crate::decode::Dialect;
-use crate::execute::ExtendedTrap;
 use crate::lookaside::{LookasideSize, ObjectLookasideBuffer, ObjectTable};
-use crate::network::NetworkError;
-use crate::protocol::RequestRefusal;
 use std::collections::BTreeMap;
-use terrace_fabric::FabricError;
-use terrace_model::ModelError;
-use terrace_riscv::execute::Trap;
 use terrace_riscv::linux::{Host, Process, ProcessEnd};
-use terrace_riscv::memory::{GuestMemory, MemoryFault, PAGE_BYTES, READ, WRITE};
+use terrace_riscv::memory::{GuestMemory, PAGE_BYTES, READ, WRITE};
 
 /// Names of the environment variables by which a program learns its element and how many there
 /// are.
@@ -50,117 +48,6 @@ impl ElementSchedule {
     pub const fn from_seed(seed: u64) -> Self {
         Self { quantum: 10_000, seed }
     }
-}
-
-/// Why an extended instruction faulted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ElementFault {
-    /// An instruction of neither the base nor the dialect.
-    #[error("illegal instruction {0:#010x}; is it compiled for another dialect?")]
-    Illegal(u32),
-    /// Not executed.
-    #[error(transparent)]
-    Extended(#[from] ExtendedTrap),
-    /// An object that is not mapped.
-    #[error("no object {0}; objects are 0 for local memory, n + 1 for element n")]
-    UnknownObject(u64),
-    /// An access that the object's permissions exclude.
-    #[error("object {object} may not be {}", if *.stored { "written" } else { "read" })]
-    Forbidden {
-        /// Object id.
-        object: u64,
-        /// Whether it was a store.
-        stored: bool,
-    },
-    /// An access past the end of an object.
-    #[error("object {object} has {length} bytes; {address:#x} is not in it")]
-    Outside {
-        /// Object id.
-        object: u64,
-        /// Its bytes.
-        length: u64,
-        /// Last byte of the access.
-        address: u64,
-    },
-    /// The element that has the object refuses the access.
-    #[error("element {element} refuses: {refusal}")]
-    Refused {
-        /// The element.
-        element: u32,
-        /// Its answer.
-        refusal: RequestRefusal,
-    },
-    /// The element's own memory lacks a byte of a bulk transfer.
-    #[error(transparent)]
-    Local(#[from] MemoryFault),
-    /// The network does not reach there.
-    #[error(transparent)]
-    Network(#[from] TimingError),
-}
-
-/// Why elements cannot have a model of time.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TimingError {
-    /// The machine cannot be modelled.
-    #[error(transparent)]
-    Machine(#[from] ModelError),
-    /// The network cannot be built.
-    #[error(transparent)]
-    Network(#[from] NetworkError),
-    /// The network cannot carry a message.
-    #[error(transparent)]
-    Message(#[from] FabricError),
-}
-
-impl ElementFault {
-    /// The signal that Linux would send.
-    #[must_use]
-    pub fn signal(&self) -> u8 {
-        match self {
-            Self::Illegal(_) | Self::Extended(_) => 4,
-            _ => 11,
-        }
-    }
-}
-
-/// How a run of all elements ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ElementsEnd {
-    /// All exited; the highest status.
-    Exit(u8),
-    /// An extended instruction of an element faulted.
-    Fault {
-        /// Element, from 0.
-        element: u32,
-        /// Its thread, from 0.
-        thread: u32,
-        /// Where it was.
-        pc: u64,
-        /// What it did.
-        fault: ElementFault,
-    },
-    /// A signal ended an element.
-    Signal {
-        /// Element, from 0.
-        element: u32,
-        /// Its thread, from 0.
-        thread: u32,
-        /// Where it was.
-        pc: u64,
-        /// The signal's number.
-        signal: u8,
-        /// The trap behind it; `None` where the program sent it.
-        trap: Option<Trap>,
-    },
-    /// Elements wait, and none can wake them.
-    Stranded {
-        /// The waiting elements.
-        waiting: Vec<u32>,
-        /// The first element that exited, with its status.
-        exited: Option<(u32, u8)>,
-    },
-    /// The instructions granted are used up.
-    Budget,
 }
 
 /// What an element did.
@@ -312,6 +199,12 @@ impl FileMemory {
         }
         Self { memory, length }
     }
+
+    fn bytes(&mut self) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; self.length];
+        self.memory.read(0, &mut bytes).ok()?;
+        Some(bytes)
+    }
 }
 
 /// The processing elements of a program.
@@ -351,10 +244,7 @@ impl<H: Host> ElementMachine<H> {
 
     /// What a file holds by now; `None` where there is no such file.
     pub fn file_bytes(&mut self, file: usize) -> Option<Vec<u8>> {
-        let file = self.files.get_mut(file)?;
-        let mut bytes = vec![0; file.length];
-        file.memory.read(0, &mut bytes).ok()?;
-        Some(bytes)
+        self.files.get_mut(file)?.bytes()
     }
 
     /// Instructions of all elements.
@@ -412,20 +302,11 @@ impl<H: Host> ElementMachine<H> {
     }
 
     fn end_without_progress(&self) -> ElementsEnd {
-        let mut waiting = Vec::new();
-        let mut exited = Vec::new();
-        for (element, state) in (0..).zip(self.elements.iter().map(|element| element.state)) {
-            match state {
-                ElementState::Exited(status) => exited.push((element, status)),
-                _ => waiting.push(element),
-            }
-        }
-        if waiting.is_empty() {
-            return ElementsEnd::Exit(exited.iter().map(|(_, status)| *status).max().unwrap_or(0));
-        }
-        // The one that failed, if one did, explains more than the others.
-        let exited = exited.into_iter().max_by_key(|(element, status)| (*status, !*element));
-        ElementsEnd::Stranded { waiting, exited }
+        let exited = |element: &ProcessingElement<H>| match element.state {
+            ElementState::Exited(status) => (element.number, Some(status)),
+            _ => (element.number, None),
+        };
+        ElementsEnd::of_idle(self.elements.iter().map(exited))
     }
 
     fn draw_turn(&mut self) -> u64 {

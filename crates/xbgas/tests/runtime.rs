@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{compile, next, run_with, ElementsRun, RunOptions};
+use common::{compile, next, run_apart, run_with, ElementsRun, RunOptions};
 use std::sync::OnceLock;
 use terrace_riscv::memory::{READ, WRITE};
 use terrace_types::Nanos;
@@ -364,5 +364,37 @@ fn results_do_not_depend_on_time_and_time_repeats() {
             // An element alone misses its look-aside buffer once, which takes 80 ns.
             assert_eq!(time.remote_ps > 80_000, elements > 1, "{element}");
         }
+    }
+}
+
+#[test]
+fn elements_apart_agree_with_plain_arrays_and_end_together() {
+    let (Some(file), Some(single)) = (conform(), single()) else { return };
+    for (elements, seed, quantum) in [(1, 31_u64, 10_000), (2, 32, 300), (4, 33, 10_000)] {
+        let mut options = RunOptions::of(elements);
+        options.setup.schedule = ElementSchedule { quantum, seed };
+        let run = run_apart(file, &[&seed.to_string(), "10"], elements, &options);
+        let plain = expected(seed, 10, elements as usize);
+        for (element, ((end, printed), plain)) in run.iter().zip(&plain).enumerate() {
+            assert_eq!(end.end.status(), (0, None), "element {element}");
+            assert_eq!(printed, plain, "element {element} of {elements}, seed {seed}");
+        }
+        // Element 0 knows what all did.
+        for statistics in &run[0].0.statistics {
+            assert_eq!(statistics.remote_loads > 0, elements > 1);
+        }
+    }
+    // All end with the same line, which names the one at fault.
+    for (name, elements, status, what) in [
+        ("object", 4, 139, "element 1, thread 0, at 0x"),
+        ("aborts", 2, 134, "element 1, thread 0, ended by signal 6"),
+        ("truncated", 2, 139, "element 0 refuses: "),
+        ("exits", 4, 3, "element 1 exited with status 3 while 3 others wait"),
+    ] {
+        let run = run_apart(single, &[name], elements, &RunOptions::of(elements));
+        let (first, line) = run[0].0.end.status();
+        let line = line.expect("a line");
+        assert!(first == status && line.contains(what), "{name}: {first} {line}");
+        assert!(run.iter().all(|(end, _)| end.end.status() == (first, Some(line.clone()))));
     }
 }

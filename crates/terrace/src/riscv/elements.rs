@@ -129,36 +129,7 @@ impl ElementsRun {
     /// fault.
     #[must_use]
     pub fn status(&self) -> (u8, Option<String>) {
-        match &self.end {
-            ElementsEnd::Exit(status) => (*status, None),
-            ElementsEnd::Fault { element, thread, pc, fault } => {
-                let signal = fault.signal();
-                let line = format!("element {element}, thread {thread}, at {pc:#x}: {fault}");
-                (128 + signal, Some(line))
-            }
-            ElementsEnd::Signal { element, thread, pc, signal, trap } => {
-                let why = trap.map_or("the program sent it".to_owned(), |trap| trap.to_string());
-                let line = format!(
-                    "element {element}, thread {thread}, ended by signal {signal} at {pc:#x}: {why}"
-                );
-                (128 + signal, Some(line))
-            }
-            ElementsEnd::Stranded { waiting, exited } => {
-                let others = waiting.len();
-                let (status, line) = match exited {
-                    Some((element, status)) => (
-                        (*status).max(1),
-                        format!(
-                            "element {element} exited with status {status} while {others} others \
-                             wait; every element must call the same barriers"
-                        ),
-                    ),
-                    None => (1, format!("all {others} elements wait for each other")),
-                };
-                (status, Some(line))
-            }
-            ElementsEnd::Budget => (1, Some("the instructions granted are used up".to_owned())),
-        }
+        self.end.status()
     }
 }
 

@@ -6,13 +6,15 @@ use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
 use terrace_riscv::linux::{Errno, GuestFileStatus, Host, Process};
+use terrace_sys::RingEndpoint;
 use terrace_xbgas::clock::{CoreOrder, ElementCore, SimulatedClock};
 use terrace_xbgas::element::{
-    ElementMachine, ElementSchedule, ElementSetup, ElementStatistics, ElementsEnd,
-    ELEMENTS_VARIABLE, ELEMENT_VARIABLE,
+    DistributedElement, DistributedEnd, ElementMachine, ElementSchedule, ElementSetup,
+    ElementStatistics, ElementsEnd, ELEMENTS_VARIABLE, ELEMENT_VARIABLE,
 };
 use terrace_xbgas::lookaside::{LookasideSize, ObjectTable};
 use terrace_xbgas::network::ElementNetwork;
+use terrace_xbgas::transport::{ElementTransport, RingTransport};
 use terrace_xbgas::Dialect;
 
 const COMPILER: &str = "riscv64-linux-gnu-gcc";
@@ -117,6 +119,56 @@ pub struct ElementsRun {
     pub files: Vec<Vec<u8>>,
 }
 
+fn process_of(
+    file: &[u8],
+    words: &[&str],
+    (element, elements): (u32, u32),
+    host: ElementOutput,
+) -> Process<ElementOutput> {
+    let arguments: Vec<Vec<u8>> =
+        ["program"].iter().chain(words).map(|word| word.as_bytes().to_vec()).collect();
+    let environment = [(ELEMENT_VARIABLE, element), (ELEMENTS_VARIABLE, elements)]
+        .map(|(name, value)| format!("{name}={value}").into_bytes());
+    Process::new(file, &arguments, &environment, 64 << 20, host).expect("a program")
+}
+
+/// Runs the element at the end of a transport; how it ended, and what it printed.
+pub fn run_at<T: ElementTransport>(
+    file: &[u8],
+    words: &[&str],
+    options: &RunOptions,
+    transport: T,
+) -> (DistributedEnd, String) {
+    let host = ElementOutput::default();
+    let output = host.0.clone();
+    let process = process_of(file, words, (transport.element(), transport.elements()), host);
+    let end = DistributedElement::new(process, &options.setup, transport).run().expect("it ends");
+    (end, String::from_utf8(output.take()).expect("text"))
+}
+
+/// Runs elements that reach each other through rings of shared memory, a thread each; what each
+/// knows of the end, and what it printed.
+pub fn run_apart(
+    file: &[u8],
+    words: &[&str],
+    elements: u32,
+    options: &RunOptions,
+) -> Vec<(DistributedEnd, String)> {
+    let memory = terrace_sys::make_rings(elements).expect("memory");
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..elements)
+            .map(|element| {
+                let fd = memory.fd().try_clone_to_owned().expect("a descriptor");
+                scope.spawn(move || {
+                    let endpoint = RingEndpoint::open(fd, element, elements).expect("rings");
+                    run_at(file, words, options, RingTransport::new(endpoint))
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("it ran")).collect()
+    })
+}
+
 pub fn run_with(file: &[u8], words: &[&str], elements: u32, options: &RunOptions) -> ElementsRun {
     let mut outputs = Vec::new();
     let clocks: Vec<_> = (0..elements).map(|_| SimulatedClock::default()).collect();
@@ -124,11 +176,7 @@ pub fn run_with(file: &[u8], words: &[&str], elements: u32, options: &RunOptions
         .map(|element| {
             let host = ElementOutput(Rc::default(), clocks[element as usize].clone());
             outputs.push(host.0.clone());
-            let arguments: Vec<Vec<u8>> =
-                ["program"].iter().chain(words).map(|word| word.as_bytes().to_vec()).collect();
-            let environment = [(ELEMENT_VARIABLE, element), (ELEMENTS_VARIABLE, elements)]
-                .map(|(name, value)| format!("{name}={value}").into_bytes());
-            Process::new(file, &arguments, &environment, 64 << 20, host).expect("a program")
+            process_of(file, words, (element, elements), host)
         })
         .collect();
     let mut machine = ElementMachine::new(processes, &options.setup);
