@@ -8,7 +8,7 @@ use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, Receiver};
 use terrace_terrace::far_run::size;
 use terrace_terrace::riscv::{
@@ -325,9 +325,9 @@ fn timing(args: &RiscvRunArgs) -> Result<Option<ElementTiming>, CommandFailure> 
 }
 
 /// A recording of all accesses.
-fn everything(output: &PathBuf) -> RiscvRecording {
+fn everything(output: &Path) -> RiscvRecording {
     let filter = terrace_terrace::trace::capture::Filter::default();
-    RiscvRecording { output: output.clone(), filter, pcs: true }
+    RiscvRecording { output: output.to_path_buf(), filter, pcs: true }
 }
 
 fn run_elements(args: &RiscvRunArgs, program: &RiscvProgram) -> Ending {
@@ -349,7 +349,7 @@ fn run_elements(args: &RiscvRunArgs, program: &RiscvProgram) -> Ending {
         objects,
         timing: timing(args)?,
     };
-    let run = match args.record.as_ref().map(everything) {
+    let run = match args.record.as_deref().map(everything) {
         None => riscv::run_elements(program, &options),
         Some(recording) => riscv::record_elements(program, &options, &recording),
     };
