@@ -220,7 +220,7 @@ mod tests {
         let open = |own| RingEndpoint::open(memory.fd().try_clone_to_owned().unwrap(), own, 2);
         let (mut here, mut there) = (open(0).unwrap(), open(1).unwrap());
         assert!(open(1).is_err() && open(2).is_err() && make_rings(257).is_err());
-        let sent: Vec<u8> = (0..200_000_u32).map(|n| (n * 7 >> 3) as u8).collect();
+        let sent: Vec<u8> = (0..200_000_u32).map(|n| ((n * 7) >> 3) as u8).collect();
         let echo = std::thread::spawn(move || {
             let mut left = 200_000;
             while left > 0 {
