@@ -10,14 +10,16 @@
 mod access;
 mod distributed;
 mod end;
+mod issued;
 mod observe;
 mod timed;
 
+pub use crate::statistics::ElementStatistics;
 pub use distributed::{DistributedElement, DistributedEnd};
 pub use end::{ElementFault, ElementsEnd, TimingError};
 pub use observe::{ElementsObserver, ServedAccess};
 
-use crate::clock::{ElementClock, ElementTime};
+use crate::clock::ElementClock;
 use crate::decode::Dialect;
 use crate::lookaside::{LookasideSize, ObjectLookasideBuffer, ObjectTable};
 use std::collections::BTreeMap;
@@ -48,29 +50,6 @@ impl ElementSchedule {
     pub const fn from_seed(seed: u64) -> Self {
         Self { quantum: 10_000, seed }
     }
-}
-
-/// What an element did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ElementStatistics {
-    /// Instructions of all its threads.
-    pub instructions: u64,
-    /// Extended loads and stores of its own memory.
-    pub local_accesses: u64,
-    /// Extended loads from other elements.
-    pub remote_loads: u64,
-    /// Extended stores to other elements.
-    pub remote_stores: u64,
-    /// Bytes of both.
-    pub remote_bytes: u64,
-    /// Times it waited for others.
-    pub waits: u64,
-    /// Translations answered by the look-aside buffer.
-    pub lookaside_hits: u64,
-    /// Translations that it missed.
-    pub lookaside_misses: u64,
-    /// Where its time went; `None` without a model of time.
-    pub time: Option<ElementTime>,
 }
 
 /// What elements run with.

@@ -15,6 +15,7 @@ pub mod message;
 pub mod network;
 pub mod note;
 pub mod protocol;
+pub mod statistics;
 pub mod transport;
 
 pub use decode::{Dialect, ExtendedInstruction};

@@ -2,10 +2,10 @@
 //! answers, and what ends a run. All numbers are little-endian.
 
 use crate::decode::AtomicOperation;
-use crate::element::ElementStatistics;
 use crate::execute::MOST_BULK_ELEMENTS;
 use crate::lookaside::ObjectMemory;
 use crate::protocol::{RemoteAction, RemoteReply, RemoteRequest, RequestRefusal};
+use crate::statistics::ElementStatistics;
 use terrace_riscv::memory::{AccessKind, MemoryFault};
 
 /// Bytes of a message at most: the elements of a bulk transfer, and what stands before them.

@@ -1,6 +1,7 @@
 //! Extended instructions of an element: what each asks of which memory, and what becomes of the
 //! answer.
 
+use super::issued::{IssuedAccess, ReplyTarget};
 use super::observe::{ElementsObserver, IssuingInstruction};
 use super::{ElementFault, ElementMachine, ProcessingElement};
 use crate::decode::{Dialect, ExtendedInstruction};
@@ -25,31 +26,6 @@ impl ObjectSpace {
     pub(super) fn decode(&self, word: u32) -> Result<ExtendedInstruction, ElementFault> {
         ExtendedInstruction::decode(self.dialect, word).ok_or(ElementFault::Illegal(word))
     }
-}
-
-/// Where an answer goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReplyTarget {
-    Nowhere,
-    Register(TargetRegister),
-    /// Elements of so many bytes, so many bytes apart.
-    Memory {
-        address: u64,
-        bytes: u8,
-        step: i64,
-    },
-}
-
-/// A request of an element, addressed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct IssuedAccess {
-    pub memory: ObjectMemory,
-    /// The element that serves it.
-    pub server: usize,
-    pub request: RemoteRequest,
-    pub target: ReplyTarget,
-    /// A bulk transfer's first element in the memory of whoever issues it.
-    pub local: Option<u64>,
 }
 
 /// What an instruction comes to.

@@ -6,7 +6,8 @@
 //! same, and as many requests were made as answered (Mattern, "Algorithms for distributed
 //! termination detection", 1987, the four-counter method).
 
-use super::access::{IssuedAccess, IssuedInstruction, ObjectSpace};
+use super::access::{IssuedInstruction, ObjectSpace};
+use super::issued::IssuedAccess;
 use super::{
     ElementFault, ElementSetup, ElementState, ElementStatistics, ElementsEnd, FileMemory,
     ProcessingElement, TurnEnd,

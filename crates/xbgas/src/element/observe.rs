@@ -1,6 +1,6 @@
 //! What an observer is shown of elements: what their processes do, and their extended accesses.
 
-use super::access::IssuedAccess;
+use super::issued::IssuedAccess;
 use crate::clock::ElementClock;
 use crate::lookaside::ObjectMemory;
 use terrace_riscv::execute::{AccessObserver, ObservedAccess};

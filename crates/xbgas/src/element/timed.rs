@@ -6,7 +6,8 @@
 //! an element that computes ahead of a request sees it late by no more than a step of
 //! [`STEP_INSTRUCTIONS`] and the request's time in queues.
 
-use super::access::{IssuedAccess, IssuedInstruction, ReplyTarget};
+use super::access::IssuedInstruction;
+use super::issued::{IssuedAccess, ReplyTarget};
 use super::observe::{ClockedObserver, ElementsObserver, IssuingInstruction};
 use super::{ElementFault, ElementMachine, ElementState, ElementsEnd, TimingError, TurnEnd};
 use crate::clock::{ElementClock, ElementCore, RequestsUnderWay, SimulatedClock, StepAccess};
