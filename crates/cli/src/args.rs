@@ -495,6 +495,10 @@ pub struct RecordArgs {
     /// hooks.
     #[arg(long, value_name = "BYTES")]
     pub objects: Option<u64>,
+    /// Keep the calls that led to each sample (--source perf), as far as the command keeps frame
+    /// pointers.
+    #[arg(long)]
+    pub callers: bool,
     /// No summary line at the end.
     #[arg(short, long)]
     pub quiet: bool,

@@ -47,6 +47,9 @@ pub fn filter(args: &RecordArgs) -> Result<Filter, CommandFailure> {
 
 /// `terrace record`: ends as the command did; 3 where recording is not possible here.
 pub fn record(args: &RecordArgs) -> Ending {
+    if args.callers && args.source != RecordSource::Perf {
+        return Err(CommandFailure::usage("--callers needs --source perf"));
+    }
     let source = match args.source {
         RecordSource::Riscv => return crate::riscv::record(args),
         RecordSource::Perf => return sampled(args),
@@ -91,6 +94,7 @@ fn sampled(args: &RecordArgs) -> Ending {
     }
     let settings = PerfSettings::parse(args.sampling.as_deref().unwrap_or_default())
         .map_err(|why| CommandFailure::usage(format!("--sampling {why}")))?;
+    let settings = PerfSettings { callers: args.callers, ..settings };
     let spec = SampledRecordSpec { output: args.output.clone(), settings };
     let recorded = record::record_samples(&spec, &args.command).map_err(failure)?;
     recorded.notes.iter().for_each(|note| say(note));

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use terrace_terrace::machine::{self, TiersReport};
+use terrace_terrace::source_lines::name_callers;
 use terrace_terrace::topology::{self, DiskTree, MachineSource};
 use terrace_terrace::types::{text, NodeId};
 use terrace_terrace::{doctor as examination, latest, report as documents};
@@ -95,7 +96,8 @@ pub fn report(args: &ReportArgs) -> Ending {
         file.read_to_end(&mut bytes).map_err(|e| failed(&e))?;
         documents::read(&bytes)
     };
-    let document = document.map_err(|e| failed(&e))?;
+    let mut document = document.map_err(|e| failed(&e))?;
+    name_callers(&mut document);
     if args.json {
         return print_json(&document.to_json());
     }

@@ -92,3 +92,57 @@ fn a_file_of_perf_record_is_recognized() {
     fs::write(folder.0.join("y.txt"), "whose?\n").unwrap();
     assert_eq!(terrace(&folder.0, &["trace", "import", "y.txt"]).status.code(), Some(2));
 }
+
+/// Page faults stand for a processor's events. `touch` has two callers, which the samples tell
+/// apart, live and by perf's own recorder.
+#[test]
+fn samples_say_which_calls_led_to_them() {
+    let folder = Folder::new("callers");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/callers.c");
+    let cc = Command::new("cc")
+        .args(["-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o"])
+        .args([folder.0.join("callers"), source])
+        .output();
+    let symbols = Command::new("addr2line").arg("--version").output();
+    if ![cc, symbols].iter().all(|done| done.as_ref().is_ok_and(|done| done.status.success())) {
+        return println!("skipped: no C compiler, or no addr2line");
+    }
+    // Software events have type 1; 2 is a page fault.
+    let event = "event=2,type=1,precise=0,operation=both,loads=1,stores=1";
+    let live = ["record", "--source", "perf", "--callers", "--sampling", event, "-o", "x.trace"];
+    let done = terrace(&folder.0, &[&live[..], &["./callers"]].concat());
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    if done.status.code() == Some(3) {
+        return println!("skipped: {said}");
+    }
+    assert!(done.status.success(), "{said}");
+    // Recording begins a moment after the program, and what it does between intervals is not seen.
+    let [index, grid] = samples_by_caller(&folder.0, "x.trace");
+    assert!(index > 0 && (2 * index..=4 * index).contains(&grid), "{index} and {grid}");
+    let perf = Command::new("perf")
+        .args(["record", "-q", "-e", "page-faults", "-c", "1", "-g", "-d", "-o", "y.data"])
+        .arg("./callers")
+        .current_dir(&folder.0)
+        .output();
+    if !perf.is_ok_and(|done| done.status.success()) {
+        return println!("skipped in part: no perf");
+    }
+    assert!(terrace(&folder.0, &["trace", "import", "y.data"]).status.success());
+    assert_eq!(samples_by_caller(&folder.0, "y.trace"), [120, 360]);
+}
+
+/// Samples of `touch` when `make_index` and `make_grid` called it.
+fn samples_by_caller(folder: &Path, recording: &str) -> [u64; 2] {
+    let done = terrace(folder, &["report", recording, "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    let paths = report["samples"]["calls"].as_array().unwrap();
+    let calls = |path: &serde_json::Value, at: usize| {
+        path["calls"].get(at).and_then(|call| call.as_str()).unwrap_or("").to_owned()
+    };
+    ["make_index ", "make_grid "].map(|caller| {
+        let by = |path: &&serde_json::Value| {
+            calls(path, 0).starts_with("touch ") && calls(path, 1).starts_with(caller)
+        };
+        paths.iter().filter(by).map(|path| path["samples"].as_u64().unwrap()).sum::<u64>()
+    })
+}

@@ -10,9 +10,10 @@ use crate::recording::RecordingSummary;
 use crate::run;
 use crate::stacked::StackedMemory;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::io::{Read, Seek};
 use terrace_engine::journal::{self, JournalProblem, ParsedJournal};
-use terrace_trace::TraceReader;
+use terrace_trace::{CallFrame, TraceReader};
 
 /// Why a file cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -139,6 +140,19 @@ pub fn read_recording<R: Read + Seek>(input: R) -> Result<Document, ReportError>
 }
 
 impl Document {
+    /// Places of a recording's call paths, some of them several times.
+    #[must_use]
+    pub fn call_frames(&self) -> Vec<&CallFrame> {
+        let Self::Recording(recording) = self else { return Vec::new() };
+        recording.samples.iter().flat_map(|samples| samples.calls.frames()).collect()
+    }
+
+    /// Names such places; others keep their file and byte.
+    pub fn name_callers(&mut self, names: &HashMap<CallFrame, String>) {
+        let Self::Recording(recording) = self else { return };
+        recording.samples.iter_mut().for_each(|samples| samples.calls.name(names));
+    }
+
     /// One HTML file that needs nothing else.
     #[must_use]
     pub fn to_html(&self) -> String {

@@ -33,6 +33,6 @@ pub use far::{FarHeader, FarRun, FarSample};
 pub use migratory::MigratoryStudy;
 pub use pools::SharedPools;
 pub use probe::ProbeReport;
-pub use recording::{ObjectUses, RecordingSummary, SampleStudy, UseCounts};
+pub use recording::{CallStudy, ObjectUses, RecordingSummary, SampleStudy, UseCounts};
 pub use run::JournalFigures;
 pub use stacked::StackedMemory;

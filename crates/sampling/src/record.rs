@@ -90,6 +90,14 @@ pub struct PerfSample<'a> {
 }
 
 impl PerfSample<'_> {
+    /// Addresses of the program's part of the call chain, innermost first. Where the program keeps
+    /// no frame pointers, the kernel's walk ends in zeros, which are no callers.
+    pub fn program_callers(&self) -> impl Iterator<Item = u64> + '_ {
+        // The upper half of all addresses is the kernel's.
+        let program = self.callers().skip_while(|address| address >> 63 == 1);
+        program.take_while(|address| *address != 0)
+    }
+
     /// Addresses of the call chain, innermost first, without context marks.
     pub fn callers(&self) -> impl Iterator<Item = u64> + '_ {
         // `PERF_CONTEXT_MAX` is -4095: what lies above is a mark.
@@ -125,6 +133,8 @@ pub struct MappedFile {
     pub start: u64,
     /// Bytes.
     pub length: u64,
+    /// Where in the file the first byte lies.
+    pub offset: u64,
     /// `PROT_*`; executable where the record does not say.
     pub protection: u32,
     /// `MAP_*`.
@@ -414,7 +424,7 @@ fn identity(body: &[u8], event: &EventAttributes) -> Option<RecordIdentity> {
 
 fn mapped(mut fields: ByteCursor<'_>, kind: u32) -> Option<MappedFile> {
     let (pid, tid) = (fields.i32()?, fields.i32()?);
-    let (start, length, _offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    let (start, length, offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
     let (protection, flags) = if kind == kind::MMAP2 {
         fields.take(FILE_IDENTITY_BYTES)?;
         (fields.u32()?, fields.u32()?)
@@ -423,7 +433,8 @@ fn mapped(mut fields: ByteCursor<'_>, kind: u32) -> Option<MappedFile> {
         const PROT_READ_EXEC: u32 = 5;
         (PROT_READ_EXEC, 0)
     };
-    Some(MappedFile { pid, tid, start, length, protection, flags, name: fields.string() })
+    let name = fields.string();
+    Some(MappedFile { pid, tid, start, length, offset, protection, flags, name })
 }
 
 fn task(mut fields: ByteCursor<'_>) -> Option<TaskChange> {

@@ -18,6 +18,8 @@ pub struct MapLine {
     pub exec: bool,
     /// `MAP_SHARED`.
     pub shared: bool,
+    /// Where in its file the first byte lies.
+    pub offset: u64,
     /// Inode of the file behind it; 0: none.
     pub inode: u64,
     /// Name the kernel shows: a path, `[heap]`, or nothing. Line ends come escaped as `\012`.
@@ -63,7 +65,7 @@ fn map_line(line: &str) -> Option<MapLine> {
     let (start, end) = field().split_once('-')?;
     let (start, end) = (hex(start)?, hex(end)?);
     let perms = field().as_bytes();
-    let (_offset, _dev) = (hex(field())?, field().split_once(':')?);
+    let (offset, _dev) = (hex(field())?, field().split_once(':')?);
     let inode = field().parse().ok()?;
     if perms.len() != 4 || start >= end {
         return None;
@@ -75,6 +77,7 @@ fn map_line(line: &str) -> Option<MapLine> {
         write: perms[1] == b'w',
         exec: perms[2] == b'x',
         shared: perms[3] == b's',
+        offset,
         inode,
         name: rest.trim_start_matches(' ').to_owned(),
         flags: VmFlags::default(),

@@ -11,6 +11,8 @@ const FLAG_DISABLED: u64 = 1;
 const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
 const FLAG_EXCLUDE_HYPERVISOR: u64 = 1 << 6;
 const FLAG_WATERMARK: u64 = 1 << 14;
+/// Of the call chain only the program's part (`exclude_callchain_kernel`).
+const FLAG_EXCLUDE_KERNEL_CALLERS: u64 = 1 << 21;
 const PRECISE_SHIFT: u32 = 15;
 /// `_IO('$', n)` and `_IOW('$', 4, u64)`.
 const IOC_ENABLE: u64 = 0x2400;
@@ -111,6 +113,7 @@ impl SampleRing {
             flags: disabled
                 | whose
                 | FLAG_WATERMARK
+                | FLAG_EXCLUDE_KERNEL_CALLERS
                 | u64::from(event.precise & 3) << PRECISE_SHIFT,
             wakeup: u32::try_from(bytes / 2).unwrap_or(u32::MAX),
             ..PerfAttr::default()

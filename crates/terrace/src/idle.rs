@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_policy::place::{CustomPolicy, PolicyNeeds};
 use terrace_types::{
-    Bytes, Nanos, NodeId, PageFlags, Pid, Plan, PolicyWork, Request, Snapshot, Tick,
+    Bytes, Nanos, NodeId, PageFlags, PageStat, Pid, Plan, PolicyWork, Request, Snapshot, Tick,
 };
 
 /// Pages whose times are kept together.
@@ -66,6 +66,11 @@ pub struct IdleObserver {
 impl IdleObserver {
     /// Reads a snapshot; asks for the accessed bits of all nodes to be cleared.
     fn step(&mut self, snapshot: &Snapshot, now: Tick) -> Plan {
+        let is_present = |page: &PageStat| page.flags.has(PageFlags::PRESENT);
+        if !snapshot.areas.iter().any(|area| area.pages.iter().any(is_present)) {
+            // The program has ended: what was found before holds.
+            return Plan::default();
+        }
         self.now = now;
         let first = *self.first.get_or_insert(now);
         let at = u32::try_from(now.since(first).get() / 1_000_000).unwrap_or(u32::MAX - 1) + 1;
@@ -75,7 +80,7 @@ impl IdleObserver {
         for area in &snapshot.areas {
             for (vpn, page) in (area.start.0..).zip(&area.pages) {
                 let key = (area.pid, vpn / CHUNK);
-                if !page.flags.has(PageFlags::PRESENT) {
+                if !is_present(page) {
                     continue;
                 }
                 let times = present.entry(key).or_insert_with(|| {
@@ -137,7 +142,7 @@ pub fn observer() -> (CustomPolicy, Arc<Mutex<IdleObserver>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_types::{Area, PageStat, ThroughputSource, TierState, Vpn};
+    use terrace_types::{Area, ThroughputSource, TierState, Vpn};
 
     fn snapshot(referenced: &[bool]) -> Snapshot {
         let page = |referenced: &bool| PageStat {
@@ -187,6 +192,8 @@ mod tests {
         let few = observer.idle().unwrap();
         assert_eq!((few.bytes, few.shares[4].idle_seconds), (3 * 4096, 0.0));
         assert!(few.line().contains("50% for 0.0 s"), "{}", few.line());
+        observer.step(&snapshot(&[]), second(14));
+        assert_eq!(observer.idle(), Some(few), "the program has ended");
     }
 
     #[test]

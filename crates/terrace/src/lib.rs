@@ -23,6 +23,7 @@ pub mod probe;
 pub mod record;
 pub mod riscv;
 pub mod sharing;
+pub mod source_lines;
 pub mod stack;
 mod stack_text;
 pub mod stage;

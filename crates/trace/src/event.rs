@@ -186,6 +186,26 @@ pub struct TraceEvent {
     pub what: EventKind,
 }
 
+/// An instruction of a call path, where it lies in its file: so that it can be named when the
+/// process is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallFrame {
+    /// Path of the file; empty: the instruction lay in no file.
+    pub file: String,
+    /// Its byte in the file; without a file its address. Of callers it is the last byte of the
+    /// call, not the first behind it, which may belong to another line.
+    pub offset: u64,
+}
+
+impl std::fmt::Display for CallFrame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.file.rsplit('/').next() {
+            Some(name) if !name.is_empty() => write!(f, "{name}+{:#x}", self.offset),
+            _ => write!(f, "{:#x}", self.offset),
+        }
+    }
+}
+
 /// An instruction, or a call that stands for one, that acts on caches or on the order of stores
 /// (Intel's manual, volume 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -335,6 +355,13 @@ pub enum EventKind {
     SampleInterrupt {
         /// Samples that were in it.
         samples: u32,
+    },
+    /// So many samples of this process came by the same callers.
+    CallPath {
+        /// Samples.
+        samples: u64,
+        /// Where the access was made, then its caller, and so on.
+        frames: Vec<CallFrame>,
     },
     /// The CPU belongs to the node: known before the first sample that it made.
     CpuNode {

@@ -1,6 +1,6 @@
 //! Events as bytes.
 
-use crate::event::{CacheOperation, EventKind, TraceEvent};
+use crate::event::{CacheOperation, CallFrame, EventKind, TraceEvent};
 use crate::pack::{put_number, unzigzag, zigzag, Taker};
 
 /// Longest name that is kept, bytes.
@@ -20,6 +20,9 @@ const LOST: u8 = 11;
 const SAMPLE_INTERRUPT: u8 = 12;
 const CPU_NODE: u8 = 13;
 const CACHE: u8 = 14;
+const CALL_PATH: u8 = 15;
+/// Frames of a call path that are kept; the kernel's chains have 127 (`perf_event_max_stack`).
+pub const MAX_FRAMES: usize = 128;
 
 /// Appends an event: length, then what it is, so that readers can step over kinds they do not know.
 pub fn put(out: &mut Vec<u8>, event: &TraceEvent, scratch: &mut Vec<u8>) {
@@ -31,12 +34,7 @@ pub fn put(out: &mut Vec<u8>, event: &TraceEvent, scratch: &mut Vec<u8>) {
         scratch.push(tag);
         numbers.iter().for_each(|n| put_number(scratch, *n));
         if let Some(name) = name {
-            let mut end = name.len().min(MAX_NAME);
-            while !name.is_char_boundary(end) {
-                end -= 1;
-            }
-            put_number(scratch, end as u64);
-            scratch.extend_from_slice(&name.as_bytes()[..end]);
+            put_name(scratch, name);
         }
     };
     match &event.what {
@@ -62,6 +60,14 @@ pub fn put(out: &mut Vec<u8>, event: &TraceEvent, scratch: &mut Vec<u8>) {
         }
         EventKind::SampleInterrupt { samples } => {
             part(SAMPLE_INTERRUPT, &[u64::from(*samples)], None);
+        }
+        EventKind::CallPath { samples, frames } => {
+            let frames = &frames[..frames.len().min(MAX_FRAMES)];
+            part(CALL_PATH, &[*samples, frames.len() as u64], None);
+            for frame in frames {
+                put_number(scratch, frame.offset);
+                put_name(scratch, &frame.file);
+            }
         }
         EventKind::CpuNode { cpu, node } => {
             part(CPU_NODE, &[u64::from(*cpu), u64::from(*node)], None);
@@ -109,11 +115,26 @@ pub fn take(rest: &mut Taker<'_>) -> Option<Option<TraceEvent>> {
             None => return Some(None),
         },
         SAMPLE_INTERRUPT => EventKind::SampleInterrupt { samples: t.small()? },
+        CALL_PATH => EventKind::CallPath { samples: t.number()?, frames: frames(&mut t)? },
         CPU_NODE => EventKind::CpuNode { cpu: t.small()?, node: t.small()? },
         _ => return Some(None),
     };
     // Bytes left over are fields that a later version added.
     Some(Some(TraceEvent { time, process, thread, what }))
+}
+
+fn put_name(out: &mut Vec<u8>, name: &str) {
+    let mut end = name.len().min(MAX_NAME);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    put_number(out, end as u64);
+    out.extend_from_slice(&name.as_bytes()[..end]);
+}
+
+fn frames(t: &mut Taker<'_>) -> Option<Vec<CallFrame>> {
+    let count = usize::try_from(t.number()?).ok().filter(|n| *n <= MAX_FRAMES)?;
+    (0..count).map(|_| Some(CallFrame { offset: t.number()?, file: name(t)? })).collect()
 }
 
 fn signed(t: &mut Taker<'_>) -> Option<i32> {

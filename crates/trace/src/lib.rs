@@ -49,6 +49,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod calls;
 pub mod capture;
 mod decode;
 mod encode;
@@ -70,8 +71,8 @@ mod write;
 pub use decode::Block;
 pub use error::TraceError;
 pub use event::{
-    Access, AccessDescriptor, CacheOperation, EventKind, SampleDetail, TraceClock, TraceEvent,
-    TraceHeader,
+    Access, AccessDescriptor, CacheOperation, CallFrame, EventKind, SampleDetail, TraceClock,
+    TraceEvent, TraceHeader,
 };
 pub use frame::{mend_checksums, BlockInfo, BlockKind, BLOCK_ACCESSES, MAGIC, VERSION};
 pub use info::Info;

@@ -1,5 +1,6 @@
 //! A trace of samples that are taken while a program runs.
 
+use crate::calls::CallPaths;
 use crate::error::TraceError;
 use crate::event::{Access, EventKind, SampleDetail, TraceClock, TraceEvent, TraceHeader};
 use crate::tasks::TaskNumbers;
@@ -27,6 +28,7 @@ pub struct SampleTraceWriter<W: Write> {
     writer: TraceWriter<W>,
     header: TraceHeader,
     tasks: TaskNumbers,
+    calls: CallPaths,
     time: u64,
     totals: SampleTotals,
     /// Events that all samples stand for.
@@ -62,8 +64,27 @@ impl<W: Write + Seek> SampleTraceWriter<W> {
             let what = EventKind::CpuNode { cpu, node };
             writer.event(&TraceEvent { time: 0, process: 0, thread: 0, what })?;
         }
-        let (tasks, totals) = (TaskNumbers::default(), SampleTotals::default());
-        Ok(Self { writer, header, tasks, time: 0, totals, events: 0 })
+        Ok(Self {
+            writer,
+            header,
+            tasks: TaskNumbers::default(),
+            calls: CallPaths::default(),
+            time: 0,
+            totals: SampleTotals::default(),
+            events: 0,
+        })
+    }
+
+    /// A file was mapped, from its byte `offset` on, seen now: `what` is [`EventKind::Map`].
+    ///
+    /// # Errors
+    /// [`TraceError::Write`].
+    pub fn mapped(&mut self, pid: i32, what: EventKind, offset: u64) -> Result<(), TraceError> {
+        let (process, _) = self.tasks.find(&mut self.writer, (pid, pid), self.time)?;
+        if let EventKind::Map { start, length, name, .. } = &what {
+            self.calls.map(process, *start, *length, offset, name);
+        }
+        self.event(pid, what)
     }
 
     /// Something besides samples happened in a process, seen now.
@@ -73,6 +94,9 @@ impl<W: Write + Seek> SampleTraceWriter<W> {
     pub fn event(&mut self, pid: i32, what: EventKind) -> Result<(), TraceError> {
         let time = self.time;
         let (process, thread) = self.tasks.find(&mut self.writer, (pid, pid), time)?;
+        if let EventKind::Unmap { start, length } = what {
+            self.calls.map(process, start, length, 0, "");
+        }
         self.writer.event(&TraceEvent { time, process, thread, what })
     }
 
@@ -103,6 +127,7 @@ impl<W: Write + Seek> SampleTraceWriter<W> {
         };
         *(if store { &mut self.totals.stores } else { &mut self.totals.loads }) += 1;
         self.events += u128::from(sample.period);
+        self.calls.count(process, sample);
         self.writer.sample(process, thread, &access, self.time, &detail)
     }
 
@@ -123,6 +148,7 @@ impl<W: Write + Seek> SampleTraceWriter<W> {
     /// # Errors
     /// As [`TraceWriter::finish_with_header`].
     pub fn finish(mut self) -> Result<(W, SampleTotals), TraceError> {
+        self.calls.write(&mut self.writer)?;
         let lost = self.totals.lost;
         if lost > 0 {
             self.writer.omit(&format!("{lost} samples were lost because a ring was full"));

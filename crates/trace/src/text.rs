@@ -100,6 +100,10 @@ fn event_line(event: &TraceEvent, out: &mut String) {
         }
         EventKind::Lost { accesses } => write!(out, "lost {accesses}"),
         EventKind::SampleInterrupt { samples } => write!(out, "sample-interrupt {samples}"),
+        EventKind::CallPath { samples, frames } => {
+            let path = frames.iter().map(ToString::to_string).collect::<Vec<_>>().join(" < ");
+            write!(out, "call-path {samples} {}", printable(&path))
+        }
         EventKind::CpuNode { cpu, node } => write!(out, "cpu-node {cpu} {node}"),
     };
     out.push('\n');

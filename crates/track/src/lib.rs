@@ -28,7 +28,7 @@ pub use clock::{AttachedProcess, LiveClock, Waiter};
 pub use damon::{Damon, DamonMode};
 pub use live::{LiveTracker, LiveTrackers, TrackerChoice};
 pub use page_table::PageTable;
-pub use perf::{KeptSamples, PerfSamples, PerfSettings, SampleLosses};
+pub use perf::{KeptSample, KeptSamples, PerfSamples, PerfSettings, SampleLosses};
 pub use soft_dirty::SoftDirty;
 pub use target::{LiveTarget, TierNodes};
 pub use tree::ProcessTree;

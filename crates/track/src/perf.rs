@@ -6,52 +6,28 @@
 //! with it.
 
 mod lab_unit;
+mod open;
 mod rings;
 mod settings;
 
-pub use rings::{KeptSamples, SampleLosses};
+pub use rings::{KeptSample, KeptSamples, SampleLosses};
 pub use settings::PerfSettings;
 
 use lab_unit::LabUnit;
+use open::{cpu_nodes, find, opens, ring_pages, unit_event, OpenEvent};
 use rings::{RingDrainer, RingOwner, RingSet};
 use settings::SamplingPace;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_engine::{Mapping, Observation, SampleRequest, TrackError, Tracker, TrackerInfo};
-use terrace_sampling::{
-    sample_type, sampling_events, CpuModel, EventAttributes, MemoryOperation, SampleDevice,
-    SamplingEvent, UnitAnswer, LOAD_LATENCY_LEADER, PAGE_FAULTS, RING_SAMPLE_TYPE,
-};
-use terrace_sys::{
-    now, page_size, task, CpuMeter, Root, SampleEvent, SampleRing, SampledTask, SysError,
-};
+use terrace_sampling::{sampling_events, CpuModel, MemoryOperation, SamplingEvent, UnitAnswer};
+use terrace_sys::{now, task, CpuMeter, Root, SampleRing, SampledTask, SysError};
 use terrace_tracker::SamplePeriods;
 use terrace_types::{BitSource, Bytes, Nanos, NodeId, Pid, Request, Tick, Tid, TrackerVisibility};
 
-/// Pages of a ring: 64 KiB for some 900 samples of 72 bytes.
-const RING_PAGES: usize = 16;
-/// Bytes of rings for each CPU that an ordinary user may lock (`kernel.perf_event_mlock_kb`: 512
-/// KiB and a page).
-const LOCKED_FOR_EACH_CPU: u64 = 512 << 10;
 /// Rings by thread at most: each takes a descriptor, of which a process has 1024 by default. Of
 /// more threads some are sampled in each interval, in turn.
 const MAX_THREADS: usize = 512;
-
-/// Fields that every event's samples have.
-const FIELDS: u64 = sample_type::IP
-    | sample_type::TID
-    | sample_type::TIME
-    | sample_type::ADDR
-    | sample_type::CPU
-    | sample_type::PERIOD;
-
-/// An event that was found to work.
-#[derive(Debug, Clone, Copy)]
-struct OpenEvent {
-    event: SamplingEvent,
-    spec: SampleEvent,
-    attributes: EventAttributes,
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -138,7 +114,8 @@ impl PerfSamples {
         settings: PerfSettings,
     ) -> Result<Self, TrackError> {
         let whole_cpus = events.iter().any(|event| {
-            find(&root, event).is_ok_and(|found| opens(&found, SampledTask::Cpu(0)).is_ok())
+            find(&root, event, &settings)
+                .is_ok_and(|found| opens(&found, SampledTask::Cpu(0)).is_ok())
         });
         let wants_stores = SamplingPace::new(settings).wants_stores();
         let mut chosen: Vec<OpenEvent> = Vec::new();
@@ -152,7 +129,8 @@ impl PerfSamples {
                 continue;
             }
             let own = if whole_cpus { SampledTask::Cpu(0) } else { SampledTask::Thread(Tid(0)) };
-            match find(&root, event).and_then(|found| opens(&found, own).map(|()| found)) {
+            match find(&root, event, &settings).and_then(|found| opens(&found, own).map(|()| found))
+            {
                 Ok(found) => chosen.push(found),
                 Err(error) => refused.push(format!("{}: {error}", event.name)),
             }
@@ -197,6 +175,12 @@ impl PerfSamples {
     #[must_use]
     pub fn event_names(&self) -> Vec<&'static str> {
         self.events.iter().map(|found| found.event.name).collect()
+    }
+
+    /// Whether samples come from the lab's unit, which keeps no call chains.
+    #[must_use]
+    pub const fn is_lab_unit(&self) -> bool {
+        self.unit.is_some()
     }
 
     /// Whether whole CPUs are sampled, not single threads.
@@ -457,74 +441,6 @@ impl PerfSamples {
     }
 }
 
-/// Pages of each of so many rings: together no more than an ordinary user may lock.
-fn ring_pages(rings: usize, cpus: usize) -> usize {
-    let all = LOCKED_FOR_EACH_CPU / page_size().get() * cpus.max(1) as u64;
-    let each = usize::try_from(all).unwrap_or(RING_PAGES) / rings.max(1);
-    // Down to a power of two, since a ring's size is rounded up to one.
-    (1 << each.max(1).ilog2()).clamp(1, RING_PAGES)
-}
-
-/// What the lab's unit samples: records say whether they are of loads or stores.
-fn unit_event() -> OpenEvent {
-    OpenEvent {
-        event: SamplingEvent { name: "the lab's sampling unit", ..PAGE_FAULTS },
-        spec: SampleEvent::default(),
-        attributes: EventAttributes { sample_type: RING_SAMPLE_TYPE, ..EventAttributes::default() },
-    }
-}
-
-/// The event with its device's number.
-fn find(root: &Root, event: &SamplingEvent) -> Result<OpenEvent, SysError> {
-    let device = match event.device {
-        SampleDevice::Number(number) => number,
-        SampleDevice::Named(name) => {
-            let path = format!("/sys/bus/event_source/devices/{name}/type");
-            u32::try_from(root.number(&path)?).unwrap_or(u32::MAX)
-        }
-    };
-    let auxiliary = root.exists("/sys/bus/event_source/devices/cpu/events/mem-loads-aux");
-    let leads = auxiliary && event.detailed && event.operation == MemoryOperation::Load;
-    let details = if event.detailed { sample_type::WEIGHT | sample_type::DATA_SRC } else { 0 };
-    let spec = SampleEvent {
-        device,
-        config: event.config,
-        config1: event.config1,
-        leader: leads.then_some(LOAD_LATENCY_LEADER),
-        precise: event.precise,
-        sample_type: FIELDS | details,
-        ..SampleEvent::default()
-    };
-    let attributes =
-        EventAttributes { sample_type: spec.sample_type, ..EventAttributes::default() };
-    Ok(OpenEvent { event: *event, spec, attributes })
-}
-
-/// Tries an event, the only way to know whether it works.
-fn opens(found: &OpenEvent, whose: SampledTask) -> Result<(), SysError> {
-    const PERIOD: u64 = 10_007;
-    SampleRing::open(&found.spec, whose, PERIOD, 1).map(|_| ())
-}
-
-/// Node of each CPU that is online.
-fn cpu_nodes(root: &Root) -> BTreeMap<u32, NodeId> {
-    let nodes = "/sys/devices/system/node";
-    let mut cells = BTreeMap::new();
-    for name in root.list(nodes).unwrap_or_default() {
-        let number = name.strip_prefix("node").and_then(|number| number.parse().ok());
-        let Some(node) = number.map(NodeId) else { continue };
-        let list = root.text(&format!("{nodes}/{name}/cpulist")).unwrap_or_default();
-        let cpus = task::parse_list(list.trim(), 1 << 16).unwrap_or_default();
-        cells.extend(cpus.into_iter().map(|cpu| (cpu, node)));
-    }
-    if cells.is_empty() {
-        let list = root.text("/sys/devices/system/cpu/online").unwrap_or_default();
-        let cpus = task::parse_list(list.trim(), 1 << 16).unwrap_or_default();
-        cells.extend(cpus.into_iter().map(|cpu| (cpu, NodeId(0))));
-    }
-    cells
-}
-
 fn stopped(why: &dyn std::fmt::Display) -> TrackError {
     TrackError::Stopped {
         tracker: "perf",
@@ -535,8 +451,11 @@ fn stopped(why: &dyn std::fmt::Display) -> TrackError {
 
 #[cfg(test)]
 mod tests {
+    use super::open::RING_PAGES;
     use super::*;
     use terrace_engine::MappingKind;
+    use terrace_sampling::{SampleDevice, PAGE_FAULTS};
+    use terrace_sys::page_size;
     use terrace_types::{Vpn, VpnRange};
 
     fn ask() -> SampleRequest {

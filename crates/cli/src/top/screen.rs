@@ -11,10 +11,14 @@ use ratatui::Frame;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::time::{Duration, Instant};
+use terrace_terrace::types::text::fold;
 use terrace_terrace::types::{Bytes, Nanos};
 use terrace_terrace::usage::{
     printable, BytesByNode, MemoryUsage, NodeUsage, ProcessUsage, UsageWatch,
 };
+
+/// Lines of notes at most, so that processes keep their place.
+const MAX_NOTE_LINES: usize = 4;
 
 /// How often keys are looked for while nothing new has come.
 const KEYS: Duration = Duration::from_millis(50);
@@ -195,7 +199,7 @@ impl TopScreen {
             return;
         };
         let heads = usage.nodes.len() as u16 + 1;
-        let notes = (usage.notes.len() as u16).min(2);
+        let notes = note_lines(usage, frame.area().width).len() as u16;
         let [nodes, processes, details, foot] = Layout::vertical([
             Constraint::Length(heads),
             Constraint::Min(4),
@@ -262,9 +266,16 @@ impl TopScreen {
         let mut lines = vec![Line::from(format!(
             "q end  up/down choose  tab mappings, threads, nodes  s order  {paused}"
         ))];
-        lines.extend(usage.notes.iter().map(|note| Line::from(format!("note: {note}"))));
+        lines.extend(note_lines(usage, area.width).into_iter().map(Line::from));
         frame.render_widget(Paragraph::new(lines), area);
     }
+}
+
+/// Notes, broken at the edge.
+fn note_lines(usage: &MemoryUsage, columns: u16) -> Vec<String> {
+    let fold = |note: &String| fold(&format!("note: {note}"), usize::from(columns));
+    let lines = usage.notes.iter().map(fold).collect::<Vec<_>>().join("\n");
+    lines.lines().take(MAX_NOTE_LINES).map(str::to_owned).collect()
 }
 
 fn draw_nodes(frame: &mut Frame<'_>, area: Rect, usage: &MemoryUsage) {
@@ -518,6 +529,11 @@ mod tests {
         screen.show(usage());
         let narrow = picture(&screen, 40, 16);
         assert!(narrow.contains("memory") && narrow.contains("3 GiB"), "{narrow}");
+        let broken = picture(&screen, 24, 16);
+        assert!(
+            broken.contains("note: some processes are") && broken.contains("  left out"),
+            "{broken}"
+        );
         assert!(!narrow.contains("samples  local"), "{narrow}");
         // Nothing fits here; nothing fails.
         for (columns, lines) in [(1, 1), (5, 3), (300, 2)] {

@@ -5,11 +5,13 @@
 //! first. Memory grows with the pages that were touched (some 100 bytes each), not with the length
 //! of the trace.
 
+mod calls;
 mod objects;
 mod pages;
 mod samples;
 mod show;
 
+pub use calls::CallStudy;
 use objects::Objects;
 use pages::PageUses;
 pub use samples::SampleStudy;

@@ -1,6 +1,7 @@
 //! What samples say besides addresses: latency by data source, who accessed, how often the sampler
 //! interrupted, and how far all of it can be trusted.
 
+use super::calls::CallStudy;
 use super::show::span;
 use crate::chart::{marks, Chart};
 use crate::markup::{count, escape, percent, put};
@@ -40,6 +41,7 @@ pub struct SampleSums {
     interrupts: u64,
     lost: u64,
     samples: u64,
+    calls: CallStudy,
 }
 
 /// What samples say besides addresses.
@@ -59,11 +61,14 @@ pub struct SampleStudy {
     pub lost: u64,
     /// Estimate of D, the relative error of a thread's share of the samples; `None`: too few.
     pub error: Option<f64>,
+    /// Samples by the calls that led to them, where the recording has those.
+    pub calls: CallStudy,
 }
 
 impl SampleSums {
     pub fn take_event(&mut self, event: &TraceEvent) {
         match event.what {
+            EventKind::CallPath { samples, ref frames } => self.calls.add(samples, frames),
             EventKind::Lost { accesses } => self.lost = self.lost.saturating_add(accesses),
             EventKind::ThreadStart { tid, .. } => {
                 self.names.insert(event.thread, tid);
@@ -121,6 +126,7 @@ impl SampleSums {
             interrupts: self.interrupts,
             lost: self.lost,
             error,
+            calls: self.calls.finish(),
         }
     }
 }
@@ -138,6 +144,7 @@ impl SampleStudy {
         self.trust(by_page, body);
         self.latencies(body);
         self.who(body);
+        self.calls.html(body);
         self.between_interrupts(body);
         pages_by_samples(by_page, body);
     }
@@ -259,7 +266,7 @@ impl SampleStudy {
     }
 
     /// Lines for a terminal.
-    pub fn text(&self, by_page: &[u64], out: &mut String) {
+    pub fn text(&self, by_page: &[u64], columns: usize, out: &mut String) {
         for level in &self.levels {
             put!(out, "{:>12}: {} samples", level.name(), count(level.samples));
             if level.with_latency > 0 {
@@ -279,6 +286,7 @@ impl SampleStudy {
             put!(out, "; error of a thread's share about {}", percent(error));
         }
         put!(out, "; {} samples lost\n", count(self.lost));
+        self.calls.text(columns, out);
     }
 
     /// Figures.
@@ -295,6 +303,7 @@ impl SampleStudy {
             "error": self.error,
             "pages_seen": seen,
             "pages_estimated": pages,
+            "calls": self.calls.json(),
         })
     }
 }

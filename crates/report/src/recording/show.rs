@@ -348,7 +348,7 @@ impl RecordingSummary {
             );
         }
         if let Some(samples) = &self.samples {
-            samples.text(&self.by_page, &mut out);
+            samples.text(&self.by_page, columns, &mut out);
         }
         for note in self.damage.iter().chain(&self.header.notes) {
             put!(&mut out, "{}\n", fold(&format!("note: {}", clean(note)), columns));

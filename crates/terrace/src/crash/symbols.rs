@@ -1,15 +1,12 @@
 //! Source lines of a recording's addresses, by binutils' addr2line where that is installed.
 
 use super::CrashError;
+use crate::source_lines::{ask_addr2line, is_position_independent, ADDRESSES};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Seek};
 use std::path::Path;
-use std::process::Command;
 use terrace_crash::recording::visit_events;
 use terrace_trace::{EventKind, TraceReader};
-
-/// Addresses that one call of addr2line is given: its arguments must fit.
-const ADDRESSES: usize = 1000;
 
 /// Where files are mapped.
 #[derive(Debug, Clone, Default)]
@@ -62,42 +59,4 @@ impl SourceLines {
         }
         names
     }
-}
-
-/// Whether the addresses in an ELF file begin at zero (e_type 3, ET_DYN).
-fn is_position_independent(path: &Path) -> bool {
-    let mut head = [0; 18];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && head[16] == 3
-}
-
-/// The function at each offset, and its line.
-fn ask_addr2line(path: &str, offsets: &[u64]) -> Vec<Option<String>> {
-    let mut command = Command::new("addr2line");
-    command.args(["-a", "-f", "-C", "-i", "-e", path]);
-    command.args(offsets.iter().map(|o| format!("{o:#x}")));
-    let Ok(output) = command.output() else { return Vec::new() };
-    let text = String::from_utf8_lossy(&output.stdout);
-    let mut found: Vec<Option<String>> = Vec::new();
-    let mut function = "";
-    for line in text.lines() {
-        if line.starts_with("0x") {
-            found.push(None);
-            function = "";
-        } else if function.is_empty() {
-            function = line;
-        } else {
-            // "FILE:LINE", perhaps with "(discriminator N)" behind.
-            let place = line.split(" (").next().unwrap_or(line);
-            let place = place.rsplit('/').next().unwrap_or(place);
-            // The innermost that is not inlined from a header.
-            let better = |last: &Option<String>| last.as_ref().is_none_or(|l| l.contains(".h:"));
-            if let Some(last) = found.last_mut().filter(|last| function != "??" && better(last)) {
-                let known = !place.starts_with('?');
-                *last = Some(if known { format!("{function} {place}") } else { function.into() });
-            }
-            function = "";
-        }
-    }
-    found
 }

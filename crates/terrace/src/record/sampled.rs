@@ -50,8 +50,8 @@ impl SampledRecording {
     }
 }
 
-/// What is mapped in a process: start, end, protection, flags, name.
-type MappedRanges = BTreeSet<(u64, u64, u32, u32, String)>;
+/// What is mapped in a process: start, end, protection, flags, offset in the file, name.
+type MappedRanges = BTreeSet<(u64, u64, u32, u32, u64, String)>;
 
 /// The recording, and what it knows of mappings.
 struct SampledRecorder {
@@ -73,7 +73,7 @@ impl SampledRecorder {
                 u32::from(line.read) | u32::from(line.write) << 1 | u32::from(line.exec) << 2;
             let flags = if line.shared { SHARED } else { PRIVATE }
                 | if line.inode == 0 { ANONYMOUS } else { 0 };
-            (line.start, line.end, protection, flags, line.name)
+            (line.start, line.end, protection, flags, line.offset, line.name)
         };
         let present: MappedRanges = lines.into_iter().map(range).collect();
         let before = self.mapped.entry(pid).or_default();
@@ -81,7 +81,7 @@ impl SampledRecorder {
             let what = EventKind::Unmap { start: *start, length: end - start };
             self.writer.event(pid.0, what)?;
         }
-        for (start, end, protection, flags, name) in present.difference(before) {
+        for (start, end, protection, flags, offset, name) in present.difference(before) {
             let what = EventKind::Map {
                 start: *start,
                 length: end - start,
@@ -89,7 +89,7 @@ impl SampledRecorder {
                 flags: *flags,
                 name: name.clone(),
             };
-            self.writer.event(pid.0, what)?;
+            self.writer.mapped(pid.0, what, *offset)?;
         }
         *before = present;
         Ok(())
@@ -121,9 +121,9 @@ impl SampledRecorder {
         let ended = runner.wait(WINDOW);
         tracker.finish(now())?;
         let mut kept = tracker.take_samples();
-        kept.samples.sort_by_key(|(sample, _)| sample.time_ns);
-        for (sample, operation) in &kept.samples {
-            self.writer.sample(sample, *operation)?;
+        kept.samples.sort_by_key(|kept| kept.whole().time_ns);
+        for sample in &kept.samples {
+            self.writer.sample(&sample.whole(), sample.operation)?;
         }
         let first = pids.first().map_or(0, |pid| pid.0);
         self.writer.lost(first, tracker.losses().lost - lost + kept.left_out)?;
@@ -163,6 +163,9 @@ pub fn record_samples(
     let mut runner = Runner::start(argv)?;
     let mut tree = ProcessTree::new(root, runner.pid());
     let mut notes = Vec::new();
+    if spec.settings.callers && tracker.is_lab_unit() {
+        notes.push("the lab's sampling unit keeps no call chains".to_owned());
+    }
     let ended = loop {
         tree.update();
         let pids: Vec<Pid> = tree.pids().collect();

@@ -3,6 +3,7 @@
 use super::{
     printable, BytesByNode, MemoryUsage, MoveRates, NodeUsage, ProcessUsage, MAX_MAPPINGS,
 };
+use terrace_types::text::fold;
 use terrace_types::Bytes;
 
 impl MemoryUsage {
@@ -39,7 +40,9 @@ impl MemoryUsage {
         if self.lost_samples > 0 {
             out.push(format!("{} samples were lost", self.lost_samples));
         }
-        out.extend(self.notes.iter().map(|note| format!("note: {note}")));
+        for note in &self.notes {
+            out.extend(fold(&format!("note: {note}"), columns).lines().map(str::to_owned));
+        }
         let kept = lines.unwrap_or(out.len());
         let fit = |line: &String| line.chars().take(columns).collect::<String>() + "\n";
         out.iter().take(kept).map(fit).collect()

@@ -4,6 +4,7 @@
 //! the CPUs' rings, then the samples. So an event stands before the samples that came after it.
 
 use super::{ImportError, Imported, HEADER_ROOM};
+use crate::calls::CallPaths;
 use crate::event::{Access, EventKind, SampleDetail, TraceClock, TraceEvent, TraceHeader};
 use crate::tasks::TaskNumbers;
 use crate::write::TraceWriter;
@@ -33,6 +34,8 @@ struct SideEvent {
 #[derive(Debug)]
 enum SideChange {
     Trace(EventKind),
+    /// A file's mapping, and where in the file it begins.
+    Mapped(EventKind, u64),
     /// A process that is a copy of this one.
     Forked {
         parent: i32,
@@ -42,19 +45,32 @@ enum SideChange {
 fn write_side_event<W: Write>(
     tasks: &mut TaskNumbers,
     writer: &mut TraceWriter<W>,
+    calls: &mut CallPaths,
     noted: SideEvent,
 ) -> Result<(), ImportError> {
     let time = noted.time;
     let (process, thread) = tasks.find(writer, (noted.pid, noted.tid), time)?;
     let what = match noted.what {
         SideChange::Trace(what) => what,
+        SideChange::Mapped(what, offset) => {
+            if let EventKind::Map { start, length, name, .. } = &what {
+                calls.map(process, *start, *length, offset, name);
+            }
+            what
+        }
         SideChange::Forked { parent } => match tasks.process(parent) {
-            Some(parent) if parent != process => EventKind::Fork { parent },
+            Some(parent) if parent != process => {
+                calls.fork(process, parent);
+                EventKind::Fork { parent }
+            }
             _ => return Ok(()),
         },
     };
     if what == EventKind::ThreadExit {
         tasks.forget_thread(noted.tid);
+    }
+    if let EventKind::Exec { .. } = &what {
+        calls.exec(process);
     }
     writer.event(&TraceEvent { time, process, thread, what })?;
     Ok(())
@@ -88,7 +104,7 @@ pub fn import_perf_data<R: Read + Seek, W: Write + Seek>(
     let mut tally = SampleTally::default();
     let mut writer = TraceWriter::with_header_space(output, &tally.header(&file), HEADER_ROOM)?;
     write_nodes(&mut writer, &file)?;
-    let mut tasks = TaskNumbers::default();
+    let (mut tasks, mut calls) = (TaskNumbers::default(), CallPaths::default());
     let mut noted = noted.into_iter().peekable();
     let names: Vec<(String, u64)> = file.events().iter().map(describe).collect();
     let mut failed = None;
@@ -98,7 +114,7 @@ pub fn import_perf_data<R: Read + Seek, W: Write + Seek>(
             return;
         }
         let mut due = std::iter::from_fn(|| noted.next_if(|n| n.time <= sample.time_ns));
-        let mut write = |noted| write_side_event(&mut tasks, &mut writer, noted);
+        let mut write = |noted| write_side_event(&mut tasks, &mut writer, &mut calls, noted);
         if let Err(error) = due.try_for_each(&mut write) {
             failed = Some(error);
             return;
@@ -106,7 +122,10 @@ pub fn import_perf_data<R: Read + Seek, W: Write + Seek>(
         let (name, period) = &names[event];
         let written = write_sample(&mut writer, &mut tasks, sample, name);
         match written {
-            Ok(operation) => tally.count(sample, operation, name, *period),
+            Ok((process, operation)) => {
+                calls.count(process, sample);
+                tally.count(sample, operation, name, *period);
+            }
             Err(error) => failed = Some(error),
         }
     })?;
@@ -114,8 +133,9 @@ pub fn import_perf_data<R: Read + Seek, W: Write + Seek>(
         return Err(error);
     }
     for event in noted {
-        write_side_event(&mut tasks, &mut writer, event)?;
+        write_side_event(&mut tasks, &mut writer, &mut calls, event)?;
     }
+    calls.write(&mut writer)?;
     say_losses(&mut writer, &counts);
     let header = tally.header(&file);
     writer.finish_with_header(&header)?.flush()?;
@@ -153,7 +173,7 @@ fn note(record: &PerfRecord<'_>) -> Option<SideEvent> {
             let (start, length) = (map.start, map.length);
             let (protection, flags) = (map.protection, map.flags);
             let what = EventKind::Map { start, length, protection, flags, name };
-            (identity.time_ns, map.pid, map.tid, SideChange::Trace(what))
+            (identity.time_ns, map.pid, map.tid, SideChange::Mapped(what, map.offset))
         }
         PerfRecord::Renamed { pid, tid, name, exec: true, identity } => {
             let what = EventKind::Exec { name: name.clone() };
@@ -206,7 +226,7 @@ fn write_sample<W: Write>(
     tasks: &mut TaskNumbers,
     sample: &PerfSample<'_>,
     event: &str,
-) -> Result<MemoryOperation, ImportError> {
+) -> Result<(u32, MemoryOperation), ImportError> {
     let (process, thread) = tasks.find(writer, (sample.pid, sample.tid), sample.time_ns)?;
     let operation = match sample.source.operation() {
         MemoryOperation::Unknown => super::perf::operation_of(event),
@@ -225,7 +245,7 @@ fn write_sample<W: Write>(
         cpu: sample.cpu.unwrap_or(SampleDetail::UNKNOWN_CPU),
     };
     writer.sample(process, thread, &access, sample.time_ns, &detail)?;
-    Ok(operation)
+    Ok((process, operation))
 }
 
 fn say_losses<W: Write>(writer: &mut TraceWriter<W>, counts: &RecordCounts) {

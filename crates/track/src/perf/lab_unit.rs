@@ -13,6 +13,8 @@ use terrace_sys::{execute_mark, CurrentTaskOffsets, Root, SampleRing, SysError, 
 pub(super) struct LabUnit {
     memory: Arc<UnitMemory>,
     settings: UnitSettings,
+    /// What it had done for others before: it counts since the machine was awakened.
+    before: UnitAnswer,
 }
 
 impl LabUnit {
@@ -37,22 +39,34 @@ impl LabUnit {
             task_pid: offsets.pid,
             task_tgid: offsets.tgid,
         };
-        let unit = Self { memory, settings };
+        let mut unit = Self { memory, settings, before: UnitAnswer::default() };
         match unit.sample([0; 3]) {
-            Some(answer) if answer.accepted => Ok(Some(unit)),
+            Some(answer) if answer.accepted => {
+                unit.before = answer;
+                Ok(Some(unit))
+            }
             Some(_) => Err("the lab's sampling unit refused its settings".to_owned()),
             None => Err("this lab's timing plugin has no sampling unit; build it anew".to_owned()),
         }
     }
 
     /// From now on samples with these periods, in the order of the unit's events; zero: not. What
-    /// buffers held is in the rings then. `None`: nobody answers.
+    /// buffers held is in the rings then. Counts are those since it was opened. `None`: nobody
+    /// answers.
     pub fn sample(&self, periods: [u64; 3]) -> Option<UnitAnswer> {
         let words = UnitSettings { periods, ..self.settings }.encode();
         words.iter().enumerate().for_each(|(i, word)| self.memory.set_word(i, *word));
         self.memory.set_word(UNIT_ANSWER_WORD, 0);
         execute_mark::<UNIT_MARK>();
-        UnitAnswer::decode(std::array::from_fn(|i| self.memory.word(UNIT_ANSWER_WORD + i)))
+        let words = std::array::from_fn(|i| self.memory.word(UNIT_ANSWER_WORD + i));
+        let answer = UnitAnswer::decode(words)?;
+        Some(UnitAnswer {
+            accepted: answer.accepted,
+            records: answer.records.saturating_sub(self.before.records),
+            interrupts: answer.interrupts.saturating_sub(self.before.interrupts),
+            lost: answer.lost.saturating_sub(self.before.lost),
+            cost_ps: answer.cost_ps.saturating_sub(self.before.cost_ps),
+        })
     }
 
     /// The ring of a CPU.

@@ -16,19 +16,44 @@ const MOST_PAUSE: Nanos = Nanos::millis(20);
 /// Samples that are kept in a window; what is beyond is counted.
 const MOST_KEPT: usize = 1 << 20;
 
-/// Samples as they were read, with what each access did.
+/// Bytes of call chains that are kept in a window: of a million samples eight callers each.
+const MOST_CHAIN_BYTES: usize = 64 << 20;
+
+/// A sample as it was read.
+#[derive(Debug, Clone)]
+pub struct KeptSample {
+    sample: PerfSample<'static>,
+    /// What the access did.
+    pub operation: MemoryOperation,
+    callchain: Box<[u8]>,
+}
+
+impl KeptSample {
+    /// The sample with its call chain.
+    #[must_use]
+    pub fn whole(&self) -> PerfSample<'_> {
+        PerfSample { callchain: &self.callchain, ..self.sample }
+    }
+}
+
+/// Samples as they were read.
 #[derive(Debug, Default)]
 pub struct KeptSamples {
     /// In order of time within a CPU.
-    pub samples: Vec<(PerfSample<'static>, MemoryOperation)>,
+    pub samples: Vec<KeptSample>,
     /// Samples beyond those that are kept.
     pub left_out: u64,
+    chain_bytes: usize,
 }
 
 impl KeptSamples {
     fn add(&mut self, sample: &PerfSample<'_>, operation: MemoryOperation) {
-        if self.samples.len() < MOST_KEPT {
-            self.samples.push((PerfSample { callchain: &[], ..*sample }, operation));
+        let chain_bytes = self.chain_bytes + sample.callchain.len();
+        if self.samples.len() < MOST_KEPT && chain_bytes <= MOST_CHAIN_BYTES {
+            self.chain_bytes = chain_bytes;
+            let callchain = sample.callchain.into();
+            let sample = PerfSample { callchain: &[], ..*sample };
+            self.samples.push(KeptSample { sample, operation, callchain });
         } else {
             self.left_out += 1;
         }

@@ -32,13 +32,22 @@ pub struct PerfSettings {
     pub all_loads: bool,
     /// Each CPU's buffer in the lab; the kernel's own is fixed.
     pub buffer: Bytes,
+    /// Samples carry the calls that led to them.
+    pub callers: bool,
     /// An event in place of those known for this processor.
     pub event: Option<SamplingEvent>,
 }
 
 impl Default for PerfSettings {
     fn default() -> Self {
-        Self { loads: None, stores: None, all_loads: false, buffer: BUFFER, event: None }
+        Self {
+            loads: None,
+            stores: None,
+            all_loads: false,
+            buffer: BUFFER,
+            callers: false,
+            event: None,
+        }
     }
 }
 
