@@ -2,7 +2,7 @@
 //! in such memory and comes back when the process dies that holds it
 //! (`pthread_mutexattr_setrobust(3)`, kernel: `kernel/futex/core.c`).
 
-use crate::{reserve_range, SysError};
+use crate::{reserve_range, SysError, Uffd};
 use std::cell::UnsafeCell;
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
@@ -223,6 +223,40 @@ impl SharedFile {
     /// What the kernel said.
     pub fn give_back(&self, part: Range<usize>) -> Result<(), SysError> {
         self.allocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, &part, "keep it")
+    }
+
+    /// Registers the mapping for write-protection faults of which none come, since nothing is
+    /// protected. As long as the userfaultfd lives, the kernel maps no neighbours of a page that is
+    /// touched.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn register(&self, uffd: &Uffd) -> Result<(), SysError> {
+        let bytes = self.len.next_multiple_of(crate::page_size().get() as usize);
+        uffd.register(self.base.as_ptr() as u64, bytes as u64, false, true)
+    }
+
+    /// Takes the page-table entries of a part of the mapping away; the file keeps its contents. A
+    /// part that begins within a page, or behind the file's end, is refused by the kernel.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn zap(&self, part: Range<usize>) -> Result<(), SysError> {
+        let page = crate::page_size().get() as usize;
+        if part.start > part.end || part.end > self.len.next_multiple_of(page) {
+            let remedy = "give a part of the memory";
+            return Err(SysError::from_errno("madvise", "shared memory", libc::EINVAL, remedy));
+        }
+        // SAFETY: the range lies within this shared mapping of a file, whose pages stay in the file
+        // when their entries are taken away, so that whoever reads the memory reads the same bytes.
+        let done = unsafe {
+            let start = self.base.as_ptr().add(part.start);
+            libc::madvise(start.cast(), part.len(), libc::MADV_DONTNEED)
+        };
+        match done {
+            0 => Ok(()),
+            _ => Err(SysError::last("madvise", "shared memory", "track it otherwise")),
+        }
     }
 
     fn allocate(

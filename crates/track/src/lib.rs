@@ -5,6 +5,7 @@
 //! | [`PageTable`] | reads and writes alike, page by page | root, x86-64, `/proc/kcore` |
 //! | [`PerfSamples`] | loads and stores apart, who made them, one in so many | hardware that samples, leave to use it |
 //! | [`SoftDirty`] | writes, page by page | the target's owner, CONFIG_MEM_SOFT_DIRTY |
+//! | [`ZappedMappings`] | reads and writes alike, page by page | shared memory of this process, userfaultfd, Linux 6.7 |
 //! | [`Damon`] | reads and writes alike, by region (or page by page, dearly) | root, CONFIG_DAMON_VADDR, tracefs |
 //!
 //! [`LiveTrackers`] runs those that work and keeps them to a share of one core.
@@ -22,6 +23,7 @@ mod soft_dirty;
 mod target;
 mod tree;
 mod written;
+mod zapped;
 
 pub use budget::Budget;
 pub use clock::{AttachedProcess, LiveClock, Waiter};
@@ -33,3 +35,4 @@ pub use soft_dirty::SoftDirty;
 pub use target::{LiveTarget, TierNodes};
 pub use tree::ProcessTree;
 pub use written::TierWriteCounter;
+pub use zapped::ZappedMappings;
