@@ -278,22 +278,49 @@ impl<C: MoveCalls> MovePages<C> {
         open
     }
 
-    /// All units in order, neighbours with the same process and target in batches.
+    /// All units in order, neighbours with the same process and target in batches. Where time
+    /// ends, space that was made is filled first: pages that went down for nothing are a loss.
     fn in_order(&mut self, run: &mut Run<'_>, units: &[usize]) {
-        let (mut at, mut before) = (0, None);
+        let (mut at, mut before, mut unfilled, mut over) = (0, None, 0, false);
+        let last_up = units.iter().rposition(|unit| !run.is_down(*unit));
         while at < units.len() {
-            if !self.may_go_on(run) {
-                return;
+            over = over || !self.may_go_on(run);
+            let down = run.is_down(units[at]);
+            let most = match (down, over) {
+                (true, true) => 0,
+                (true, false) if last_up > Some(at) => self.fitting(run, unfilled),
+                (false, true) => unfilled,
+                (_, false) => u64::MAX,
+            };
+            let batch = run.take(units, at, self.batch(run.limits).min(most));
+            if run.base_pages(&units[at..at + batch]) > most {
+                over = true;
+                if !down || unfilled == 0 {
+                    return;
+                }
+                at += batch;
+                continue;
             }
-            let batch = run.take(units, at, self.batch(run.limits));
             let (pid, to) = run.key(units[at]);
-            if before.replace(to) != Some(to) && run.is_down(units[at]) {
+            if before.replace(to) != Some(to) && down {
                 self.calls.turn();
             }
             self.batch_to(run, &units[at..at + batch], pid, to);
-            self.made_space(run, &units[at..at + batch]);
+            let freed = self.made_space(run, &units[at..at + batch]);
+            unfilled = match down {
+                true => unfilled + freed,
+                false => unfilled.saturating_sub(freed),
+            };
             at += batch;
         }
+    }
+
+    /// Base pages that may still go down so that there is time to fill their space, and what is
+    /// `unfilled` before. While no cost is known a batch is made to learn it.
+    fn fitting(&mut self, run: &Run<'_>, unfilled: u64) -> u64 {
+        let spent = self.calls.now().since(run.start);
+        let left = run.limits.total.saturating_sub(spent);
+        self.page_cost.map_or(u64::MAX, |cost| (left.0 / cost.0.max(1)).saturating_sub(unfilled) / 2)
     }
 
     /// A node that was found full before may be tried again once pages have left it; gives how

@@ -258,6 +258,28 @@ fn turns_are_taken_before_space_is_freed_and_not_before_it_is_used() {
 }
 
 #[test]
+fn where_time_ends_space_that_was_made_is_filled_and_no_more_is_made() {
+    // Pairs that the time pays for at 2.3 us a page; a page takes longer, which the first call
+    // shows.
+    for (page_cost, least) in [(2_300, 1_900), (3_200, 1_400), (9_600, 1_000)] {
+        let mut mover = mover(Fake { page_cost, ..fake(0..1_024, 10_000..11_024) });
+        mover.calls.space.insert(FAST, 0);
+        let cold = |at| run(at, 512, FAST, SLOW, MoveReason::Cold);
+        let hot = |at| run(at, 512, SLOW, FAST, MoveReason::Hot);
+        let moves = [cold(10_000), hot(0), cold(10_512), hot(512)];
+        let total = Nanos(2 * 1_024 * 2_300);
+        let outcome = mover.apply(&moves, false, &MoveLimits { total, ..limits() });
+        adds_up(&outcome, &moves);
+        let up: u64 = outcome.moved.iter().filter(|m| m.0 == FAST).map(|m| m.1).sum();
+        let down: u64 = outcome.moved.iter().filter(|m| m.0 == SLOW).map(|m| m.1).sum();
+        assert_eq!(up, down, "{page_cost}: {outcome:?}");
+        assert!(up + down >= least, "{page_cost}: {outcome:?}");
+        // The first call is made before a cost is known.
+        assert!(outcome.cost <= total.max(Nanos(1_024 * page_cost)), "{page_cost}: {outcome:?}");
+    }
+}
+
+#[test]
 fn demoted_pages_come_back_when_nothing_can_rise() {
     let mut kernel = fake(0..600, 1000..1600);
     kernel.odd = (0..600).map(|p| (Vpn(p), 13)).collect();
