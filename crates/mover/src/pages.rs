@@ -320,7 +320,8 @@ impl<C: MoveCalls> MovePages<C> {
     fn fitting(&mut self, run: &Run<'_>, unfilled: u64) -> u64 {
         let spent = self.calls.now().since(run.start);
         let left = run.limits.total.saturating_sub(spent);
-        self.page_cost.map_or(u64::MAX, |cost| (left.0 / cost.0.max(1)).saturating_sub(unfilled) / 2)
+        self.page_cost
+            .map_or(u64::MAX, |cost| (left.0 / cost.0.max(1)).saturating_sub(unfilled) / 2)
     }
 
     /// A node that was found full before may be tried again once pages have left it; gives how

@@ -1,6 +1,7 @@
 //! The histogram of page values on both sides of one boundary between tiers, and the cut through
 //! it.
 
+use super::blocks::{stretches, BlockMap, BlockSummary, BucketRange, SideSummary};
 use super::params::Params;
 use super::recent::RecentMoves;
 use super::shrink::ValueShrinkage;
@@ -63,6 +64,8 @@ pub(super) struct RatingScale {
     /// for pages that moved lately. Of a class that the census found no page of: empty.
     expected: Vec<Vec<u16>>,
     lately: Vec<Vec<u16>>,
+    /// What each block holds.
+    pub blocks: BlockMap,
 }
 
 /// How many kinds of pages are distinguished by the share of writes in their accesses.
@@ -102,6 +105,9 @@ struct RawHistogram {
     values: [f64; KINDS],
     rates: [f64; KINDS],
     known: u64,
+    blocks: BlockMap,
+    /// Ranges of values as sampled, by class, of each block.
+    ranges: Vec<[BucketRange; 2 * KINDS]>,
 }
 
 impl<'a> UnitRater<'a> {
@@ -129,9 +135,10 @@ impl<'a> UnitRater<'a> {
             damped,
             expected: Vec::new(),
             lately: Vec::new(),
+            blocks: BlockMap::default(),
         });
         let mut rater = Self { params, recent, scale };
-        let raw = rater.sample(snap);
+        let mut raw = rater.sample(snap);
         let evidence = snap.interval.as_secs_f64();
         let (values, rates) = (raw.values.iter().sum::<f64>(), raw.rates.iter().sum::<f64>());
         let unit = if rates > 0.0 { values / rates } else { worth.unit() };
@@ -163,6 +170,7 @@ impl<'a> UnitRater<'a> {
             rater.scale.expected.push(table(1.0));
             rater.scale.lately.push(table(again));
         }
+        rater.scale.blocks = rater.expected_ranges(&mut raw);
         let hotness = rater.hotness(snap, &raw);
         (rater, hotness)
     }
@@ -174,6 +182,11 @@ impl<'a> UnitRater<'a> {
         scale: Box<RatingScale>,
     ) -> Self {
         Self { params, recent, scale }
+    }
+
+    /// The block that holds the page at `at` of an area.
+    pub fn block(&self, snap: &Snapshot, area: usize, at: usize) -> Option<&BlockSummary> {
+        self.scale.blocks.at(snap, area, at)
     }
 
     /// Whether pages that moved lately were sampled once more.
@@ -195,36 +208,86 @@ impl<'a> UnitRater<'a> {
             values: [0.0; KINDS],
             rates: [0.0; KINDS],
             known: 0,
+            blocks: BlockMap::new(snap),
+            ranges: Vec::new(),
         };
         for area in &snap.areas {
             let mut heads = 0;
-            for page in &area.pages {
-                heads += usize::from(page.flags.has(PageFlags::HUGE_HEAD));
-                if !page.flags.has(PageFlags::HUGE_HEAD) && !page.flags.has(PageFlags::HUGE_TAIL) {
-                    self.count(&mut raw, page, 1);
-                }
+            for (from, to) in stretches(area) {
+                heads += self.sum_block(&mut raw, &area.pages[from..to]);
             }
             if heads > 0 {
-                units(area)
-                    .filter(|u| u.pages > 1)
-                    .for_each(|u| self.count(&mut raw, &u.stat, u.pages));
+                units(area).filter(|u| u.pages > 1).for_each(|u| {
+                    self.count(&mut raw, &u.stat, u.pages);
+                });
             }
         }
         raw
     }
 
-    fn count(&self, raw: &mut RawHistogram, page: &PageStat, pages: u32) {
-        let Some(slow) = self.side_of(page) else { return };
+    /// Counts a block's base pages and sums them up; gives the huge pages that begin in it.
+    fn sum_block(&self, raw: &mut RawHistogram, pages: &[PageStat]) -> usize {
+        let side = SideSummary { pages: 0, value: 0.0, expected: BucketRange::NONE };
+        let mut block = BlockSummary {
+            all: pages.len() as u32,
+            sides: [side; 2],
+            node: pages.first().map(|page| page.node),
+            huge: false,
+        };
+        let (mut ranges, mut heads) = ([BucketRange::NONE; 2 * KINDS], 0);
+        for page in pages {
+            heads += usize::from(page.flags.has(PageFlags::HUGE_HEAD));
+            if page.flags.has(PageFlags::HUGE_HEAD) || page.flags.has(PageFlags::HUGE_TAIL) {
+                block.huge = true;
+                continue;
+            }
+            let Some((class, bucket, value)) = self.count(raw, page, 1) else { continue };
+            ranges[class].include(bucket);
+            let side = &mut block.sides[class / KINDS];
+            (side.pages, side.value) = (side.pages + 1, side.value + value);
+            block.node = block.node.filter(|node| *node == page.node);
+        }
+        raw.blocks.blocks.push(block);
+        raw.ranges.push(ranges);
+        heads
+    }
+
+    /// The blocks, with the ranges of expected values.
+    fn expected_ranges(&self, raw: &mut RawHistogram) -> BlockMap {
+        let mut blocks = std::mem::take(&mut raw.blocks);
+        for (block, ranges) in blocks.blocks.iter_mut().zip(&raw.ranges) {
+            for (class, range) in ranges.iter().enumerate().filter(|(_, range)| !range.is_none()) {
+                let tables = [&self.scale.expected, &self.scale.lately];
+                let tables = &tables[..1 + usize::from(self.scale.damped)];
+                for (table, seen) in tables.iter().flat_map(|t| {
+                    [range.lowest, range.highest].map(|seen| (&t[class], usize::from(seen)))
+                }) {
+                    block.sides[class / KINDS].expected.include(expected(table, seen));
+                }
+            }
+        }
+        blocks
+    }
+
+    /// Adds a unit to the histogram; gives its class, bucket and value.
+    fn count(
+        &self,
+        raw: &mut RawHistogram,
+        page: &PageStat,
+        pages: u32,
+    ) -> Option<(usize, usize, f32)> {
+        let slow = self.side_of(page)?;
         let (reads, writes) = (page.reads.per_second(), page.writes.per_second());
         let value = reads * self.scale.read_ns + writes * self.scale.write_ns;
-        let class = class(slow, reads, writes);
-        let count = &mut raw.counts[class][buckets::bucket_of(value)];
+        let (class, bucket) = (class(slow, reads, writes), buckets::bucket_of(value));
+        let count = &mut raw.counts[class][bucket];
         *count = count.saturating_add(pages);
-        let value = f64::from(value);
-        raw.values[class % KINDS] += value;
+        let sum = f64::from(value);
+        raw.values[class % KINDS] += sum;
         raw.rates[class % KINDS] += f64::from(reads + writes);
-        *if slow { &mut raw.slow_value } else { &mut raw.fast_value } += value * f64::from(pages);
+        *if slow { &mut raw.slow_value } else { &mut raw.fast_value } += sum * f64::from(pages);
         raw.known += 1;
+        Some((class, bucket, value))
     }
 
     /// How widely estimates scatter by chance, as a share of what counting would make them: from

@@ -7,12 +7,13 @@
 //! (docs/adr/0183-choose-adjacent-victims-from-the-highest-address-down.md), each of which goes on
 //! where the last part ended. All parts together are the moves that one plan would hold.
 
+use super::blocks::{end_of_block, BlockSummary, BLOCK};
 use super::hotness::{ExchangeThreshold, RatedUnit, RatingScale, UnitRater};
 use super::recent::RecentMoves;
 use super::{NearestNodes, Params};
 use crate::place::runs::{add, units_from};
 use crate::place::PartialPlan;
-use terrace_types::{Area, Move, MoveReason, PageStat, PolicyWork, Snapshot, Vpn};
+use terrace_types::{Area, Move, MoveReason, NodeId, PageStat, PolicyWork, Snapshot, Vpn};
 
 /// Base pages observed for each run of a part: 24 bytes a run, held twice (by the plan, and by what
 /// became of it), are two bytes a page, of which a sample took one and has given it back by then.
@@ -29,9 +30,6 @@ const CHUNK: u64 = 4096;
 /// No more than a quarter of an exchange that may be ended by what it costs, as long as that fills
 /// a call.
 const SMALL_CHUNK: u64 = 512;
-
-/// Base pages of the blocks in which victims are searched for.
-const BLOCK: u64 = 512;
 
 /// An exchange that is under way.
 #[derive(Debug, Clone, PartialEq)]
@@ -205,9 +203,9 @@ impl SideCursor {
     ) -> u64 {
         let mut taken = 0;
         while let Some(area) = part.snap.areas.get(self.at.0) {
-            if !std::mem::replace(&mut self.asked, true)
-                && self.is_hot(&part.rater, area, &mut part.walked)
-            {
+            let most = if part.moves.len() < runs { pages.saturating_sub(taken) } else { 0 };
+            if let Some(whole) = self.pass_block(part, area, to, most) {
+                taken += whole;
                 if self.advance(part.snap) {
                     continue;
                 }
@@ -263,7 +261,10 @@ impl SideCursor {
 
     /// Goes to the next stretch; false at the end of the walk.
     fn advance(&mut self, snap: &Snapshot) -> bool {
-        if self.slow {
+        let from = self.at.1.max(self.stretch.1);
+        if self.slow && snap.areas.get(self.at.0).is_some_and(|a| from < a.pages.len()) {
+            self.block_from(snap, self.at.0, from);
+        } else if self.slow {
             self.enter(snap, self.at.0 + 1);
         } else if self.stretch.0 > 0 {
             self.block_before(snap, self.at.0, self.stretch.0);
@@ -278,14 +279,36 @@ impl SideCursor {
         self.at.0 < snap.areas.len()
     }
 
-    /// Whether this stretch is passed over for now.
-    fn is_hot(&self, rater: &UnitRater<'_>, area: &Area, walked: &mut u64) -> bool {
+    /// Asks a block once whether it is passed over, or taken whole where that is at most `most`
+    /// base pages; gives how many were taken. `None`: its pages are rated one by one.
+    fn pass_block(
+        &mut self,
+        part: &mut PlanPart<'_>,
+        area: &Area,
+        to: &NearestNodes<'_>,
+        most: u64,
+    ) -> Option<u64> {
+        if std::mem::replace(&mut self.asked, true) {
+            return None;
+        }
+        let block = *part.rater.block(part.snap, self.at.0, self.stretch.0)?;
+        part.walked += 1;
+        let size = u64::from(block.all);
+        if size <= most && self.takes_whole(&block) && self.take_whole(part, block, to) {
+            return Some(size);
+        }
+        let hot = block.huge && self.is_hot(part, area);
+        (hot || self.is_without(&block)).then_some(0)
+    }
+
+    /// Whether a stretch of huge pages is passed over for now.
+    fn is_hot(&self, part: &mut PlanPart<'_>, area: &Area) -> bool {
         let Some(usual) = self.usual else { return false };
         let (mut pages, mut value) = (0u64, 0.0);
         for unit in units_from(area, self.stretch.0).take_while(|unit| unit.index < self.stretch.1)
         {
-            *walked += 1;
-            if let Some(rated) = rater.rate(area, &unit).filter(|rated| !rated.slow) {
+            part.walked += 1;
+            if let Some(rated) = part.rater.rate(area, &unit).filter(|rated| !rated.slow) {
                 pages += u64::from(unit.pages);
                 value += f64::from(rated.value) * f64::from(unit.pages);
             }
@@ -293,13 +316,67 @@ impl SideCursor {
         value > usual * pages as f64
     }
 
-    fn enter(&mut self, snap: &Snapshot, area: usize) {
-        let pages = snap.areas.get(area).map_or(0, |a| a.pages.len());
-        if self.slow {
-            (self.at, self.stretch) = ((area, 0), (0, pages));
-        } else {
-            self.block_before(snap, area, pages);
+    /// Whether nothing of this block is chosen, or not for now.
+    fn is_without(&self, block: &BlockSummary) -> bool {
+        let side = &block.sides[usize::from(self.slow)];
+        let expected = side.expected;
+        let beyond = match self.slow {
+            true => usize::from(expected.highest) < self.edge,
+            false => usize::from(expected.lowest) > self.edge,
+        };
+        let hot =
+            self.usual.is_some_and(|usual| f64::from(side.value) > usual * f64::from(side.pages));
+        !block.huge && (side.pages == 0 || beyond || hot)
+    }
+
+    /// Whether all of this block is chosen.
+    fn takes_whole(&self, block: &BlockSummary) -> bool {
+        let side = &block.sides[usize::from(self.slow)];
+        let beyond = match self.slow {
+            true => usize::from(side.expected.lowest) > self.edge,
+            false => usize::from(side.expected.highest) < self.edge,
+        };
+        side.pages == block.all
+            && beyond
+            && self.left >= u64::from(block.all)
+            && !self.is_without(block)
+    }
+
+    /// Takes the block that the walk has come to, unless pages of it moved before.
+    fn take_whole(
+        &mut self,
+        part: &mut PlanPart<'_>,
+        block: BlockSummary,
+        to: &NearestNodes<'_>,
+    ) -> bool {
+        let (at, (from, end)) = (self.at.0, self.stretch);
+        let area = &part.snap.areas[at];
+        let Some(node) = block.node.map(|node| NodeId(u16::from(node))) else { return false };
+        let Some(to) = to.of(node) else { return false };
+        if (from..end).any(|page| part.moved.has(at, page)) {
+            return false;
         }
+        (from..end).for_each(|page| part.moved.set(at, page));
+        self.left -= u64::from(block.all);
+        let reason = if self.slow { reason(&area.pages[from]) } else { MoveReason::Cold };
+        let start = Vpn(area.start.0 + from as u64);
+        let pages = block.all;
+        add(&mut part.moves, Move { pid: area.pid, start, pages, from: node, to, reason });
+        true
+    }
+
+    fn enter(&mut self, snap: &Snapshot, area: usize) {
+        match snap.areas.get(area) {
+            Some(pages) if !self.slow => self.block_before(snap, area, pages.pages.len()),
+            _ => self.block_from(snap, area, 0),
+        }
+    }
+
+    /// The block that begins with, or holds, the page at `from`.
+    fn block_from(&mut self, snap: &Snapshot, area: usize, from: usize) {
+        self.asked = false;
+        let end = snap.areas.get(area).map_or(0, |a| end_of_block(a, from));
+        (self.at, self.stretch) = ((area, from), (from, end));
     }
 
     /// The block that ends before the page at `end`.

@@ -22,6 +22,7 @@
 //!
 //! With more than two tiers, the best boundary with something to gain is served first, one a step.
 
+mod blocks;
 mod gain;
 mod hotness;
 mod migration_cursor;
