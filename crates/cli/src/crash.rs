@@ -68,7 +68,7 @@ pub struct CrashAdviseArgs {
     /// Crashes of each trial.
     #[arg(long, default_value_t = 100, value_name = "N")]
     pub count: u32,
-    /// Caches: nvc, none or unlimited.
+    /// Caches: nvc, none, unlimited, or levels such as 32K/8+20M/20/shared/inclusive.
     #[arg(long, default_value = "nvc")]
     pub caches: String,
     #[command(flatten)]
@@ -102,10 +102,10 @@ pub struct CrashRunArgs {
     /// Crashes, uniform over the instructions of the region.
     #[arg(long, default_value_t = 100, value_name = "N")]
     pub count: u32,
-    /// Crash at other moments: each iteration, each fence, or store:N.
-    #[arg(long, value_name = "WHEN", conflicts_with_all = ["count", "seed"])]
+    /// Crash at other moments: each iteration, each fence, store:N, or phase:N for N in each phase.
+    #[arg(long, value_name = "WHEN", conflicts_with = "count")]
     pub at: Option<String>,
-    /// Caches: nvc, none or unlimited.
+    /// Caches: nvc, none, unlimited, or levels such as 32K/8+20M/20/shared/inclusive.
     #[arg(long, default_value = "nvc")]
     pub caches: String,
     /// Equal parts of the iterations by which successes are counted.
@@ -159,26 +159,24 @@ fn schedule(args: &CrashRunArgs) -> Result<CrashSchedule, CommandFailure> {
     match when.as_str() {
         "iteration" => Ok(CrashSchedule::EachIteration),
         "fence" => Ok(CrashSchedule::EachFence),
-        other => other
-            .strip_prefix("store:")
-            .and_then(|n| n.parse().ok())
-            .filter(|n| *n > 0)
-            .map(|period| CrashSchedule::EachStore { period })
-            .ok_or_else(|| {
-                CommandFailure::usage(format!("--at {other}: give iteration, fence or store:N"))
-            }),
+        other => {
+            let number = |prefix| other.strip_prefix(prefix).and_then(|n| n.parse().ok());
+            let in_each = number("phase:").and_then(|n| u32::try_from(n).ok());
+            if let Some(period) = number("store:").filter(|n: &u64| *n > 0) {
+                Ok(CrashSchedule::EachStore { period })
+            } else if let Some(count) = in_each.filter(|n| *n > 0) {
+                let (seed, phases) = (args.program.seed, args.phases);
+                Ok(CrashSchedule::EachPhase { count, seed, phases })
+            } else {
+                let known = "iteration, fence, store:N or phase:N";
+                Err(CommandFailure::usage(format!("--at {other}: give {known}")))
+            }
+        }
     }
 }
 
-fn caches(name: &str) -> Result<CacheSetup, CommandFailure> {
-    match name {
-        "nvc" => Ok(CacheSetup::nvc()),
-        "none" => Ok(CacheSetup::Uncached { line: 64 }),
-        "unlimited" => Ok(CacheSetup::Unlimited { line: 64 }),
-        other => {
-            Err(CommandFailure::usage(format!("--caches {other}: give nvc, none or unlimited")))
-        }
-    }
+fn caches(text: &str) -> Result<CacheSetup, CommandFailure> {
+    CacheSetup::parse(text).map_err(|error| CommandFailure::usage(format!("--caches {error}")))
 }
 
 fn time_limit(seconds: Option<f64>) -> Result<Option<Nanos>, CommandFailure> {

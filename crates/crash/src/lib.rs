@@ -21,9 +21,11 @@ pub mod images;
 pub mod memory;
 pub mod outcome;
 pub mod persist;
+mod phases;
 pub mod points;
 pub mod recording;
 pub mod region;
+pub mod setup;
 pub mod stack;
 pub mod study;
 
@@ -32,6 +34,7 @@ pub use memory::{CacheSetup, CachedMemory};
 pub use outcome::{RestartOutcome, SuccessRate};
 pub use points::CrashSchedule;
 pub use region::{DataObject, ImageLayout, ObjectKind, RegionError, RegionFile};
+pub use setup::CacheSetupError;
 pub use study::{CrashPoint, CrashSet, FlushPlan, StudyError, StudyOptions};
 
 /// Marks of `terrace_crash.h` in a recording.

@@ -10,6 +10,15 @@ pub enum CrashSchedule {
         /// Any number.
         seed: u64,
     },
+    /// As many in each phase, uniform over its instructions, by a seed.
+    EachPhase {
+        /// How many in each phase.
+        count: u32,
+        /// Any number.
+        seed: u64,
+        /// Equal parts of the iterations, or of the instructions where there are fewer iterations.
+        phases: u32,
+    },
     /// One whenever the iteration has changed.
     EachIteration,
     /// One before each fence.

@@ -3,6 +3,7 @@
 use crate::images::ImageChain;
 use crate::mark;
 use crate::memory::{CacheSetup, CachedMemory, LostData};
+use crate::phases::{phase_points, PhaseDraw};
 use crate::points::{uniform_points, CrashSchedule};
 use crate::recording::{visit_events, visit_process, AccessView, RecordingVisitor};
 use crate::region::{DataObject, RegionFile};
@@ -186,6 +187,10 @@ pub fn study<R: Read + Seek>(
     }
     let due = match &options.schedule {
         CrashSchedule::Uniform { count, seed } => uniform_points(*count, *seed, instructions),
+        CrashSchedule::EachPhase { count, seed, phases } => {
+            let how = PhaseDraw { count: *count, seed: *seed, phases: *phases };
+            phase_points(reader, region, (span.process, span.begin), instructions, how)?
+        }
         _ => Vec::new(),
     };
     let memory = CachedMemory::new(&options.setup)?;
