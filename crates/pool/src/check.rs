@@ -307,8 +307,22 @@ fn find_fabric_line(text: &str, system: &SystemDescription, why: &FabricError) -
     Some(line)
 }
 
+/// The line, from 1, that gives a name, in quotes, for the second time.
+fn find_second_use(text: &str, quoted: &str) -> Option<usize> {
+    let gives = |line: &str| {
+        let value = |value: &str| value.split('#').next().map(str::trim) == Some(quoted);
+        line.split_once('=').is_some_and(|(key, text)| key.trim() == "name" && value(text))
+    };
+    // The system's own name stands before all tables.
+    let lines = text.lines().enumerate().skip_while(|(_, line)| !line.trim().starts_with('['));
+    lines.filter(|(_, line)| gives(line)).nth(1).map(|(index, _)| index + 1)
+}
+
 /// The line, from 1, that says what is called `TABLE.KEY` or `TABLE "NAME", KEY` in errors.
 fn find_line(text: &str, called: &str) -> Option<usize> {
+    if let Some(name) = called.strip_prefix("name ") {
+        return find_second_use(text, name);
+    }
     let (table, name, key) = match called.split_once(", ") {
         Some((group, key)) => {
             let (table, name) = group.split_once(' ')?;

@@ -357,7 +357,7 @@ mod tests {
             ("\"16 GiB\"", "\"5 KiB\"", "total_capacity: 5 KiB is no whole number of frames"),
             ("\"4 KiB\"", "\"3 KiB\"", "frame_size: 3 KiB is not what hosts have"),
             ("\"local-first\"", "\"best\"", "host \"node\", policy: allocation policy \"best\""),
-            ("name = \"switch\"", "name = \"pool\"", "name \"pool\": is used twice"),
+            ("name = \"switch\"", "name = \"pool\"", "line 30: name \"pool\": is used twice"),
             (POOL_LINK, "[\"node\", \"switch\"]", "x, line 37: link node0 - switch closes"),
             (POOL_LINK, "[\"pool\", \"hub\"]", "x, line 37: link pool0 - hub ends at \"hub\""),
             (

@@ -64,7 +64,7 @@ pub fn simulate_shared_memory(
     program: SharingProgram,
 ) -> Result<SharingAnswer, SystemProblem> {
     let mut system = load_system(&question.system)?;
-    let machines = load_machines(&system)?;
+    let machines = load_machines(&system, &question.system)?;
     let file = &question.system;
     let mut runs = Vec::new();
     for choice in &list_choices(question)? {

@@ -82,8 +82,15 @@ pub enum SystemProblem {
         known: &'static str,
     },
     /// A machine file is wrong.
-    #[error(transparent)]
-    Machine(#[from] TopologyError),
+    #[error("system file {file}: host {group:?}, machine: {error}")]
+    Machine {
+        /// The system's file or preset.
+        file: String,
+        /// The group of hosts that names it.
+        group: String,
+        /// What is wrong with it.
+        error: Box<TopologyError>,
+    },
     /// An input is wrong.
     #[error(transparent)]
     Input(#[from] PredictError),
@@ -146,7 +153,7 @@ pub fn simulate_inputs(
 ) -> Result<SystemAnswer, SystemProblem> {
     let started = Instant::now();
     let mut system = load_system(&question.system)?;
-    let machines = load_machines(&system)?;
+    let machines = load_machines(&system, &question.system)?;
     let inputs: Result<Vec<SimInput>, PredictError> =
         question.inputs.iter().map(|text| read_input(text, machines.first())).collect();
     let inputs = inputs?;
@@ -190,9 +197,17 @@ pub fn simulate_inputs(
 }
 
 /// The machines of all groups of hosts.
-pub(crate) fn load_machines(system: &SystemDescription) -> Result<Vec<Machine>, TopologyError> {
-    let groups = system.hosts.iter();
-    groups.map(|group| load_machine(&MachineSource::parse_machine(&group.machine))).collect()
+pub(crate) fn load_machines(
+    system: &SystemDescription,
+    file: &str,
+) -> Result<Vec<Machine>, SystemProblem> {
+    let groups = system.hosts.iter().map(|group| {
+        load_machine(&MachineSource::parse_machine(&group.machine)).map_err(|error| {
+            let (file, group) = (file.to_owned(), group.name.clone());
+            SystemProblem::Machine { file, group, error: Box::new(error) }
+        })
+    });
+    groups.collect()
 }
 
 /// What one run has in place of what the file says.
@@ -359,7 +374,9 @@ fn host_line(host: &HostOutcome, pools: usize, printable: &impl Fn(&str) -> Stri
     let local = host.pools.first().map_or(0, |pool| pool.accesses);
     let remote: u64 = shared.iter().map(|pool| pool.accesses).sum();
     let read: u64 = shared.iter().map(|pool| pool.read_bytes).sum();
-    let waited: f64 = shared.iter().map(|pool| pool.mean_wait_ns * pool.read_bytes as f64).sum();
+    let waits = shared.iter().map(|pool| pool.mean_wait_ns * pool.read_bytes as f64);
+    // A sum of nothing is -0, and would be printed so.
+    let waited = waits.fold(0.0, |sum, wait| sum + wait);
     format!(
         "{:<13}{:<8}{pools:>6}{:>9.4}{:>7.3}{:>10}{:>10}{:>7.1}%{:>8.0}",
         printable(&host.run.policy.to_string()),
