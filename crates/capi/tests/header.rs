@@ -1,6 +1,7 @@
 //! `include/terrace.h` is what the declarations say.
 
 use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn the_committed_header_is_current() {
@@ -43,4 +44,43 @@ fn the_fortran_module_has_the_same_constants() {
         }
     }
     assert!(compared >= 10, "{compared} constants");
+}
+
+#[test]
+fn programs_with_nvcs_own_names_compile_and_run_in_c_and_cpp() {
+    const PROGRAM: &str = r#"
+        #include "nvc.h"
+        static double x[8];
+        static int done = 3;
+        int main(void)
+        {
+            crucial_data(x, "double", 8);
+            consistent_data(&done, "int", 1);
+            start_crash();
+            x[0] = 1;
+            clwb(x);
+            clflush(&done);
+            flush_whole_cache();
+            end_crash();
+            return (int)crash_restore() + (terrace_crash_state_.count == 2 ? 0 : 1);
+        }
+    "#;
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    for (compiler, source) in [("cc", "nvc.c"), ("c++", "nvc.cpp")] {
+        let source = folder.join(source);
+        std::fs::write(&source, PROGRAM).unwrap();
+        let program = source.with_extension(compiler);
+        let mut compile = Command::new(compiler);
+        compile.args(["-Wall", "-Wextra", "-Werror", "-O1", "-I"]).arg(&include);
+        match compile.arg(&source).arg("-o").arg(&program).output() {
+            Ok(out) => assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr)),
+            Err(_) => {
+                eprintln!("skipped: there is no {compiler} (apt install g++)");
+                continue;
+            }
+        }
+        let status = Command::new(&program).env_remove("TERRACE_CRASH_REGION").status().unwrap();
+        assert!(status.success(), "{compiler}: {status}");
+    }
 }
