@@ -36,9 +36,9 @@ pub enum CrashCommand {
 /// What all crash commands take.
 #[derive(Debug, Args)]
 pub struct CrashProgramArgs {
-    /// Seed of what is drawn by chance: moments of crashes, or images.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    /// Seed of what is drawn by chance: moments of crashes, or images (1).
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
     /// Restarts at a time; by default one for each CPU.
     #[arg(short, long)]
     pub jobs: Option<usize>,
@@ -131,6 +131,11 @@ pub struct CrashRunArgs {
 }
 
 impl CrashProgramArgs {
+    /// The seed of what is drawn by chance, 1 where none was given.
+    fn seed(&self) -> u64 {
+        self.seed.unwrap_or(1)
+    }
+
     /// One phase, and the exit status alone decides.
     fn spec(
         &self,
@@ -154,8 +159,12 @@ impl CrashProgramArgs {
 
 fn schedule(args: &CrashRunArgs) -> Result<CrashSchedule, CommandFailure> {
     let Some(when) = &args.at else {
-        return Ok(CrashSchedule::Uniform { count: args.count, seed: args.program.seed });
+        return Ok(CrashSchedule::Uniform { count: args.count, seed: args.program.seed() });
     };
+    if args.program.seed.is_some() && !when.starts_with("phase:") {
+        let why = "--seed is for crashes drawn by chance: --count, or --at phase:N";
+        return Err(CommandFailure::usage(why));
+    }
     match when.as_str() {
         "iteration" => Ok(CrashSchedule::EachIteration),
         "fence" => Ok(CrashSchedule::EachFence),
@@ -165,7 +174,7 @@ fn schedule(args: &CrashRunArgs) -> Result<CrashSchedule, CommandFailure> {
             if let Some(period) = number("store:").filter(|n: &u64| *n > 0) {
                 Ok(CrashSchedule::EachStore { period })
             } else if let Some(count) = in_each.filter(|n| *n > 0) {
-                let (seed, phases) = (args.program.seed, args.phases);
+                let (seed, phases) = (args.program.seed(), args.phases);
                 Ok(CrashSchedule::EachPhase { count, seed, phases })
             } else {
                 let known = "iteration, fence, store:N or phase:N";
@@ -238,7 +247,7 @@ pub fn advise(args: &CrashAdviseArgs) -> Ending {
         let what = format!("--machine {}: it has no write bandwidth", args.machine);
         return Err(CommandFailure::usage(what));
     };
-    let schedule = CrashSchedule::Uniform { count: args.count, seed: args.program.seed };
+    let schedule = CrashSchedule::Uniform { count: args.count, seed: args.program.seed() };
     let spec = args.program.spec(caches(&args.caches)?, schedule)?;
     let how = AdviseSpec { wanted: args.wanted, write_bytes_per_s: slowest as f64 };
     let interrupt = Interrupt::catch();
@@ -275,7 +284,7 @@ pub fn check(args: &CrashCheckArgs) -> Ending {
     let how = CheckSpec {
         engine,
         bound: args.bound,
-        seed: args.program.seed,
+        seed: args.program.seed(),
         mapped: args.mapped.clone(),
     };
     let checker = args.check.as_ref().map(|command| ["sh", "-c", command].map(OsString::from));

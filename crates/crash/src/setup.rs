@@ -6,6 +6,8 @@ use terrace_cache::{Hierarchy, HierarchyError, HierarchySpec, Inclusion, LevelSp
 /// Cores where a description names caches of its own: as many as the paper simulates.
 const CORES: usize = 8;
 const LINE: u64 = 64;
+/// Of caches at most, all together, as in `terrace-model`: a host keeps an eighth.
+const MOST_BYTES: u64 = 4 << 30;
 
 /// Why a description is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,6 +20,14 @@ pub enum CacheSetupError {
     Level {
         /// As it was given.
         level: String,
+    },
+    /// Levels that are larger than a host can model.
+    #[error("{levels}: {all} bytes of caches, those of {CORES} cores together; {MOST_BYTES} work")]
+    TooLarge {
+        /// As they were given.
+        levels: String,
+        /// Of all cores together.
+        all: u64,
     },
     /// Levels that fit no hardware.
     #[error("{levels}: {why}")]
@@ -47,6 +57,13 @@ impl CacheSetup {
             parse_level(part).ok_or_else(|| CacheSetupError::Level { level: part.to_owned() })
         };
         let levels = text.split('+').map(level).collect::<Result<Vec<_>, _>>()?;
+        let copies = |l: &LevelSpec| if l.shared { 1 } else { CORES as u64 };
+        let all = levels
+            .iter()
+            .fold(0u64, |sum, level| sum.saturating_add(level.bytes.saturating_mul(copies(level))));
+        if all > MOST_BYTES {
+            return Err(CacheSetupError::TooLarge { levels: text.to_owned(), all });
+        }
         let spec = HierarchySpec { cores: CORES, line: LINE, levels };
         match Hierarchy::new(&spec) {
             Ok(_) => Ok(Self::Levels(spec)),
@@ -83,6 +100,13 @@ fn parse_size(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn caches_larger_than_a_host_can_model_are_refused() {
+        let error = CacheSetup::parse("1000000M/8").unwrap_err();
+        assert!(matches!(error, CacheSetupError::TooLarge { .. }), "{error}");
+        assert!(CacheSetup::parse("64M/16+256M/16/shared").is_ok());
+    }
 
     #[test]
     fn caches_are_named_or_described() {

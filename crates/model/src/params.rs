@@ -10,7 +10,7 @@ use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
 /// present-day core.
 const WINDOW: u64 = 256;
 const MAX_VCPUS: u32 = 64;
-/// A node has whole base pages; less than one at its end is nobody's.
+/// A node has whole base pages; less than one at its end is not used.
 const PAGE: u64 = 4096;
 /// Most bytes of caches that are modelled, all of them together: a host keeps an eighth of it and
 /// more. Servers have some 1.2 GiB.

@@ -3,6 +3,10 @@
 
 use crate::SysError;
 use std::ffi::{c_int, c_void};
+use std::time::{Duration, Instant};
+
+/// How long messages that nobody receives are waited for at the end; not measured.
+const DRAIN: Duration = Duration::from_secs(10);
 
 extern "C" {
     fn terrace_mpi_start(rank: *mut c_int, size: *mut c_int) -> c_int;
@@ -91,8 +95,14 @@ impl Drop for MpiWorld {
             // SAFETY: MPI was started; it ends all ranks, which would wait for this one.
             unsafe { terrace_mpi_abort() };
         }
+        let began = Instant::now();
         while !self.sending.is_empty() {
+            if began.elapsed() > DRAIN {
+                // SAFETY: MPI was started; a rank that receives no more would be waited for.
+                unsafe { terrace_mpi_abort() };
+            }
             self.forget_sent();
+            std::thread::yield_now();
         }
         // SAFETY: MPI was started, and this value, which alone calls it, is gone.
         unsafe { terrace_mpi_stop() };

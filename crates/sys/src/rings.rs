@@ -65,7 +65,9 @@ impl RingEndpoint {
             let target = format!("endpoint {own} of {endpoints}");
             SysError::from_errno("mmap", target, errno, "open each endpoint once")
         };
-        if own >= endpoints || endpoints > MOST_ENDPOINTS {
+        // Rings of another number of endpoints lie elsewhere in memory of another size.
+        let fits = file.len() == mesh_bytes(endpoints);
+        if own >= endpoints || endpoints > MOST_ENDPOINTS || !fits {
             return Err(wrong(libc::EINVAL));
         }
         let made = Self { file, own, endpoints };
@@ -131,7 +133,9 @@ impl RingEndpoint {
         let (first, space) = self.data(ring, written);
         let split = fits.min(space);
         // SAFETY: the ring's free bytes, which its reader does not touch before the count below is
-        // stored. This is its only writer: an endpoint is opened once, and `self` is exclusive.
+        // stored. This is its only writer: an endpoint is opened once, all
+        // openers have as many endpoints, since the memory's size fixes them, and `self` is
+        // exclusive. Other processes are trusted to follow the protocol.
         unsafe {
             first.copy_from_nonoverlapping(bytes.as_ptr(), split);
             let (start, _) = self.data(ring, 0);
@@ -159,7 +163,7 @@ impl RingEndpoint {
         let before = into.len();
         into.reserve(there);
         // SAFETY: the ring's written bytes, which its writer does not touch before the count below
-        // is stored; `into` has room for them, and they are initialized then.
+        // is stored; `into` has capacity for them, and they are initialized then.
         unsafe {
             let end = into.as_mut_ptr().add(before);
             end.copy_from_nonoverlapping(first, split);

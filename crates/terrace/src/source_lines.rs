@@ -49,6 +49,9 @@ type Segment = (u64, u64, u64);
 /// The loaded parts of an ELF file of 64 bits, little-endian (`elf(5)`); none of other files.
 fn read_segments(path: &Path) -> Vec<Segment> {
     const LOADED: u64 = 1;
+    if !is_regular(path) {
+        return Vec::new();
+    }
     let mut head = Vec::new();
     let read =
         std::fs::File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
@@ -81,10 +84,20 @@ fn address_of(segments: &[Segment], offset: u64) -> Option<u64> {
 
 /// Whether the addresses in an ELF file begin at zero (e_type 3, ET_DYN).
 pub(crate) fn is_position_independent(path: &Path) -> bool {
+    if !is_regular(path) {
+        return false;
+    }
     let mut head = [0; 18];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head));
     read.is_ok() && head[16] == 3
 }
+
+/// Whether it is a file by its whole path: a recording may name anything, and a pipe would be
+/// waited for.
+fn is_regular(path: &Path) -> bool {
+    path.is_absolute() && std::fs::metadata(path).is_ok_and(|m| m.is_file())
+}
+
 /// The function at each offset, and its line.
 pub(crate) fn ask_addr2line(path: &str, offsets: &[u64]) -> Vec<Option<String>> {
     let mut command = Command::new("addr2line");

@@ -49,7 +49,7 @@ impl CallPaths {
             }
             space.remove(&at);
             if code.end > end {
-                let offset = code.offset + (end - at);
+                let offset = code.offset.saturating_add(end - at);
                 space.insert(end, MappedCode { offset, ..code.clone() });
             }
             if at < start {

@@ -33,7 +33,11 @@ pub trait ElementTransport {
     fn elements(&self) -> u32;
     /// Sends a message, now or during later calls.
     fn send(&mut self, to: u32, message: &ElementMessage);
-    /// The next message, and who sent it.
+    /// Whether all that was sent is on its way.
+    fn flush(&mut self) -> bool {
+        true
+    }
+    /// The next message, and its sender.
     ///
     /// # Errors
     /// [`TransportError::Damaged`].
@@ -122,6 +126,11 @@ impl ElementTransport for RingTransport {
             out.extend(bytes);
         }
         self.pump();
+    }
+
+    fn flush(&mut self) -> bool {
+        self.pump();
+        self.outgoing.iter().all(VecDeque::is_empty)
     }
 
     fn receive(

@@ -94,7 +94,7 @@ impl CallStudy {
             let places: Vec<String> =
                 frames.iter().take(MAX_CALLS).map(|f| self.place(f)).collect();
             let line = format!(
-                "{:>5} of samples by {}",
+                "{:>5} of samples with callers by {}",
                 percent(*samples as f64 / self.all()),
                 places.join(" < ")
             );
@@ -130,7 +130,10 @@ mod tests {
         calls.html(&mut html);
         calls.text(80, &mut text);
         assert!(html.contains("&lt;fill&gt; a.c:1<br>p+0x20</th><td>7</td>"), "{html}");
-        assert!(text.starts_with("  78% of samples by <fill> a.c:1 < p+0x20\n"), "{text}");
+        assert!(
+            text.starts_with("  78% of samples with callers by <fill> a.c:1 < p+0x20\n"),
+            "{text}"
+        );
         assert_eq!(calls.json()[1]["samples"], 2);
     }
 }

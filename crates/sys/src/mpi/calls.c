@@ -14,8 +14,9 @@ int terrace_mpi_start(int *rank, int *size)
 void *terrace_mpi_send(const void *bytes, int length, int to)
 {
 	MPI_Request *request = malloc(sizeof *request);
-	if (request)
-		MPI_Isend(bytes, length, MPI_BYTE, to, 0, MPI_COMM_WORLD, request);
+	if (!request)
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	MPI_Isend(bytes, length, MPI_BYTE, to, 0, MPI_COMM_WORLD, request);
 	return request;
 }
 

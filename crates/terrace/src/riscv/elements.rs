@@ -197,10 +197,14 @@ pub fn record_elements(
 ) -> Result<ElementsRun, RiscvError> {
     let note = "a process is an xBGAS element; in each, one thread stands for each other element \
                 that reaches its memory; accesses to files that are objects are left out";
+    // A program that is not there leaves an older recording of that name as it is.
+    read_program(&program.path)
+        .map_err(|source| RiscvError::Read { path: program.path.clone(), source })?;
     let mut observer = open_recording(program, recording, Some(note))?;
-    let mut run = run_observed(program, options, &mut observer)?;
-    run.recorded = Some(observer.finish()?);
-    Ok(run)
+    let run = run_observed(program, options, &mut observer);
+    // Also where a file that is an object cannot be written back.
+    let recorded = observer.finish()?;
+    run.map(|run| ElementsRun { recorded: Some(recorded), ..run })
 }
 
 fn run_observed<O: ElementsObserver>(

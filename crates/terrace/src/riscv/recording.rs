@@ -194,7 +194,11 @@ impl<W: Write + Send + 'static> ProcessObserver for TraceObserver<W> {
                 let own = threads.and_then(|t| t.iter().position(|n| *n == self.thread));
                 EventKind::ThreadStart { pid, tid: pid + own.unwrap_or(0) as i32 }
             }
-            ProcessEvent::Resume { by } => return self.advance_to(by),
+            ProcessEvent::Resume { by } => {
+                let threads = self.elements.get(self.element as usize).map(|e| &e.threads);
+                let by = threads.and_then(|t| t.get(by as usize)).copied();
+                return by.map_or((), |by| self.advance_to(by));
+            }
             ProcessEvent::ThreadExit => {
                 let result = self.writer.flush_thread(self.thread);
                 self.keep(result);

@@ -50,6 +50,8 @@ pub struct DistributedElement<H, T> {
     earlier: Vec<Option<IdleReport>>,
     left: Vec<bool>,
     reply: Option<Result<RemoteReply, RequestRefusal>>,
+    /// Which element owes a reply.
+    asked: Option<u32>,
     over: Option<ElementsEnd>,
 }
 
@@ -71,6 +73,7 @@ impl<H: Host, T: ElementTransport> DistributedElement<H, T> {
             earlier: vec![None; count],
             left: vec![false; count],
             reply: None,
+            asked: None,
             over: None,
         }
     }
@@ -85,6 +88,18 @@ impl<H: Host, T: ElementTransport> DistributedElement<H, T> {
     /// # Errors
     /// [`TransportError`].
     pub fn run(&mut self) -> Result<DistributedEnd, TransportError> {
+        let end = self.run_to_end();
+        if let Err(error) = &end {
+            // The others do not wait for what never comes.
+            self.announce(&ElementsEnd::Reported { status: 1, line: Some(error.to_string()) });
+            for other in self.others().collect::<Vec<_>>() {
+                self.transport.send(other, &ElementMessage::Leave);
+            }
+        }
+        end
+    }
+
+    fn run_to_end(&mut self) -> Result<DistributedEnd, TransportError> {
         let end = loop {
             if let Some(end) = self.over.take() {
                 break end;
@@ -93,6 +108,12 @@ impl<H: Host, T: ElementTransport> DistributedElement<H, T> {
                 if let Some(end) = self.take_turn()? {
                     self.announce(&end);
                     break end;
+                }
+                // What others stored during the turn may be what a thread waits for.
+                if self.element.state == ElementState::Waiting
+                    && self.element.process.wake_changed()
+                {
+                    self.element.state = ElementState::Running;
                 }
                 if self.element.state != ElementState::Running {
                     self.report();
@@ -139,6 +160,10 @@ impl<H: Host, T: ElementTransport> DistributedElement<H, T> {
                 None if began.elapsed() > LEAVE => return Err(TransportError::Silent(other)),
                 None => {}
             }
+        }
+        // Its own word may wait behind a long reply that the other still reads.
+        while !self.transport.flush() && began.elapsed() <= LEAVE {
+            std::thread::yield_now();
         }
         Ok(())
     }
@@ -207,6 +232,7 @@ impl<H: Host, T: ElementTransport> DistributedElement<H, T> {
         }
         let IssuedAccess { memory, request, .. } = access.clone();
         self.requests += 1;
+        self.asked = Some(access.server as u32);
         let message = ElementMessage::Request { memory, request };
         self.transport.send(access.server as u32, &message);
         while self.over.is_none() {
@@ -253,7 +279,12 @@ impl<H: Host, T: ElementTransport> DistributedElement<H, T> {
                     self.report();
                 }
             }
-            ElementMessage::Reply(reply) => self.reply = Some(reply),
+            ElementMessage::Reply(reply) => {
+                if self.asked.take() != Some(from) {
+                    return Err(TransportError::Damaged(from));
+                }
+                self.reply = Some(reply);
+            }
             ElementMessage::Idle(report) => {
                 if let Some(of) = self.reports.get_mut(from as usize) {
                     *of = Some(report);
@@ -308,8 +339,9 @@ impl<H: Host, T: ElementTransport> DistributedElement<H, T> {
             .iter()
             .zip(&all)
             .all(|(earlier, now)| earlier.as_ref().map(counts) == Some(counts(now)));
-        let (made, answered) =
-            all.iter().fold((0, 0), |(r, s), report| (r + report.requests, s + report.served));
+        let (made, answered) = all.iter().fold((0u64, 0u64), |(r, s), report| {
+            (r.wrapping_add(report.requests), s.wrapping_add(report.served))
+        });
         if unchanged && made == answered {
             let end = end_of(&all);
             self.announce(&end);

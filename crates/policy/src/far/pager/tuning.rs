@@ -1,8 +1,8 @@
 //! The constants that steer the pager, in one place.
 
 crate::tuning! {
-    /// Values, each with its unit and its reason. What half and double of each do to simulated
-    /// programs is in `docs/results/far-memory-tuning.md`; `make ablation` prints it.
+    /// Values, each with its unit and its reason, where one was measured. `make ablation` prints
+    /// what half and double of each do to simulated programs.
     pub struct PagerTuning:
     /// Faults over which a majority stride is first looked for: Leap's H_size / N_split (Al Maruf
     /// and Chowdhury, USENIX ATC 2020, section 4.1).
