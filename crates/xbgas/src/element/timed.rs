@@ -220,7 +220,13 @@ impl<H: Host> ElementMachine<H> {
             let end = element.process.run(&mut ClockedObserver { clock, observer }, budget);
             clock.catch_up(element.process.instructions());
             match element.settle(end) {
-                TurnEnd::Over => {}
+                TurnEnd::Over => {
+                    // What others stored during the turn may be what a thread waits for.
+                    if element.state == ElementState::Waiting && element.process.wake_changed() {
+                        element.state = ElementState::Running;
+                        observer.resume();
+                    }
+                }
                 TurnEnd::Run(end) => return Some(end),
                 TurnEnd::Extended { thread, word } => {
                     let pc = self.elements[index].process.hart_mut(thread).map_or(0, |h| h.pc);
