@@ -14,7 +14,7 @@ use terrace_terrace::far_run::size;
 use terrace_terrace::riscv::{
     self, BootSpec, CoreOrder, Dialect, ElementNetwork, ElementOptions, ElementSchedule,
     ElementTime, ElementTiming, ElementsRun, LookasideSize, MachineEnd, ObjectOption, RiscvError,
-    RiscvProgram, RiscvRecording, RiscvRun,
+    RiscvProgram, RiscvRecording, RiscvRun, SpreadPlace,
 };
 use terrace_terrace::topology::{load_machine, MachineSource};
 use terrace_terrace::types::{Bytes, Nanos};
@@ -28,6 +28,7 @@ pub enum RiscvCommand {
     /// Run a static program for riscv64 Linux, on one or more xBGAS processing elements.
     #[command(after_help = "Example: terrace riscv run --root . --stats ./a.out input.txt\n\
         Example: terrace riscv run --pes 4 --stats ./gather\n\
+        Example: terrace riscv run --pes 4 --transport shared --stats ./gather\n\
         Example: terrace riscv run --pes 4 --machine lab-cxl --fabric 200ns --stats ./gather")]
     Run(RiscvRunArgs),
     /// Boot an unmodified riscv64 kernel on a simulated machine; Ctrl-] ends it.
@@ -89,6 +90,15 @@ pub enum DialectName {
     Rev,
 }
 
+/// How elements reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TransportName {
+    /// In one process, in turns that repeat exactly.
+    Turns,
+    /// Each in a process of its own, by messages through shared memory.
+    Shared,
+}
+
 /// `terrace riscv run`.
 #[derive(Debug, Args)]
 pub struct RiscvRunArgs {
@@ -108,6 +118,9 @@ pub struct RiscvRunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32)
         .range(1..=i64::from(riscv::MOST_ELEMENTS)))]
     pub pes: Option<u32>,
+    /// How elements reach each other's memory.
+    #[arg(long, value_name = "T", default_value = "turns")]
+    pub transport: TransportName,
     /// Execute xBGAS instructions in this encoding; without it, in that of the program's note, or
     /// 2018.
     #[arg(long, value_name = "D")]
@@ -324,6 +337,40 @@ fn timing(args: &RiscvRunArgs) -> Result<Option<ElementTiming>, CommandFailure> 
     Ok(Some(ElementTiming { machine, network, order, lookaside_miss }))
 }
 
+/// Elements in processes of their own: starts them, or is one of them.
+fn run_spread(args: &RiscvRunArgs, program: &RiscvProgram, options: &ElementOptions) -> Ending {
+    if args.record.is_some() || options.timing.is_some() {
+        let line = "--transport shared with --record, --machine or --fabric: these need elements \
+                    in turns; leave it out";
+        return Err(CommandFailure::lacking(line));
+    }
+    if options.count > riscv::MOST_SPREAD_ELEMENTS {
+        let most = riscv::MOST_SPREAD_ELEMENTS;
+        let line = format!("--pes {} --transport shared: give at most {most}", options.count);
+        return Err(CommandFailure::usage(line));
+    }
+    let Some(place) = SpreadPlace::of_environment() else {
+        let terrace = std::env::current_exe().map_err(|e| {
+            CommandFailure::failed(format!("cannot find this program to start it again: {e}"))
+        })?;
+        let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+        let (status, line) =
+            riscv::start_elements(&terrace, &words, options.count).map_err(failure)?;
+        return line.map_or(Ok(status), |line| Err(CommandFailure { code: status, line }));
+    };
+    let run = riscv::run_spread_element(program, options, &place);
+    if place.element != 0 {
+        // Element 0 says how all ended.
+        return Ok(u8::from(run.is_err()));
+    }
+    let run = run.map_err(failure)?;
+    if args.stats {
+        say_statistics(&run);
+    }
+    let (status, line) = run.status();
+    line.map_or(Ok(status), |line| Err(CommandFailure { code: status, line }))
+}
+
 /// A recording of all accesses.
 fn everything(output: &Path) -> RiscvRecording {
     let filter = terrace_terrace::trace::capture::Filter::default();
@@ -349,6 +396,9 @@ fn run_elements(args: &RiscvRunArgs, program: &RiscvProgram) -> Ending {
         objects,
         timing: timing(args)?,
     };
+    if args.transport == TransportName::Shared {
+        return run_spread(args, program, &options);
+    }
     let run = match args.record.as_deref().map(everything) {
         None => riscv::run_elements(program, &options),
         Some(recording) => riscv::record_elements(program, &options, &recording),
@@ -365,7 +415,8 @@ fn run_elements(args: &RiscvRunArgs, program: &RiscvProgram) -> Ending {
 pub fn run(args: &RiscvRunArgs) -> Ending {
     let program = program(&args.command, args.root.clone(), args.seed);
     let elements = args.pes.is_some() || args.dialect.is_some() || !args.objects.is_empty();
-    if elements || args.machine.is_some() || args.fabric.is_some() {
+    let apart = args.transport != TransportName::Turns;
+    if elements || apart || args.machine.is_some() || args.fabric.is_some() {
         return run_elements(args, &program);
     }
     let run = match &args.record {

@@ -1,7 +1,8 @@
 //! `terrace riscv run --pes` and `disasm` on programs of Debian's cross compiler, and `boot`.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
 
 const COMPILER: &str = "riscv64-linux-gnu-gcc";
 
@@ -33,24 +34,85 @@ fn terrace(words: &[&str]) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
+/// Runs two elements that spin in processes of their own, kills the command's process (0) or that
+/// of element `killed - 1`, and waits until all have ended; the command's end and its messages.
+fn kill_one(program: &str, killed: usize) -> (ExitStatus, String) {
+    let child = Command::new(env!("CARGO_BIN_EXE_terrace"))
+        .args(["riscv", "run", "--transport", "shared", "--pes", "2", program, "spins"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    let mut processes = vec![child.id().to_string()];
+    let started = holds_soon(|| {
+        let text = std::fs::read_to_string(&children).expect("a process");
+        processes.truncate(1);
+        processes.extend(text.split_whitespace().map(str::to_owned));
+        processes.len() == 3
+    });
+    let kill = |process: &String| Command::new("kill").args(["-9", process]).output();
+    assert!(started && kill(&processes[killed]).expect("kill").status.success());
+    let ended = holds_soon(|| processes.iter().all(|process| has_ended(process)));
+    if !ended {
+        processes.iter().filter(|process| !has_ended(process)).for_each(|left| {
+            let _ = kill(left);
+        });
+    }
+    let output = child.wait_with_output().expect("it ends");
+    let err = String::from_utf8(output.stderr).expect("text");
+    assert!(ended, "processes were left: {err}");
+    (output.status, err)
+}
+
+/// Whether it comes to hold within a minute.
+fn holds_soon(mut holds: impl FnMut() -> bool) -> bool {
+    let began = Instant::now();
+    loop {
+        match holds() {
+            true => return true,
+            false if began.elapsed() > Duration::from_secs(60) => return false,
+            false => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Whether a process has ended, be it that nobody waited for it.
+fn has_ended(process: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+}
+
 #[test]
 fn elements_run_print_and_name_the_one_at_fault() {
     let Some(program) = compile("single.c") else { return };
     let program = program.to_str().unwrap();
     let run = |words: &[&str]| terrace(&[&["riscv", "run"], words].concat());
 
-    let (status, out, err) = run(&["--pes", "4", "--stats", program, "figure"]);
-    assert_eq!((status, out.as_str()), (Some(0), "406\n".repeat(4).as_str()), "{err}");
-    assert!(err.contains("element 0: ") && err.contains(" 3 remote loads"), "{err}");
+    for transport in ["turns", "shared"] {
+        let run = |words: &[&str]| run(&[&["--transport", transport, "--pes"], words].concat());
+        let (status, out, err) = run(&["4", "--stats", program, "figure"]);
+        assert_eq!((status, out.as_str()), (Some(0), "406\n".repeat(4).as_str()), "{err}");
+        assert!(err.contains("element 0: ") && err.contains(" 3 remote loads"), "{err}");
 
-    let (status, _, err) = run(&["--pes", "4", program, "exits"]);
-    assert_eq!(status, Some(3), "{err}");
-    assert!(err.contains("element 1 exited with status 3 while 3 others wait"), "{err}");
+        let (status, _, err) = run(&["4", program, "exits"]);
+        assert_eq!(status, Some(3), "{err}");
+        assert!(err.contains("element 1 exited with status 3 while 3 others wait"), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+
+        let (status, _, err) = run(&["2", program, "object"]);
+        assert_eq!(status, Some(128 + 11), "{err}");
+        assert!(err.contains("element 1, thread 0, at 0x"), "{err}");
+        assert!(err.contains("no object 99"), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+    }
+
+    // A process that is killed ends all, and a line names its element.
+    let (status, err) = kill_one(program, 2);
+    assert_eq!(status.code(), Some(128 + 9), "{err}");
+    assert!(err.contains("element 1: its process died by signal 9"), "{err}");
     assert_eq!(err.lines().count(), 1, "{err}");
-
-    let (status, _, err) = run(&["--pes", "2", program, "object"]);
-    assert_eq!(status, Some(128 + 11), "{err}");
-    assert!(err.contains("element 1, thread 0, at 0x") && err.contains("no object 99"), "{err}");
+    assert_eq!(kill_one(program, 0).0.code(), None, "the command itself was killed");
+    assert_eq!(run(&["--transport", "shared", "--fabric", "100ns", program]).0, Some(3));
 
     // In time, twice the same, and slower over a slower network.
     let timed = |fabric| {

@@ -82,7 +82,9 @@ pub use pagemap::{Category, Clear, ClearRefs, PageEntry, PageMap};
 pub use pagemove::{move_pages, query_pages};
 pub use pagetables::{PageTables, TableEntry};
 pub use perf::{PerfRing, Tracepoint};
-pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, PidFd};
+pub use process::{
+    become_subreaper, end_with_parent, open_pidfd, signal_process, wait_for_end, PidFd,
+};
 pub use region::{allowed_nodes, MemPolicy, Region, ThreadMemory};
 pub use rights::gained_rights;
 pub use rings::{make_rings, RingEndpoint};

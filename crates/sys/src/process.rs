@@ -103,6 +103,24 @@ pub fn become_subreaper() -> Result<(), SysError> {
     }
 }
 
+/// Lets this process end with its parent, however that ends.
+///
+/// # Errors
+/// [`SysError::Gone`] where the parent is another process, since the expected one ended.
+pub fn end_with_parent(parent: Pid) -> Result<(), SysError> {
+    // SAFETY: prctl with this option takes numbers only.
+    let r = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+    if r != 0 {
+        return Err(SysError::last("prctl PR_SET_PDEATHSIG", "this process", "needs Linux 2.1.57"));
+    }
+    // It may have ended before the call.
+    // SAFETY: getppid takes nothing and cannot fail.
+    if unsafe { libc::getppid() } == parent.0 {
+        return Ok(());
+    }
+    Err(SysError::Gone { call: "getppid", target: format!("process {parent}") })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,5 +135,6 @@ mod tests {
         child.wait().unwrap();
         assert!(signal_process(&handle, 0).unwrap_err().is_gone());
         assert!(open_pidfd(Pid(i32::MAX)).unwrap_err().is_gone());
+        assert!(end_with_parent(Pid(i32::MAX)).unwrap_err().is_gone());
     }
 }

@@ -5,6 +5,7 @@ mod elements;
 mod files;
 mod listing;
 mod recording;
+mod spread;
 
 pub use boot::{boot, BootRun, BootSpec, MachineEnd};
 pub use elements::{
@@ -15,6 +16,7 @@ pub use elements::{
 pub use files::HostFiles;
 pub use listing::disassemble;
 pub use recording::RecordedAccesses;
+pub use spread::{run_spread_element, start_elements, SpreadPlace, MOST_SPREAD_ELEMENTS};
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -113,6 +115,12 @@ pub enum RiscvError {
         /// Caches of one.
         each: Bytes,
     },
+    /// Memory for the elements' messages cannot be had.
+    #[error(transparent)]
+    System(#[from] terrace_sys::SysError),
+    /// Elements in other processes went silent.
+    #[error(transparent)]
+    Transport(#[from] terrace_xbgas::transport::TransportError),
     /// The model of time refuses the machine or the network.
     #[error(transparent)]
     Timing(#[from] TimingError),

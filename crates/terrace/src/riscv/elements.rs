@@ -1,12 +1,14 @@
 //! A program on several processing elements that reach each other by xBGAS instructions.
 
 use super::{
-    open_recording, read_program, start_from, RecordedAccesses, RiscvError, RiscvProgram,
-    RiscvRecording,
+    open_recording, read_program, start_from, HostFiles, RecordedAccesses, RiscvError,
+    RiscvProgram, RiscvRecording,
 };
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 use terrace_machine::Machine;
+use terrace_riscv::linux::Process;
 use terrace_riscv::memory::{READ, WRITE};
 use terrace_types::{Bytes, Nanos};
 use terrace_xbgas::clock::ElementCore;
@@ -207,12 +209,21 @@ pub fn record_elements(
     run.map(|run| ElementsRun { recorded: Some(recorded), ..run })
 }
 
-fn run_observed<O: ElementsObserver>(
+/// Loaded elements, and what they run with.
+pub(super) struct PreparedElements {
+    pub processes: Vec<Process<HostFiles>>,
+    pub setup: ElementSetup,
+    core: Option<ElementCore>,
+    clocks: Vec<SimulatedClock>,
+}
+
+/// Loads those of the elements that this process runs.
+pub(super) fn prepare(
     program: &RiscvProgram,
     options: &ElementOptions,
-    observer: &mut O,
-) -> Result<ElementsRun, RiscvError> {
-    let count = options.count.clamp(1, MOST_ELEMENTS);
+    here: Range<u32>,
+) -> Result<PreparedElements, RiscvError> {
+    let count = options.count;
     let read = |source| RiscvError::Read { path: program.path.clone(), source };
     let file = read_program(&program.path).map_err(read)?;
     let dialect = match options.dialect {
@@ -222,7 +233,7 @@ fn run_observed<O: ElementsObserver>(
     let core = options.timing.as_ref().map(|timing| build_core(timing, count)).transpose()?;
     let clocks: Vec<SimulatedClock> = (0..count).map(|_| SimulatedClock::default()).collect();
     let mut processes = Vec::new();
-    for element in 0..count {
+    for element in here {
         let environment = [(ELEMENT_VARIABLE, element), (ELEMENTS_VARIABLE, count)]
             .map(|(name, value)| format!("{name}={value}").into_bytes());
         let one = RiscvProgram {
@@ -236,6 +247,17 @@ fn run_observed<O: ElementsObserver>(
     let (objects, files) = build_objects(count, &options.objects)?;
     let ElementOptions { schedule, lookaside, .. } = *options;
     let setup = ElementSetup { objects, files, dialect, schedule, lookaside };
+    Ok(PreparedElements { processes, setup, core, clocks })
+}
+
+fn run_observed<O: ElementsObserver>(
+    program: &RiscvProgram,
+    options: &ElementOptions,
+    observer: &mut O,
+) -> Result<ElementsRun, RiscvError> {
+    let count = options.count.clamp(1, MOST_ELEMENTS);
+    let options = ElementOptions { count, ..options.clone() };
+    let PreparedElements { processes, setup, core, clocks } = prepare(program, &options, 0..count)?;
     let started = Instant::now();
     let mut machine = ElementMachine::new(processes, &setup);
     if let (Some(core), Some(timing)) = (&core, &options.timing) {
@@ -243,12 +265,13 @@ fn run_observed<O: ElementsObserver>(
     }
     let end = machine.run_observed(observer, u64::MAX);
     let elapsed_s = started.elapsed().as_secs_f64();
-    write_back(&mut machine, &options.objects)?;
+    write_back(|file| machine.file_bytes(file), &options.objects)?;
     Ok(ElementsRun { end, elements: machine.statistics(), elapsed_s, recorded: None })
 }
 
-fn write_back(
-    machine: &mut ElementMachine<super::HostFiles>,
+/// Writes back the files that are writable objects, by what they hold now.
+pub(super) fn write_back(
+    mut bytes_of: impl FnMut(usize) -> Option<Vec<u8>>,
     objects: &[ObjectOption],
 ) -> Result<(), RiscvError> {
     let paths = objects.iter().filter_map(|object| match &object.source {
@@ -256,7 +279,7 @@ fn write_back(
         ObjectSource::Part { .. } => None,
     });
     for (number, (path, writable)) in paths.enumerate() {
-        let bytes = if writable { machine.file_bytes(number) } else { None };
+        let bytes = if writable { bytes_of(number) } else { None };
         if let Some(bytes) = bytes {
             std::fs::write(path, bytes)
                 .map_err(|source| RiscvError::Output { path: path.clone(), source })?;

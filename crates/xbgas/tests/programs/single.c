@@ -107,6 +107,9 @@ int main(int count, char **words)
 		figure();
 	else if (!strcmp(name, "accesses"))
 		accesses();
+	else if (!strcmp(name, "spins"))
+		for (volatile int on = 1; on;)
+			;
 	else if (!strcmp(name, "file"))
 		file();
 	else if (!strcmp(name, "part"))
