@@ -27,6 +27,8 @@ pub struct MovePages<C> {
     page_size: Bytes,
     /// Measured cost of one base page in a call; `None` before the first.
     page_cost: Option<Nanos>,
+    /// That cost is of a small call, which is a bound from above.
+    is_bound: bool,
     full: BTreeMap<NodeId, Full>,
 }
 
@@ -51,7 +53,7 @@ impl<C: MoveCalls> MovePages<C> {
     /// On any kernel, with base pages of `page_size`.
     #[must_use]
     pub const fn new(calls: C, page_size: Bytes) -> Self {
-        Self { calls, page_size, page_cost: None, full: BTreeMap::new() }
+        Self { calls, page_size, page_cost: None, is_bound: false, full: BTreeMap::new() }
     }
 
     fn units(&mut self, moves: &[Move]) -> Vec<Unit> {
@@ -83,15 +85,15 @@ impl<C: MoveCalls> MovePages<C> {
     }
 
     fn learn(&mut self, pages: u64, took: Nanos) {
-        // A small call is mostly its fixed cost (76-137 us measured) and tells little.
-        if pages < 64 && self.page_cost.is_some() {
-            return;
-        }
         let now = Nanos((took.0 / pages.max(1)).max(1));
+        // A small call is mostly its fixed cost (76-137 us measured): a bound from above.
+        let small = pages < 64;
         self.page_cost = Some(match self.page_cost {
-            Some(old) if old > now => Nanos((old.0 * 3 + now.0) / 4),
+            Some(old) if small => old.min(now),
+            Some(old) if old > now && !self.is_bound => Nanos((old.0 * 3 + now.0) / 4),
             _ => now,
         });
+        self.is_bound = small && (self.is_bound || self.page_cost == Some(now));
     }
 
     /// Waits for the rate and says whether there is time left.
@@ -316,8 +318,12 @@ impl<C: MoveCalls> MovePages<C> {
     }
 
     /// Base pages that may still go down so that there is time to fill their space, and what is
-    /// `unfilled` before. While no cost is known a batch is made to learn it.
+    /// `unfilled` before. The first call of a run is made whatever it should cost: what is known of
+    /// that may be wrong, and only a call shows it.
     fn fitting(&mut self, run: &Run<'_>, unfilled: u64) -> u64 {
+        if run.account.calls == 0 {
+            return u64::MAX;
+        }
         let spent = self.calls.now().since(run.start);
         let left = run.limits.total.saturating_sub(spent);
         self.page_cost

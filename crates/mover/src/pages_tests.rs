@@ -280,6 +280,29 @@ fn where_time_ends_space_that_was_made_is_filled_and_no_more_is_made() {
 }
 
 #[test]
+fn a_call_that_took_long_does_not_keep_later_ones_from_being_made() {
+    let pair = |at| {
+        let cold = run(10_000 + at, 512, FAST, SLOW, MoveReason::Cold);
+        [cold, run(at, 512, SLOW, FAST, MoveReason::Hot)]
+    };
+    for first in [3, 512] {
+        let mut mover = mover(Fake { page_cost: 900_000, ..fake(0..4_096, 10_000..13_000) });
+        let limits = MoveLimits { total: Nanos::millis(8), ..limits() };
+        let alone = [run(3_000, first, SLOW, FAST, MoveReason::Hot)];
+        adds_up(&mover.apply(&alone, false, &limits), &alone);
+        mover.calls.page_cost = 2_300;
+        let up: u64 = (0..4)
+            .map(|at| mover.apply(&pair(512 * at), false, &limits))
+            .flat_map(|outcome| outcome.moved)
+            .filter(|m| m.0 == FAST)
+            .map(|m| m.1)
+            .sum();
+        // What a small call took is forgotten at once.
+        assert!(up >= if first < 64 { 2_048 } else { 1_024 }, "{first}: {up}");
+    }
+}
+
+#[test]
 fn demoted_pages_come_back_when_nothing_can_rise() {
     let mut kernel = fake(0..600, 1000..1600);
     kernel.odd = (0..600).map(|p| (Vpn(p), 13)).collect();
