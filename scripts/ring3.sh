@@ -16,9 +16,11 @@ mkdir -p "$out"
 
 # Faults: the target's output is the same whatever happens. Each case in a machine of its own.
 one_case() {
+    began=$(date +%s)
     "$terrace" lab run --machine lab-cxl --no-trace --carry "$lab/bin/terrace" -- \
         "$lab/bin/terrace-cases" drive "$lab/bin/terrace" "$1" >"$out/case-$1.out" \
             2>"$out/case-$1.err"
+    say "case $1: $(($(date +%s) - began)) s"
     grep -E '^(ok|FAILED|skipped) ' "$out/case-$1.out" ||
         echo "FAILED $1: $(tail -n 1 "$out/case-$1.err" | cut -c1-300)"
 }
@@ -31,11 +33,15 @@ cargo build --quiet --release -p terrace-cli || { echo "FAILED lab-build: cargo 
 scripts/lab-parts.sh || { echo "FAILED lab-parts: see the log"; exit 1; }
 
 # check NAME COMMAND... : ok when the command succeeds; its last line of standard error says why
-# not.
+# not. What it took goes to the log.
 check() {
     name=$1
     shift
-    if "$@" >"$out/$name.out" 2>"$out/$name.err"; then
+    began=$(date +%s)
+    "$@" >"$out/$name.out" 2>"$out/$name.err"
+    status=$?
+    say "$name: $(($(date +%s) - began)) s"
+    if [ $status = 0 ]; then
         echo "ok $name"
     else
         echo "FAILED $name: $(tail -n 1 "$out/$name.err" | cut -c1-300)"

@@ -41,11 +41,11 @@ check() {
     fi
 }
 
-# tests LIMIT ARGUMENTS...: cargo test, its results read from its output.
+# tests LOG LIMIT ARGUMENTS...: cargo test, its results read from its output in LOG.
 tests() {
-    limit=$1
-    shift
-    log=$logs/cargo-test.log
+    log=$logs/$1.log
+    limit=$2
+    shift 2
     # shellcheck disable=SC2086 # options are words
     timeout "$limit" cargo test --workspace $cuda --no-fail-fast "$@" -- --show-output >"$log" 2>&1
     status=$?
@@ -54,7 +54,7 @@ tests() {
         /^running [0-9]+ tests?$/ { program++; name = "" }
         /^---- .* stdout ----$/ { name = $2; next }
         /^skipped: / && name != "" { why[program " " name] = substr($0, 10) }
-        /^test .* \.\.\. FAILED$/ { print "FAILED " $2 ": see cargo-test.log" }
+        /^test .* \.\.\. FAILED$/ { print "FAILED " $2 ": see a log of cargo test" }
         /^test result: / { passed += $4; failed += $6; ignored += $8; name = "" }
         END {
             for (key in why) {
@@ -76,7 +76,7 @@ tests() {
 
 if [ $only_ring1 = 1 ]; then
     say "ring 1: unit tests"
-    tests 900 --lib --bins
+    tests unit-tests 900 --lib --bins
 else
     if cargo fmt --version >/dev/null 2>&1; then
         check "format" cargo fmt --all -- --check
@@ -106,7 +106,9 @@ else
     # Far memory beside its model for so long; `make soak` has ten minutes.
     export TERRACE_FAR_SECONDS="${TERRACE_FAR_SECONDS:-30}"
     say "rings 1 and 2: cargo test (outside data $data)"
-    tests 2400
+    # Examples have no tests and were compiled by clippy: they are not built again.
+    tests tests 2400 --tests
+    tests documentation-tests 900 --doc
     say "ring 3: the lab"
     timeout "${TERRACE_RING3_SECONDS:-2400}" scripts/ring3.sh >"$logs/ring3.out" 2>"$logs/ring3.log"
     status=$?
@@ -130,7 +132,7 @@ say "done"
 grep -E '^(FAILED|skipped) ' "$results" | sort
 awk '
     $1 == "ok" { passed++ }
-    $1 == "FAILED" && !/: see cargo-test.log$/ { failed++ }
+    $1 == "FAILED" && !/: see a log of cargo test$/ { failed++ }
     $1 == "skipped" { if ($3 == "tests:") skipped += $2; else skipped++ }
     $1 == "count" { passed += $2; failed += $3 }
     END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped; exit failed > 0 }' "$results"

@@ -8,19 +8,23 @@ lab=${TERRACE_LAB_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/terrace/lab}
 dir=${1:-$lab/bin}
 [ $# -gt 0 ] && shift
 [ $# -gt 0 ] || set -- terrace-guest
-triple=x86_64-unknown-linux-gnu
-target=${TERRACE_GUEST_TARGET_DIR:-${CARGO_TARGET_DIR:-$root/target}/guest}
-packages=
-for p in "$@"; do packages="$packages -p $p"; done
-# A target triple of its own keeps build scripts and macros dynamic; the flags are for the guest's
-# programs only. They are stripped, so that debug information would be made in vain.
-# shellcheck disable=SC2086
-(cd "$root" && RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" \
-    CARGO_TARGET_DIR="$target" CARGO_PROFILE_RELEASE_DEBUG=0 \
-    cargo build --quiet --release --target $triple $packages)
+target=${CARGO_TARGET_DIR:-$root/target}
 mkdir -p "$dir"
-for bin in terrace-guest terrace-cases terrace-workload terrace; do
-    if [ -x "$target/$triple/release/$bin" ]; then
-        cp "$target/$triple/release/$bin" "$dir/$bin.new" && mv "$dir/$bin.new" "$dir/$bin"
-    fi
+dir=$(cd "$dir" && pwd)
+cd "$root"
+for package in "$@"; do
+    case $package in
+    terrace-guest) bins="terrace-guest terrace-cases" ;;
+    terrace-cli) bins=terrace ;;
+    *) bins=$package ;;
+    esac
+    for bin in $bins; do
+        # The flags are for the last step alone: what it links is shared with the program of this
+        # computer, and is compiled once.
+        cargo rustc --quiet --release -p "$package" --bin "$bin" -- \
+            -C target-feature=+crt-static -C strip=symbols
+        cp "$target/release/$bin" "$dir/$bin.new" && mv "$dir/$bin.new" "$dir/$bin"
+    done
+    # Gives this computer's program its name back, which both share.
+    cargo build --quiet --release -p "$package"
 done
