@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use terrace_sampling::DataSource;
 use terrace_trace::import::{import, import_perf_data, ImportError, Imported, RecordingFormat};
 use terrace_trace::{
-    block_lines, Access, Block, BlockKind, EventKind, Info, SampleDetail, TraceClock, TraceError,
-    TraceEvent, TraceHeader, TraceReader, TraceWriter,
+    block_lines, Access, Block, BlockKind, CallFrame, EventKind, Info, SampleDetail, TraceClock,
+    TraceError, TraceEvent, TraceHeader, TraceReader, TraceWriter,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -135,6 +135,85 @@ fn traces_of_version_1_are_read_for_ever() {
         text
     };
     assert_eq!(text(&bytes), text(&everything()));
+}
+
+/// Samples with their details, and the events that only samples have.
+fn samples_with_call_paths() -> Vec<u8> {
+    let header = TraceHeader {
+        source: "perf".into(),
+        command: vec!["./solver".into()],
+        clock: TraceClock::Nanoseconds,
+        ns_per_tick: 1.0,
+        sampled: true,
+        details: true,
+        period: 199,
+        ..TraceHeader::default()
+    };
+    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
+    let mut event = |writer: &mut TraceWriter<Vec<u8>>, time, what| {
+        writer.event(&TraceEvent { time, process: 0, thread: 0, what }).unwrap();
+    };
+    for (cpu, node) in [(0, 0), (1, 1)] {
+        event(&mut writer, 0, EventKind::CpuNode { cpu, node });
+    }
+    for i in 0..200u64 {
+        let detail = SampleDetail {
+            latency_cycles: 70 + i as u32 % 180,
+            source: DataSource(0x102_6810_0142),
+            cpu: i as u32 % 2,
+        };
+        let access = Access { address: 0x7f00_0000_0000 + i * 4096, size: 8, ..Access::default() };
+        writer.sample(0, i as u32 % 2, &access, i * 10, &detail).unwrap();
+    }
+    event(&mut writer, 2000, EventKind::SampleInterrupt { samples: 200 });
+    let frame = |file: &str, offset| CallFrame { file: file.into(), offset };
+    let paths = [
+        (150, vec![frame("/bin/solver", 0x1234), frame("/bin/solver", 0x2345), frame("", 0x40)]),
+        (50, vec![frame("/lib/libm.so.6", 0x99)]),
+    ];
+    for (samples, frames) in paths {
+        event(&mut writer, 2000, EventKind::CallPath { samples, frames });
+    }
+    writer.finish().unwrap()
+}
+
+/// Writes the recording of samples kept in `fixtures/formats/v1`; run by hand, once.
+#[test]
+fn write_the_fixture_of_samples() {
+    let Some(path) = std::env::var_os("WRITE_SAMPLES_FIXTURE") else {
+        println!("skipped: WRITE_SAMPLES_FIXTURE names no file to write");
+        return;
+    };
+    std::fs::write(path, samples_with_call_paths()).unwrap();
+}
+
+#[test]
+fn samples_and_call_paths_of_version_1_are_read_for_ever() {
+    let bytes = std::fs::read(fixture("v1/samples.trace")).unwrap();
+    let read = |bytes: &[u8]| {
+        let mut reader = open(bytes).unwrap();
+        let (mut block, mut details, mut events) = (Block::new().unwrap(), vec![], vec![]);
+        while reader.next_block(&mut block).unwrap() {
+            details.extend_from_slice(block.details());
+            events.extend(block.events().iter().map(|event| event.what.clone()));
+        }
+        (details, events)
+    };
+    let (details, events) = read(&bytes);
+    let paths: Vec<(u64, usize, &str, u64)> = events
+        .iter()
+        .filter_map(|what| match what {
+            EventKind::CallPath { samples, frames } => {
+                Some((*samples, frames.len(), frames[0].file.as_str(), frames[0].offset))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(paths, [(150, 3, "/bin/solver", 0x1234), (50, 1, "/lib/libm.so.6", 0x99)]);
+    assert_eq!((details.len(), events.len()), (200, 5));
+    let expected = SampleDetail { latency_cycles: 70, source: DataSource(0x102_6810_0142), cpu: 0 };
+    assert_eq!(details[0], expected);
+    assert_eq!((details, events), read(&samples_with_call_paths()));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::io::Cursor;
 use terrace_report::{FarHeader, FarSample};
 use terrace_sampling::{AccessLocality, DataSource, MemoryLevel, MemoryOperation};
 use terrace_trace::{
-    Access, EventKind, SampleDetail, TraceClock, TraceEvent, TraceHeader, TraceWriter,
+    Access, CallFrame, EventKind, SampleDetail, TraceClock, TraceEvent, TraceHeader, TraceWriter,
 };
 
 /// Pages by name.
@@ -295,6 +295,13 @@ fn sampled() -> Vec<u8> {
                 let what = EventKind::SampleInterrupt { samples: 42 };
                 writer.event(&TraceEvent { time, process: 0, thread: 0, what })?;
             }
+        }
+        let frame = |offset| CallFrame { file: "/opt/solvers/bin/minife".into(), offset };
+        for (samples, frames) in
+            [(9_000, vec![frame(0x1a2b), frame(0x9f00)]), (3_600, vec![frame(64)])]
+        {
+            let what = EventKind::CallPath { samples, frames };
+            writer.event(&TraceEvent { time, process: 0, thread: 0, what })?;
         }
         writer.finish()
     };
