@@ -132,11 +132,11 @@ impl PerfSamples {
             match find(&root, event, &settings).and_then(|found| opens(&found, own).map(|()| found))
             {
                 Ok(found) => chosen.push(found),
-                Err(error) => refused.push(format!("{}: {error}", event.name)),
+                Err(error) => refused.push((event.name, error)),
             }
         }
         if chosen.is_empty() {
-            return Err(stopped(&refused.join("; ")));
+            return Err(refusal(&refused));
         }
         Ok(Self::made(root, chosen.into(), whole_cpus, share, settings))
     }
@@ -441,6 +441,34 @@ impl PerfSamples {
     }
 }
 
+/// That none of these events opens, and of what the kernel said what can be helped most easily: one
+/// short line, however many were tried.
+fn refusal(refused: &[(&str, SysError)]) -> TrackError {
+    const BUSY: i32 = 16;
+    let ease = |error: &SysError| match error {
+        SysError::NotPermitted { .. } => 0,
+        SysError::Failed { errno: BUSY, .. } => 1,
+        SysError::Absent { .. } => 3,
+        _ => 2,
+    };
+    let names: Vec<&str> = refused.iter().map(|(name, _)| *name).collect();
+    let first = refused.iter().map(|(_, error)| error).min_by_key(|error| ease(error));
+    let errno = first.map_or(0, SysError::errno);
+    let (why, remedy) = match first {
+        Some(error) if error.may_be_filtered() => {
+            ("a filter forbids it", "let the container's seccomp profile allow perf_event_open")
+        }
+        Some(SysError::NotPermitted { remedy, .. }) => ("not permitted", *remedy),
+        Some(SysError::Failed { errno: BUSY, .. }) => {
+            ("counters are held", "end what holds them, such as perf")
+        }
+        Some(SysError::Absent { .. }) => ("this machine lacks them", "try another tracker"),
+        _ => ("the kernel refuses", "try another tracker"),
+    };
+    let why = format!("no event opens of {}: {why} (errno {errno})", names.join(", "));
+    TrackError::Stopped { tracker: "perf", why, remedy }
+}
+
 fn stopped(why: &dyn std::fmt::Display) -> TrackError {
     TrackError::Stopped {
         tracker: "perf",
@@ -513,9 +541,35 @@ mod tests {
         let error = PerfSamples::with_events(Root::live(), &[none], 0.01, PerfSettings::default())
             .unwrap_err()
             .to_string();
-        assert!(error.contains("none: perf_event_open on event 0x2"), "{error}");
+        assert!(error.contains("no event opens of none: "), "{error}");
         let nowhere = Root::with_prefix("/nonexistent");
         assert!(PerfSamples::new(nowhere, 0.01).is_err());
+    }
+
+    /// One line that a terminal shows at once, with what helps most, however many were tried.
+    #[test]
+    fn refusals_are_one_short_line() {
+        let of = |errnos: [i32; 3]| {
+            let target = "event 0x20d1 of CPU 0".to_owned();
+            let say = |errno| {
+                let remedy =
+                    "run as root, or grant CAP_PERFMON, or lower kernel.perf_event_paranoid";
+                SysError::from_errno("openat", target.clone(), errno, remedy)
+            };
+            let names = ["MEM_LOAD_RETIRED.L3_MISS", "load latency", "stores"];
+            let refused: Vec<_> = names.into_iter().zip(errnos.map(say)).collect();
+            refusal(&refused).to_string()
+        };
+        for (errnos, why) in [
+            ([2, 2, 2], "this machine lacks them (errno 2)"),
+            ([2, 13, 16], "not permitted (errno 13); run as root"),
+            ([2, 22, 16], "counters are held (errno 16)"),
+            ([2, 22, 2], "the kernel refuses (errno 22)"),
+        ] {
+            let line = of(errnos);
+            assert!(line.contains("MEM_LOAD_RETIRED.L3_MISS, load latency, stores: "), "{line}");
+            assert!(line.contains(why) && line.len() <= 200, "{} {line}", line.len());
+        }
     }
 
     #[test]
