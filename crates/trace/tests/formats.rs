@@ -150,7 +150,7 @@ fn samples_with_call_paths() -> Vec<u8> {
         ..TraceHeader::default()
     };
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
-    let mut event = |writer: &mut TraceWriter<Vec<u8>>, time, what| {
+    let event = |writer: &mut TraceWriter<Vec<u8>>, time, what| {
         writer.event(&TraceEvent { time, process: 0, thread: 0, what }).unwrap();
     };
     for (cpu, node) in [(0, 0), (1, 1)] {
