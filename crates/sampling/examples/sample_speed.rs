@@ -1,6 +1,7 @@
 //! How fast samples are read from a `perf.data` file: `cargo run --release -p terrace-sampling
 //! --example sample_speed [FILE [SAMPLES]]`. Without a file one of 4 million samples is made in
-//! memory. With SAMPLES the records of FILE are repeated, in a temporary file, until it has as many.
+//! memory. With SAMPLES the records of FILE are repeated, in a temporary file, until there are as
+//! many.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
