@@ -1,13 +1,14 @@
 #!/bin/sh
 # Gains of `terrace plan` and `run --alloc` in the lab: rows for docs/results/allocation.md. Each
 # program of bench/programs/kernels is recorded by hooks on another seed than the one that is run,
-# planned for lab-cxl with 138 MiB of its best tier, and run by first touch, under `terrace` and with
-# the plan. usage: bench/plan.sh [PROGRAM...]; TERRACE names the command (target/release/terrace).
+# planned for lab-cxl with 138 MiB of its best tier, and run by first touch, under `terrace` and
+# with the plan. usage: bench/plan.sh [PROGRAM...]; TERRACE names the command (target/release/terrace).
 # Needs a lab (lab/README.md), gcc, and `cargo build --release -p terrace-preload`.
 set -eu
 cd "$(dirname "$0")/.."
 terrace=$(readlink -f "${TERRACE:-target/release/terrace}")
-preload=$(readlink -f "${TERRACE_PRELOAD:-${CARGO_TARGET_DIR:-target}/release/libterrace_preload.so}")
+built=${CARGO_TARGET_DIR:-target}/release/libterrace_preload.so
+preload=$(readlink -f "${TERRACE_PRELOAD:-$built}")
 guest=${TERRACE_LAB_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/terrace/lab}/bin/terrace
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
