@@ -2,8 +2,9 @@
 # Gains of `terrace plan` and `run --alloc` in the lab: rows for docs/results/allocation.md. Each
 # program of bench/programs/kernels is recorded by hooks on another seed than the one that is run,
 # planned for lab-cxl with 138 MiB of its best tier, and run by first touch, under `terrace` and
-# with the plan. usage: bench/plan.sh [PROGRAM...]; TERRACE names the command (target/release/terrace).
-# Needs a lab (lab/README.md), gcc, and `cargo build --release -p terrace-preload`.
+# with the plan. usage: bench/plan.sh [PROGRAM...]; TERRACE names the command
+# (target/release/terrace). Needs a lab (lab/README.md), gcc, and `cargo build --release -p
+# terrace-preload`.
 set -eu
 cd "$(dirname "$0")/.."
 terrace=$(readlink -f "${TERRACE:-target/release/terrace}")
