@@ -142,14 +142,20 @@ impl HeatMap {
     #[must_use]
     pub fn by_node(&self) -> Vec<NodeTally> {
         let mut nodes = vec![NodeTally::default(); 256];
-        for page in
-            self.areas.iter().flat_map(|a| &a.pages).filter(|p| p.flags.has(PageFlags::PRESENT))
+        // Neighbours lie on one node mostly, whose sums stay in registers for as long.
+        for part in self.areas.iter().flat_map(|a| a.pages.chunk_by(|p, next| p.node == next.node))
         {
-            let node = &mut nodes[usize::from(page.node)];
-            node.pages += 1;
-            let writes = f64::from(page.writes.per_second());
-            node.writes += writes;
-            node.accesses += f64::from(page.reads.per_second()) + writes;
+            let mut sum = NodeTally::default();
+            for page in part.iter().filter(|p| p.flags.has(PageFlags::PRESENT)) {
+                sum.pages += 1;
+                let writes = f64::from(page.writes.per_second());
+                sum.writes += writes;
+                sum.accesses += f64::from(page.reads.per_second()) + writes;
+            }
+            let node = &mut nodes[usize::from(part[0].node)];
+            node.pages += sum.pages;
+            node.writes += sum.writes;
+            node.accesses += sum.accesses;
         }
         nodes
     }
