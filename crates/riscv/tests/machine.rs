@@ -1,11 +1,13 @@
 //! Machines: a bare one that goes through modes, translation and devices, and the firmware that
 //! kernels find.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use terrace_riscv::system::virtio::{BlockDevice, DiskImage};
 use terrace_riscv::system::{BootError, BootFiles, MachineEnd, SystemMachine};
+use terrace_testkit::{run_riscv_compiler, RISCV_COMPILER};
 
 /// A disk in memory that the test keeps hold of.
 #[derive(Debug, Clone)]
@@ -32,17 +34,12 @@ fn assemble(name: &str) -> Option<Vec<u8>> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (linked, flat) = (folder.join(format!("{name}.elf")), folder.join(format!("{name}.bin")));
-    let compiled = Command::new("riscv64-linux-gnu-gcc")
-        .args(["-nostdlib", "-static", "-march=rv64g", "-Wl,-Ttext=0x80000000"])
-        .args(["-Wl,--build-id=none", "-o"])
-        .arg(&linked)
-        .arg(source)
-        .output();
-    let Ok(compiled) = compiled else {
-        println!("skipped: riscv64-linux-gnu-gcc is not installed");
+    let flags = ["-nostdlib", "-static", "-march=rv64g", "-Wl,-Ttext=0x80000000"];
+    let mut words: Vec<&OsStr> = flags.iter().map(OsStr::new).collect();
+    words.extend([OsStr::new("-Wl,--build-id=none"), source.as_os_str()]);
+    if !run_riscv_compiler(RISCV_COMPILER, words, &linked) {
         return None;
-    };
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    }
     let objcopy = ["-O", "binary", "-j", ".text"];
     let copied = Command::new("riscv64-linux-gnu-objcopy")
         .args(objcopy)

@@ -1,11 +1,12 @@
 //! Programs that Debian's cross compiler makes, here and under `qemu-riscv64`: the same output and
 //! the same status.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use terrace_riscv::linux::{Errno, GuestFileStatus, Host, Process, ProcessEnd};
+use terrace_testkit::{run_riscv_compiler, RISCV_COMPILER};
 
-const COMPILER: &str = "riscv64-linux-gnu-gcc";
 const ORACLE: &str = "qemu-riscv64";
 
 /// Keeps what is written to standard output; has no files, and a clock that stands still.
@@ -80,23 +81,15 @@ fn compile(Case(name, flags): &Case) -> Option<PathBuf> {
     let compiler = match name.rsplit('.').next() {
         Some("cpp") => "riscv64-linux-gnu-g++",
         Some("f90") => "riscv64-linux-gnu-gfortran",
-        _ => COMPILER,
+        _ => RISCV_COMPILER,
     };
     let output = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join(format!("{name}{}", flags.concat().replace('/', "_")));
-    let run = Command::new(compiler)
-        // Where the Fortran compiler leaves its modules.
-        .current_dir(env!("CARGO_TARGET_TMPDIR"))
-        .args(["-static", "-o"])
-        .arg(&output)
-        .arg(source(name))
-        .args(*flags)
-        .output();
-    let Ok(run) = run else {
-        println!("skipped: {compiler} is not installed");
+    let mut words = vec![OsString::from("-static"), source(name).into()];
+    words.extend(flags.iter().map(OsString::from));
+    if !run_riscv_compiler(compiler, words, &output) {
         return None;
-    };
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    }
     Some(output)
 }
 

@@ -102,6 +102,19 @@ impl RemoteAction {
         }
     }
 
+    /// Whether a reply has the form, and for many elements the length, of an answer to this.
+    #[must_use]
+    pub fn is_answered_by(&self, reply: &RemoteReply) -> bool {
+        match (self, reply) {
+            (Self::Load { .. } | Self::Atomic { .. }, RemoteReply::Value(_))
+            | (Self::Store { .. } | Self::StoreMany { .. }, RemoteReply::Done) => true,
+            (Self::LoadMany { .. }, RemoteReply::Bytes(data)) => {
+                data.len() as u64 == self.data_bytes().1
+            }
+            _ => false,
+        }
+    }
+
     /// First and last address that it reaches from `address` on; `None` where that wraps around
     /// the address space, or there is nothing to reach.
     #[must_use]
@@ -252,6 +265,28 @@ mod tests {
         let action = RemoteAction::Atomic { bytes: 8, operation: Add, operand: 1, expected: 0 };
         let refused = serve(&mut memory(), &RemoteRequest { address: 0x1004, action });
         assert_eq!(refused, Err(RequestRefusal::Misaligned(0x1004)));
+    }
+
+    #[test]
+    fn replies_of_another_form_or_length_are_no_answers() {
+        use RemoteReply::{Bytes, Done, Value};
+        let load = RemoteAction::Load { bytes: 4, signed: true };
+        let store = RemoteAction::Store { bytes: 4, value: 1 };
+        let many = RemoteAction::LoadMany { bytes: 4, count: 3, step: 4 };
+        let put = RemoteAction::StoreMany { bytes: 4, data: vec![0; 12], step: 4 };
+        assert!(load.is_answered_by(&Value(1)) && store.is_answered_by(&Done));
+        assert!(many.is_answered_by(&Bytes(vec![0; 12])) && put.is_answered_by(&Done));
+        for (action, reply) in [
+            (&load, Done),
+            (&load, Bytes(vec![0; 4])),
+            (&store, Value(1)),
+            (&many, Value(1)),
+            (&many, Bytes(vec![0; 11])),
+            (&many, Bytes(vec![0; 16])),
+            (&put, Bytes(vec![0; 12])),
+        ] {
+            assert!(!action.is_answered_by(&reply), "{action:?} {reply:?}");
+        }
     }
 
     #[test]

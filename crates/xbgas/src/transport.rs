@@ -20,6 +20,12 @@ pub enum TransportError {
     /// Bytes that are no message.
     #[error("element {0} sent bytes that are no message; run one build of terrace everywhere")]
     Damaged(u32),
+    /// A reply that does not fit what was asked for.
+    #[error(
+        "element {0} answered with other bytes than were asked for; run one build of terrace \
+             everywhere"
+    )]
+    WrongReply(u32),
     /// Elements went silent.
     #[error("element {0} did not say that it leaves; look for its own message")]
     Silent(u32),
@@ -45,6 +51,15 @@ pub trait ElementTransport {
         &mut self,
         wait: MessageWait,
     ) -> Result<Option<(u32, ElementMessage)>, TransportError>;
+    /// Tells all others that the run is over, and that this element leaves.
+    fn end_others(&mut self, status: u8, line: Option<String>) {
+        let message = ElementMessage::End { status, line };
+        let own = self.element();
+        for other in (0..self.elements()).filter(|other| *other != own) {
+            self.send(other, &message);
+            self.send(other, &ElementMessage::Leave);
+        }
+    }
 }
 
 /// Rings of shared memory: each message is its length in four bytes, then itself.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{compile, next, run_apart, run_with, ElementsRun, RunOptions};
+use common::{compile, next, run_apart, run_with, try_at, ElementsRun, RunOptions};
 use std::sync::OnceLock;
 use terrace_riscv::memory::{READ, WRITE};
 use terrace_types::Nanos;
@@ -10,9 +10,11 @@ use terrace_xbgas::clock::CoreOrder;
 use terrace_xbgas::element::{ElementFault, ElementSchedule, ElementsEnd, ObjectFile};
 use terrace_xbgas::execute::ExtendedTrap;
 use terrace_xbgas::lookaside::{ObjectMemory, ObjectPlace};
+use terrace_xbgas::message::ElementMessage;
 use terrace_xbgas::network::ElementNetwork;
 use terrace_xbgas::note::dialect_of_program;
-use terrace_xbgas::protocol::RequestRefusal;
+use terrace_xbgas::protocol::{RemoteReply, RequestRefusal};
+use terrace_xbgas::transport::{ElementTransport, MessageWait, TransportError};
 use terrace_xbgas::Dialect;
 
 /// `single.c` for 2018, compiled once; `None` without a compiler.
@@ -397,4 +399,46 @@ fn elements_apart_agree_with_plain_arrays_and_end_together() {
         assert!(first == status && line.contains(what), "{name}: {first} {line}");
         assert!(run.iter().all(|(end, _)| end.end.status() == (first, Some(line.clone()))));
     }
+}
+
+/// Element 0 of two. The other answers each request with three bytes.
+#[derive(Debug, Default)]
+struct ShortReplies {
+    asked: bool,
+    /// What the other is told at the end.
+    told: std::rc::Rc<std::cell::RefCell<Vec<ElementMessage>>>,
+}
+
+impl ElementTransport for ShortReplies {
+    fn element(&self) -> u32 {
+        0
+    }
+
+    fn elements(&self) -> u32 {
+        2
+    }
+
+    fn send(&mut self, _: u32, message: &ElementMessage) {
+        match message {
+            ElementMessage::Request { .. } => self.asked = true,
+            other => self.told.borrow_mut().push(other.clone()),
+        }
+    }
+
+    fn receive(&mut self, _: MessageWait) -> Result<Option<(u32, ElementMessage)>, TransportError> {
+        let reply = ElementMessage::Reply(Ok(RemoteReply::Bytes(vec![0; 3])));
+        Ok(std::mem::take(&mut self.asked).then_some((1, reply)))
+    }
+}
+
+#[test]
+fn a_reply_that_does_not_fit_its_request_ends_all() {
+    let Some(file) = single() else { return };
+    let transport = ShortReplies::default();
+    let told = transport.told.clone();
+    let (end, _) = try_at(file, &["figure"], &RunOptions::of(2), transport);
+    assert_eq!(end, Err(TransportError::WrongReply(1)));
+    let line = Some(TransportError::WrongReply(1).to_string());
+    let last = [ElementMessage::End { status: 1, line }, ElementMessage::Leave];
+    assert!(told.borrow().ends_with(&last), "{told:?}");
 }

@@ -24,6 +24,9 @@ use terrace_riscv::memory::{AccessKind, MemoryFault};
 /// another element is in a turn or its process is gone.
 const LEAVE: Duration = Duration::from_secs(10);
 
+/// What a memory says to a request.
+type RequestOutcome = Result<RemoteReply, RequestRefusal>;
+
 /// How a run ended, as one of its elements knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DistributedEnd {
@@ -49,7 +52,7 @@ pub struct DistributedElement<H, T> {
     /// Those of the round before.
     earlier: Vec<Option<IdleReport>>,
     left: Vec<bool>,
-    reply: Option<Result<RemoteReply, RequestRefusal>>,
+    reply: Option<RequestOutcome>,
     /// Which element owes a reply.
     asked: Option<u32>,
     over: Option<ElementsEnd>,
@@ -91,10 +94,7 @@ impl<H: Host, T: ElementTransport> DistributedElement<H, T> {
         let end = self.run_to_end();
         if let Err(error) = &end {
             // The others do not wait for what never comes.
-            self.announce(&ElementsEnd::Reported { status: 1, line: Some(error.to_string()) });
-            for other in self.others().collect::<Vec<_>>() {
-                self.transport.send(other, &ElementMessage::Leave);
-            }
+            self.transport.end_others(1, Some(error.to_string()));
         }
         end
     }
@@ -226,33 +226,30 @@ impl<H: Host, T: ElementTransport> DistributedElement<H, T> {
     }
 
     /// The answer of whoever has the memory; `None` where the run ended before.
-    #[allow(clippy::type_complexity)]
-    fn reach(
-        &mut self,
-        access: &IssuedAccess,
-    ) -> Result<Option<Result<RemoteReply, RequestRefusal>>, TransportError> {
+    fn reach(&mut self, access: &IssuedAccess) -> Result<Option<RequestOutcome>, TransportError> {
         if access.server == self.element.number as usize {
             return Ok(Some(self.serve(access.memory, &access.request)));
         }
         let IssuedAccess { memory, request, .. } = access.clone();
+        let server = access.server as u32;
         self.requests += 1;
-        self.asked = Some(access.server as u32);
+        self.asked = Some(server);
         let message = ElementMessage::Request { memory, request };
-        self.transport.send(access.server as u32, &message);
+        self.transport.send(server, &message);
         while self.over.is_none() {
             if let Some(reply) = self.reply.take() {
-                return Ok(Some(reply));
+                let fits = |reply: &RemoteReply| access.request.action.is_answered_by(reply);
+                return match reply {
+                    Ok(reply) if !fits(&reply) => Err(TransportError::WrongReply(server)),
+                    reply => Ok(Some(reply)),
+                };
             }
             self.handle(MessageWait::Yes)?;
         }
         Ok(None)
     }
 
-    fn serve(
-        &mut self,
-        memory: ObjectMemory,
-        request: &RemoteRequest,
-    ) -> Result<RemoteReply, RequestRefusal> {
+    fn serve(&mut self, memory: ObjectMemory, request: &RemoteRequest) -> RequestOutcome {
         let memory = match memory {
             ObjectMemory::Element(_) => self.element.process.memory_mut(),
             ObjectMemory::File(file) => match self.files.get_mut(file as usize) {

@@ -3,10 +3,10 @@
 
 use std::cell::RefCell;
 use std::path::Path;
-use std::process::Command;
 use std::rc::Rc;
 use terrace_riscv::linux::{Errno, GuestFileStatus, Host, Process};
 use terrace_sys::RingEndpoint;
+use terrace_testkit::compile_xbgas_program;
 use terrace_xbgas::clock::{CoreOrder, ElementCore, SimulatedClock};
 use terrace_xbgas::element::{
     DistributedElement, DistributedEnd, ElementMachine, ElementSchedule, ElementSetup,
@@ -14,10 +14,8 @@ use terrace_xbgas::element::{
 };
 use terrace_xbgas::lookaside::{LookasideSize, ObjectTable};
 use terrace_xbgas::network::ElementNetwork;
-use terrace_xbgas::transport::{ElementTransport, RingTransport};
+use terrace_xbgas::transport::{ElementTransport, RingTransport, TransportError};
 use terrace_xbgas::Dialect;
-
-const COMPILER: &str = "riscv64-linux-gnu-gcc";
 
 /// Keeps what an element writes; has no files, and a clock that only simulation moves.
 #[derive(Debug, Default)]
@@ -62,25 +60,11 @@ pub fn compile(name: &str, dialect: u32) -> Option<Vec<u8>> {
 
 /// The same, of a file anywhere.
 pub fn compile_file(source: &Path, dialect: u32) -> Option<Vec<u8>> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let name = source.file_name().unwrap_or_default().to_string_lossy();
-    let runtime = here.join("runtime");
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{dialect}"));
-    let run = Command::new(COMPILER)
-        .args(["-O1", "-Wall", "-Wextra", "-Werror", "-static", "-no-pie"])
-        .arg(format!("-DXBGAS_DIALECT={dialect}"))
-        .arg("-I")
-        .arg(&runtime)
-        .arg(source)
-        .args(["xbrtime.c", "transfer.c"].map(|file| runtime.join(file)))
-        .arg("-o")
-        .arg(&output)
-        .output();
-    let Ok(run) = run else {
-        println!("skipped: {COMPILER} is not installed");
+    if !compile_xbgas_program(source, dialect, &output) {
         return None;
-    };
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    }
     Some(std::fs::read(&output).expect("the compiler wrote it"))
 }
 
@@ -139,10 +123,21 @@ pub fn run_at<T: ElementTransport>(
     options: &RunOptions,
     transport: T,
 ) -> (DistributedEnd, String) {
+    let (end, output) = try_at(file, words, options, transport);
+    (end.expect("it ends"), output)
+}
+
+/// The same, where the transport may fail.
+pub fn try_at<T: ElementTransport>(
+    file: &[u8],
+    words: &[&str],
+    options: &RunOptions,
+    transport: T,
+) -> (Result<DistributedEnd, TransportError>, String) {
     let host = ElementOutput::default();
     let output = host.0.clone();
     let process = process_of(file, words, (transport.element(), transport.elements()), host);
-    let end = DistributedElement::new(process, &options.setup, transport).run().expect("it ends");
+    let end = DistributedElement::new(process, &options.setup, transport).run();
     (end, String::from_utf8(output.take()).expect("text"))
 }
 
