@@ -7,8 +7,8 @@
 #
 # The paper's program (its section 5.2) allocates an array locally, accesses it for a period, frees
 # it, and goes on with its threads in another cell: 7 threads on 16 cores, 10 GB of 128 GB, 15 s.
-# Here: 1 thread on 2 CPUs, 80 MiB of 1 GiB (the paper's share), 0.15 s, and decisions each 100 ms in
-# place of each second, so that a run of 0.3 s sees some of both.
+# Here: 1 thread on 2 CPUs, 80 MiB of 1 GiB (the paper's share), 0.15 s, and decisions each 100 ms
+# in place of each second, so that a run of 0.3 s sees some of both.
 set -eu
 cd "$(dirname "$0")/.."
 terrace=${TERRACE:-target/release/terrace}
