@@ -26,6 +26,8 @@
 #ifndef TERRACE_CRASH_H
 #define TERRACE_CRASH_H
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -112,24 +114,39 @@ TERRACE_CRASH_SHARED void terrace_crash_fail_(const char *what, const char *path
     _exit(122);
 }
 
+/* 0, or the error's number. The kernel reads the bytes, so memory that is not mapped is EFAULT. */
+TERRACE_CRASH_SHARED int terrace_crash_put_(int out, const void *from, uint64_t bytes)
+{
+    const char *at = (const char *)from;
+    while (bytes) {
+        ssize_t wrote = write(out, at, bytes);
+        if (wrote < 0 && errno != EINTR)
+            return errno;
+        if (wrote > 0)
+            at += wrote, bytes -= (uint64_t)wrote;
+    }
+    return 0;
+}
+
 TERRACE_CRASH_SHARED void terrace_crash_write_region_(const char *path)
 {
     struct terrace_crash_state *all = &terrace_crash_state_;
-    FILE *out = fopen(path, "wb");
+    int out = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666), failed;
     uint64_t i;
-    int good;
-    if (!out)
+    if (out < 0)
         terrace_crash_fail_("cannot be written", path);
-    good = fwrite("TERRCRR1", 8, 1, out) == 1 && fwrite(&all->count, 8, 1, out) == 1 &&
-           fwrite(&all->refused, 8, 1, out) == 1;
-    for (i = 0; good && i < all->count; i++)
-        good = fwrite(&all->objects[i], sizeof all->objects[i], 1, out) == 1;
-    for (i = 0; good && i < all->count; i++) {
+    failed = terrace_crash_put_(out, "TERRCRR1", 8) || terrace_crash_put_(out, &all->count, 8) ||
+             terrace_crash_put_(out, &all->refused, 8) ||
+             terrace_crash_put_(out, all->objects, all->count * sizeof *all->objects);
+    for (i = 0; !failed && i < all->count; i++) {
         const struct terrace_crash_object *object = &all->objects[i];
-        if (object->kind != 3 && object->bytes)
-            good = fwrite((const void *)(uintptr_t)object->address, object->bytes, 1, out) == 1;
+        if (object->kind != 3)
+            failed = terrace_crash_put_(out, (const void *)(uintptr_t)object->address,
+                                        object->bytes);
+        if (failed == EFAULT)
+            terrace_crash_fail_("its memory is not mapped at start_crash()", object->name);
     }
-    if (fclose(out) || !good)
+    if (close(out) || failed)
         terrace_crash_fail_("cannot be written whole", path);
 }
 

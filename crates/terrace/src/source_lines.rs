@@ -104,24 +104,36 @@ pub(crate) fn ask_addr2line(path: &str, offsets: &[u64]) -> Vec<Option<String>> 
     command.args(["-a", "-f", "-C", "-i", "-e", path]);
     command.args(offsets.iter().map(|o| format!("{o:#x}")));
     let Ok(output) = command.output() else { return Vec::new() };
-    let text = String::from_utf8_lossy(&output.stdout);
+    innermost_own_lines(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// Parts of paths of Rust's library: as it is compiled, and where its sources are installed.
+const LIBRARY_PATHS: [&str; 2] = ["/rustc/", "/rustlib/src/rust/library/"];
+/// The modules that programs copy, in which flushes and fences are.
+const CALL_MODULES: [&str; 2] = ["/terrace_crash.rs:", "/pm.rs:"];
+
+/// Of each address that `addr2line -a -f -i` names, the innermost function that is neither inlined
+/// from a header nor of a library; the outermost, if all are.
+fn innermost_own_lines(text: &str) -> Vec<Option<String>> {
     let mut found: Vec<Option<String>> = Vec::new();
-    let mut function = "";
+    let (mut function, mut is_own) = ("", false);
     for line in text.lines() {
         if line.starts_with("0x") {
             found.push(None);
-            function = "";
+            (function, is_own) = ("", false);
         } else if function.is_empty() {
             function = line;
         } else {
             // "FILE:LINE", perhaps with "(discriminator N)" behind.
-            let place = line.split(" (").next().unwrap_or(line);
-            let place = place.rsplit('/').next().unwrap_or(place);
-            // The innermost that is not inlined from a header.
-            let better = |last: &Option<String>| last.as_ref().is_none_or(|l| l.contains(".h:"));
-            if let Some(last) = found.last_mut().filter(|last| function != "??" && better(last)) {
+            let path = line.split(" (").next().unwrap_or(line);
+            let place = path.rsplit('/').next().unwrap_or(path);
+            let of_others = |part: &&str| path.contains(*part);
+            if let Some(last) = found.last_mut().filter(|_| function != "??" && !is_own) {
                 let known = !place.starts_with('?');
                 *last = Some(if known { format!("{function} {place}") } else { function.into() });
+                is_own = !place.contains(".h:")
+                    && !LIBRARY_PATHS.iter().any(of_others)
+                    && !CALL_MODULES.iter().any(of_others);
             }
             function = "";
         }
@@ -132,6 +144,18 @@ pub(crate) fn ask_addr2line(path: &str, offsets: &[u64]) -> Vec<Option<String>> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_innermost_line_of_the_program_itself_is_named() {
+        let text = "0x10\ncore::sync::atomic::atomic_store\n\
+            /rustc/0f2/library/core/src/sync/atomic.rs:4164 (discriminator 2)\n\
+            persist\n/home/me/pm.rs:30\npush\n/home/me/list.rs:52\nmain\n/home/me/list.rs:90\n\
+            0x20\nflush\n/home/me/pm.h:9\n0x30\n??\n??:0\n0x40\nfill\nbtree.c:7\n";
+        let expected =
+            [Some("push list.rs:52"), Some("flush pm.h:9"), None, Some("fill btree.c:7")];
+        let expected = expected.map(|line| line.map(str::to_owned)).to_vec();
+        assert_eq!(innermost_own_lines(text), expected);
+    }
 
     #[test]
     fn a_byte_of_this_program_has_an_address() {

@@ -24,6 +24,8 @@ int main(int argc, char **argv)
     critical_data(object, "double", IS("sizes") && restarted ? 512 : 1024);
     if (IS("overlap"))
         critical_data(x + 100, "double", 8);
+    if (IS("unmapped"))
+        critical_data((double *)4096, "double", 8);
     consistent_data(&done, "int", 1);
     if (restarted && IS("hangs"))
         for (;;)

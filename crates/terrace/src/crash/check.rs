@@ -106,14 +106,16 @@ impl CheckReport {
     }
 
     fn write_text(&self, out: &mut String) -> std::fmt::Result {
+        let possible = self.possible_sequences;
+        let possible =
+            if possible < 1e6 { format!("{possible:.0}") } else { format!("{possible:.3e}") };
         writeln!(
             out,
-            "{}: {} operations on persistent memory leave {} images ({} of {:.3e} orders tried)",
+            "{}: {} operations on persistent memory leave {} images ({} of {possible} orders tried)",
             self.command.join(" "),
             self.operations,
             self.images,
             self.sequences,
-            self.possible_sequences
         )?;
         writeln!(
             out,

@@ -59,7 +59,13 @@ impl RecordedRun {
             });
         }
         let run = Self { recording, region, folder, wall, notes: recorded.notes };
-        if !run.open()?.is_finished() {
+        let is_whole = match run.open() {
+            Ok(reader) => reader.is_finished(),
+            // Not even its header was written, and the recorder said why.
+            Err(_) if !run.notes.is_empty() => false,
+            Err(error) => return Err(error),
+        };
+        if !is_whole {
             return Err(CrashError::CutShort { why: run.notes.join("; ") });
         }
         Ok(run)
