@@ -212,8 +212,12 @@ impl BlockBuilder {
             let codes = &self.again.pc_codes[..count];
             for (shift, plane) in [0, 8].into_iter().zip(&mut self.columns.pcs) {
                 let begin = plane.len();
+                let end = begin + turns * count;
                 plane.extend(codes.iter().map(|code| (code >> shift) as u8));
-                (1..turns).for_each(|_| plane.extend_from_within(begin..begin + count));
+                while plane.len() < end {
+                    let more = (plane.len() - begin).min(end - plane.len());
+                    plane.extend_from_within(begin..begin + more);
+                }
             }
         }
         if !row.values.is_empty() {
