@@ -165,8 +165,10 @@ fn correct_structures_have_no_bad_image_and_planted_bugs_are_found() {
         ("log-rs-2", false, "missing_fence", "log::append"),
     ];
     for (program, refused, kind, function) in planted {
+        // Few images show a bug of a list or a log; to show none, or one of a tree, takes more.
+        let bound = if refused && !program.starts_with("btree") { "60" } else { "200" };
         let output =
-            crash(folder, &["check", "--bound", "200", "--json", "--", &format!("./{program}")]);
+            crash(folder, &["check", "--bound", bound, "--json", "--", &format!("./{program}")]);
         let found = json(&output);
         let bad = found["bad_images"].as_array().unwrap().len();
         assert_eq!(bad > 0, refused, "{program}: {found}");
