@@ -33,6 +33,8 @@ make --quiet -C examples/crash OUT="$(cd "$out" && pwd)"
 # Name, phases, program and its arguments.
 cat >"$out/cases" <<'CASES'
 cg-S-1 3 cg S 1
+cg-S-4 3 cg S 4
+cg-S-8 3 cg S 8
 cg-W-1 3 cg W 1
 cg-A-1 3 cg A 1
 cg-A-4 3 cg A 4

@@ -149,8 +149,8 @@ mod tests {
     fn the_innermost_line_of_the_program_itself_is_named() {
         let text = "0x10\ncore::sync::atomic::atomic_store\n\
             /rustc/0f2/library/core/src/sync/atomic.rs:4164 (discriminator 2)\n\
-            persist\n/home/me/pm.rs:30\npush\n/home/me/list.rs:52\nmain\n/home/me/list.rs:90\n\
-            0x20\nflush\n/home/me/pm.h:9\n0x30\n??\n??:0\n0x40\nfill\nbtree.c:7\n";
+            persist\n/src/pm.rs:30\npush\n/src/list.rs:52\nmain\n/src/list.rs:90\n\
+            0x20\nflush\n/src/pm.h:9\n0x30\n??\n??:0\n0x40\nfill\nbtree.c:7\n";
         let expected =
             [Some("push list.rs:52"), Some("flush pm.h:9"), None, Some("fill btree.c:7")];
         let expected = expected.map(|line| line.map(str::to_owned)).to_vec();

@@ -1,7 +1,7 @@
 /*
- * The largest eigenvalue of a matrix by power iteration. The matrix is I + 3 u u', u of length 1, so
+ * The largest eigenvalue of a matrix by power iteration. The matrix is I + 3 u u', u of length 1:
  * the eigenvalue is 4, all others are 1, and each iteration divides the error of its estimate by
- * 16: a restart from the first guess needs most of them again. Only x is handed from one iteration
+ * 16. A restart from the first guess needs most of them again. Only x is handed from one iteration
  * to the next.
  */
 #include <math.h>

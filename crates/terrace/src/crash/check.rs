@@ -111,7 +111,8 @@ impl CheckReport {
             if possible < 1e6 { format!("{possible:.0}") } else { format!("{possible:.3e}") };
         writeln!(
             out,
-            "{}: {} operations on persistent memory leave {} images ({} of {possible} orders tried)",
+            "{}: {} operations on persistent memory leave {} images ({} of {possible} orders \
+                tried)",
             self.command.join(" "),
             self.operations,
             self.images,
