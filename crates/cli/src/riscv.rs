@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, Receiver};
 use terrace_terrace::far_run::size;
 use terrace_terrace::riscv::{
-    self, BootSpec, CoreOrder, Dialect, ElementNetwork, ElementOptions, ElementSchedule,
-    ElementTime, ElementTiming, ElementsRun, LookasideSize, MachineEnd, ObjectOption, RiscvError,
-    RiscvProgram, RiscvRecording, RiscvRun, SpreadPlace,
+    self, BootSpec, CoreOrder, DebugAddress, DebugError, DebugOptions, Dialect, ElementNetwork,
+    ElementOptions, ElementSchedule, ElementTime, ElementTiming, ElementsRun, LookasideSize,
+    MachineEnd, ObjectOption, RiscvError, RiscvProgram, RiscvRecording, RiscvRun, SpreadPlace,
 };
 use terrace_terrace::topology::{load_machine, MachineSource};
 use terrace_terrace::types::{Bytes, Nanos};
@@ -29,6 +29,8 @@ pub enum RiscvCommand {
     #[command(after_help = "Example: terrace riscv run --root . --stats ./a.out input.txt\n\
         Example: terrace riscv run --pes 4 --stats ./gather\n\
         Example: terrace riscv run --pes 4 --transport shared --stats ./gather\n\
+        Example: mpirun -n 4 terrace riscv run --transport mpi ./gather\n\
+        Example: terrace riscv run --gdb localhost:3333 ./a.out\n\
         Example: terrace riscv run --pes 4 --machine lab-cxl --fabric 200ns --stats ./gather")]
     Run(RiscvRunArgs),
     /// Boot an unmodified riscv64 kernel on a simulated machine; Ctrl-] ends it.
@@ -97,6 +99,8 @@ pub enum TransportName {
     Turns,
     /// Each in a process of its own, by messages through shared memory.
     Shared,
+    /// Each a rank of the job that mpirun starts; in builds with the feature `mpi`.
+    Mpi,
 }
 
 /// `terrace riscv run`.
@@ -157,6 +161,13 @@ pub struct RiscvRunArgs {
     /// window is full.
     #[arg(long)]
     pub in_order: bool,
+    /// Wait for gdb at a port of this host (PORT or localhost:PORT) or a socket (a path with a
+    /// slash), which then controls one element.
+    #[arg(long, value_name = "WHERE")]
+    pub gdb: Option<String>,
+    /// The element that gdb controls; the others run while it does.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "gdb")]
+    pub gdb_element: u32,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
@@ -174,8 +185,11 @@ fn program(command: &[OsString], root: Option<PathBuf>, seed: u64) -> RiscvProgr
 
 fn failure(error: RiscvError) -> CommandFailure {
     match error {
+        RiscvError::NoMpi => CommandFailure::lacking(error),
         RiscvError::Program { .. }
         | RiscvError::Boot { .. }
+        | RiscvError::Debug(DebugError::Element { .. })
+        | RiscvError::Ranks { .. }
         | RiscvError::Note(_)
         | RiscvError::Caches { .. } => CommandFailure::usage(error),
         _ => CommandFailure::failed(error),
@@ -340,9 +354,17 @@ fn timing(args: &RiscvRunArgs) -> Result<Option<ElementTiming>, CommandFailure> 
 /// Elements in processes of their own: starts them, or is one of them.
 fn run_spread(args: &RiscvRunArgs, program: &RiscvProgram, options: &ElementOptions) -> Ending {
     if args.record.is_some() || options.timing.is_some() {
-        let line = "--transport shared with --record, --machine or --fabric: these need elements \
-                    in turns; leave it out";
+        let line = "--transport shared or mpi with --record, --machine or --fabric: these need \
+                    elements in turns; leave it out";
         return Err(CommandFailure::lacking(line));
+    }
+    if args.transport == TransportName::Mpi {
+        let rank = riscv::run_rank(program, options, args.pes).map_err(failure)?;
+        // Rank 0 knows and says; mpirun would end it for another one's status.
+        return match rank.element {
+            0 => leave_apart(args, 0, rank.run),
+            _ => Ok(0),
+        };
     }
     if options.count > riscv::MOST_SPREAD_ELEMENTS {
         let most = riscv::MOST_SPREAD_ELEMENTS;
@@ -359,13 +381,51 @@ fn run_spread(args: &RiscvRunArgs, program: &RiscvProgram, options: &ElementOpti
         return line.map_or(Ok(status), |line| Err(CommandFailure { code: status, line }));
     };
     let run = riscv::run_spread_element(program, options, &place);
-    if place.element != 0 {
-        // Element 0 says how all ended.
+    leave_apart(args, place.element, run)
+}
+
+/// Ends the process of one of several elements; element 0 says how all ended.
+fn leave_apart(args: &RiscvRunArgs, element: u32, run: Result<ElementsRun, RiscvError>) -> Ending {
+    if element != 0 {
         return Ok(u8::from(run.is_err()));
     }
-    let run = run.map_err(failure)?;
+    end_elements(args, &run.map_err(failure)?)
+}
+
+/// Elements in turns, one of them under gdb.
+fn run_debugged(
+    args: &RiscvRunArgs,
+    program: &RiscvProgram,
+    options: &ElementOptions,
+    address: &str,
+) -> Ending {
+    let apart = args.transport != TransportName::Turns;
+    if apart || args.record.is_some() || options.timing.is_some() {
+        let line = "--gdb with --transport, --record, --machine or --fabric: a debugger needs \
+                    elements in turns and stops time; leave them out";
+        return Err(CommandFailure::lacking(line));
+    }
+    let place = DebugAddress::parse(address).ok_or_else(|| {
+        let line = format!(
+            "--gdb {address}: give PORT, localhost:PORT or a path with a slash; debuggers of other \
+             hosts cannot connect"
+        );
+        CommandFailure::usage(line)
+    })?;
+    let debug = DebugOptions { address: place, element: args.gdb_element };
+    let mut announce = |at: &str| say(&format!("waiting for gdb: target remote {at}"));
+    let run = riscv::debug_elements(program, options, &debug, &mut announce).map_err(failure)?;
+    let Some(run) = run else {
+        say("gdb ended the program");
+        return Ok(128 + 9);
+    };
+    end_elements(args, &run)
+}
+
+/// Ends as elements did.
+fn end_elements(args: &RiscvRunArgs, run: &ElementsRun) -> Ending {
     if args.stats {
-        say_statistics(&run);
+        say_statistics(run);
     }
     let (status, line) = run.status();
     line.map_or(Ok(status), |line| Err(CommandFailure { code: status, line }))
@@ -396,25 +456,24 @@ fn run_elements(args: &RiscvRunArgs, program: &RiscvProgram) -> Ending {
         objects,
         timing: timing(args)?,
     };
-    if args.transport == TransportName::Shared {
+    if let Some(address) = &args.gdb {
+        return run_debugged(args, program, &options, address);
+    }
+    if args.transport != TransportName::Turns {
         return run_spread(args, program, &options);
     }
     let run = match args.record.as_deref().map(everything) {
         None => riscv::run_elements(program, &options),
         Some(recording) => riscv::record_elements(program, &options, &recording),
     };
-    let run = run.map_err(failure)?;
-    if args.stats {
-        say_statistics(&run);
-    }
-    let (status, line) = run.status();
-    line.map_or(Ok(status), |line| Err(CommandFailure { code: status, line }))
+    end_elements(args, &run.map_err(failure)?)
 }
 
 /// `terrace riscv run`: ends as the program did.
 pub fn run(args: &RiscvRunArgs) -> Ending {
     let program = program(&args.command, args.root.clone(), args.seed);
     let elements = args.pes.is_some() || args.dialect.is_some() || !args.objects.is_empty();
+    let elements = elements || args.gdb.is_some();
     let apart = args.transport != TransportName::Turns;
     if elements || apart || args.machine.is_some() || args.fabric.is_some() {
         return run_elements(args, &program);

@@ -3,28 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
+use terrace_testkit::compile_xbgas_program;
 
-const COMPILER: &str = "riscv64-linux-gnu-gcc";
-
-/// The named program of the xBGAS crate with its library; `None` without a compiler.
+/// The named program of the xBGAS crate with its library; `None` without a compiler. Tests run
+/// beside each other, so each has a file of its own.
 fn compile(name: &str) -> Option<PathBuf> {
-    let xbgas = Path::new(env!("CARGO_MANIFEST_DIR")).join("../xbgas");
-    let runtime = xbgas.join("runtime");
-    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let run = Command::new(COMPILER)
-        .args(["-O1", "-static", "-no-pie", "-I"])
-        .arg(&runtime)
-        .arg(xbgas.join("tests/programs").join(name))
-        .args(["xbrtime.c", "transfer.c"].map(|file| runtime.join(file)))
-        .arg("-o")
-        .arg(&output)
-        .output();
-    let Ok(run) = run else {
-        println!("skipped: {COMPILER} is not installed");
-        return None;
-    };
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    Some(output)
+    compile_as(name, name)
+}
+
+fn compile_as(name: &str, output: &str) -> Option<PathBuf> {
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../xbgas/tests/programs");
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(output);
+    compile_xbgas_program(&programs.join(name), 2018, &output).then_some(output)
 }
 
 fn terrace(words: &[&str]) -> (Option<i32>, String, String) {
@@ -154,6 +144,83 @@ fn elements_run_print_and_name_the_one_at_fault() {
     }
 }
 
+/// Starts four ranks that run a program of elements.
+fn mpirun(words: &[&str]) -> Command {
+    let mut command = Command::new("mpirun");
+    command
+        .args(["--allow-run-as-root", "--oversubscribe", "--timeout", "60", "-n", "4"])
+        .args([env!("CARGO_BIN_EXE_terrace"), "riscv", "run", "--transport", "mpi"])
+        .args(words);
+    command
+}
+
+/// The process of a rank of this job, once all four have started.
+fn rank_processes(job: u32) -> Option<Vec<String>> {
+    let children = std::fs::read_to_string(format!("/proc/{job}/task/{job}/children")).ok()?;
+    let rank = |rank: u32| {
+        let variable = format!("OMPI_COMM_WORLD_RANK={rank}");
+        let is_it = |process: &&str| {
+            let environment = std::fs::read(format!("/proc/{process}/environ"));
+            environment.is_ok_and(|e| e.split(|b| *b == 0).any(|v| v == variable.as_bytes()))
+        };
+        children.split_whitespace().find(is_it).map(str::to_owned)
+    };
+    (0..4).map(rank).collect()
+}
+
+#[test]
+fn ranks_of_an_mpi_job_are_elements_and_one_that_dies_ends_all() {
+    let Some(program) = compile_as("single.c", "single-of-ranks") else { return };
+    let program = program.to_str().unwrap();
+    if !cfg!(feature = "mpi") {
+        let run = terrace(&["riscv", "run", "--transport", "mpi", program, "figure"]);
+        let (status, out, err) = run;
+        assert_eq!((status, out.as_str()), (Some(3), ""), "{err}");
+        assert!(err.contains("built without MPI") && err.lines().count() == 1, "{err}");
+        println!("skipped: built without the feature mpi");
+        return;
+    }
+    let run = |words: &[&str]| {
+        let output = mpirun(words).output().ok()?;
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        Some((output.status.code(), text(output.stdout), text(output.stderr)))
+    };
+    let Some((status, out, err)) = run(&["--stats", program, "figure"]) else {
+        println!("skipped: mpirun is not installed");
+        return;
+    };
+    assert_eq!((status, out.as_str()), (Some(0), "406\n".repeat(4).as_str()), "{err}");
+    assert!(err.contains("element 0: ") && err.contains("of 4 elements"), "{err}");
+    // What mpirun says of statuses comes besides.
+    for (words, wanted_status, wanted) in [
+        (vec![program, "exits"], 3, "element 1 exited with status 3 while 3 others wait"),
+        (vec![program, "object"], 128 + 11, "no object 99"),
+        (vec!["--pes", "3", program, "figure"], 2, "--pes 3: mpirun started 4"),
+        (vec!["/nowhere/program"], 1, "cannot read /nowhere/program"),
+    ] {
+        let (status, _, err) = run(&words).expect("it was there");
+        assert_eq!(status, Some(wanted_status), "{err}");
+        assert_eq!(err.matches(wanted).count(), 1, "{err}");
+    }
+
+    let job = mpirun(&[program, "spins"]).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut ranks = Vec::new();
+    assert!(holds_soon(|| match rank_processes(job.id()) {
+        Some(processes) => {
+            ranks = processes;
+            true
+        }
+        None => false,
+    }));
+    let killed = Command::new("kill").args(["-9", &ranks[2]]).output().expect("kill");
+    assert!(killed.status.success());
+    assert!(holds_soon(|| ranks.iter().all(|process| has_ended(process))), "{ranks:?}");
+    let output = job.wait_with_output().expect("it ends");
+    let err = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(128 + 9), "{err}");
+    assert!(err.contains("process rank 2 ") && err.contains("signal 9"), "{err}");
+}
+
 #[test]
 fn a_listing_names_extended_instructions_in_their_dialect() {
     let Some(program) = compile("conform.c") else { return };
@@ -169,9 +236,22 @@ fn a_listing_names_extended_instructions_in_their_dialect() {
     );
 }
 
+/// A kernel image that waits for its timer, a second each time, for ever.
+fn waiting_kernel() -> Vec<u8> {
+    image(&[
+        0xc010_2573, // rdtime a0
+        0x0098_92b7, // lui t0, 0x989: a second of 10 MHz
+        0x0055_0533, // add a0, a0, t0
+        0x0000_0893, // li a7, 0: set_timer
+        0x0000_0073, // ecall
+        0x1050_0073, // wfi
+        0xfe9f_f06f, // j -24
+    ])
+}
+
 /// A kernel image that prints "hi" and switches the machine off.
 fn kernel() -> Vec<u8> {
-    let words: [u32; 7] = [
+    image(&[
         0x0680_0513, // li a0, 'h'
         0x0010_0893, // li a7, 1: console_putchar
         0x0000_0073, // ecall
@@ -179,7 +259,11 @@ fn kernel() -> Vec<u8> {
         0x0000_0073, // ecall
         0x0080_0893, // li a7, 8: shutdown
         0x0000_0073, // ecall
-    ];
+    ])
+}
+
+/// A kernel image with these instructions.
+fn image(words: &[u32]) -> Vec<u8> {
     let mut image = vec![0; 64];
     // j 64
     image[..4].copy_from_slice(&0x0400_006f_u32.to_le_bytes());
@@ -223,4 +307,23 @@ fn a_kernel_boots_and_what_is_none_is_refused() {
     let (status, _, err) = boot(&[&file("text", b"no kernel")]);
     assert_eq!(status, Some(2), "{err}");
     assert!(err.contains("no RISC-V kernel image"), "{err}");
+
+    // A guest that waits with a timer set: it takes little of a core as long as it may be typed
+    // to, and ends with its input.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_terrace"))
+        .args(["riscv", "boot", &file("waits", &waiting_kernel())])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    std::thread::sleep(Duration::from_secs(3));
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("a process");
+    let ticks: Vec<u64> = stat.split(' ').skip(13).take(2).map(|n| n.parse().unwrap()).collect();
+    // Of 100 a second; three turns take some 3 of them.
+    assert!(child.try_wait().expect("a process").is_none() && ticks[0] + ticks[1] < 100, "{stat}");
+    drop(child.stdin.take());
+    let output = child.wait_with_output().expect("it ends");
+    let err = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(err.contains("waits for input, which has ended"), "{err}");
 }

@@ -5,6 +5,7 @@
 //! `include/uapi/asm-generic/unistd.h`, `stat.h`, and the riscv ABI.
 
 mod calls;
+mod debug;
 mod files;
 mod host;
 mod mappings;
@@ -109,6 +110,28 @@ pub enum ProcessEnd {
         /// The instruction at its program counter.
         word: u32,
     },
+    /// A thread is at a breakpoint of [`Process::insert_breakpoint`].
+    Breakpoint {
+        /// Thread, from 0.
+        thread: u32,
+    },
+}
+
+/// Why a thread's turn ends before its time, though the thread can go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TurnPause {
+    Unknown(u32),
+    Breakpoint,
+}
+
+impl TurnPause {
+    fn end(self, index: usize) -> ProcessEnd {
+        let thread = index as u32;
+        match self {
+            Self::Unknown(word) => ProcessEnd::UnknownInstruction { thread, word },
+            Self::Breakpoint => ProcessEnd::Breakpoint { thread },
+        }
+    }
 }
 
 /// What a thread does.
@@ -305,12 +328,12 @@ impl<H: Host> Process<H> {
                 let end = turn_end.take().unwrap_or(instret + TURN);
                 let turn = end.saturating_sub(instret).min(TURN);
                 let left = end_at.saturating_sub(self.instructions()).min(turn);
-                let unknown = self.take_turn(index, observer, left);
+                let pause = self.take_turn(index, observer, left);
                 if let Some(end) = self.end {
                     return end;
                 }
-                let stopped = match unknown {
-                    Some(word) => ProcessEnd::UnknownInstruction { thread: index as u32, word },
+                let stopped = match pause {
+                    Some(pause) => pause.end(index),
                     None if self.instructions() >= end_at => ProcessEnd::Budget,
                     None => continue,
                 };
@@ -323,13 +346,13 @@ impl<H: Host> Process<H> {
         }
     }
 
-    /// Runs a thread; the word of an unknown instruction that it pauses at.
+    /// Runs a thread; what it pauses at.
     fn take_turn<O: ProcessObserver>(
         &mut self,
         index: usize,
         observer: &mut O,
         turn: u64,
-    ) -> Option<u32> {
+    ) -> Option<TurnPause> {
         let end = self.threads[index].hart.instret + turn;
         while self.end.is_none() && self.threads[index].activity == Activity::Running {
             if self.has_signals(index) {
@@ -348,9 +371,12 @@ impl<H: Host> Process<H> {
                     self.system_call(index, observer);
                 }
                 trap @ Trap::Illegal => match self.memory.fetch(hart.pc) {
-                    Ok(word) if self.pauses_at_unknown => return Some(word),
+                    Ok(word) if self.pauses_at_unknown => return Some(TurnPause::Unknown(word)),
                     _ => self.fault(index, trap),
                 },
+                Trap::Breakpoint if self.code.breakpoints().contains(&hart.pc) => {
+                    return Some(TurnPause::Breakpoint);
+                }
                 trap => self.fault(index, trap),
             }
         }

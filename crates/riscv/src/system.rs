@@ -22,6 +22,8 @@ use virtio::{BlockDevice, PhysicalMemory};
 const TURN: u64 = 2_000;
 /// Instructions of a tick of the timer: a hart of 100 million a second beside a timer of 10.
 const INSTRUCTIONS_PER_TICK: u64 = 10;
+/// Of the timer, whose frequency the device tree has.
+const TICKS_PER_US: u64 = tree::TICKS_PER_S as u64 / 1_000_000;
 /// Where kernels are loaded: the second 2 MiB of memory, as their images ask for.
 const KERNEL_AT: u64 = RAM_START + (2 << 20);
 /// Bytes at the end of memory for the device tree, and the alignment of what lies below.
@@ -179,6 +181,12 @@ impl SystemMachine {
     #[must_use]
     pub fn instructions(&self) -> u64 {
         self.hart.instret
+    }
+
+    /// Microseconds of the machine's time that its hart spent waiting for its timer.
+    #[must_use]
+    pub fn waited_us(&self) -> u64 {
+        self.skipped / TICKS_PER_US
     }
 
     /// The hart's registers.

@@ -1,13 +1,17 @@
 //! Programs for RISC-V: run, and recorded, on any host.
 
+mod apart;
 mod boot;
+mod debug;
 mod elements;
 mod files;
 mod listing;
 mod recording;
 mod spread;
 
+pub use apart::{run_rank, RankRun};
 pub use boot::{boot, BootRun, BootSpec, MachineEnd};
+pub use debug::{debug_elements, DebugAddress, DebugError, DebugOptions};
 pub use elements::{
     record_elements, run_elements, CoreOrder, Dialect, ElementNetwork, ElementOptions,
     ElementSchedule, ElementStatistics, ElementTime, ElementTiming, ElementsEnd, ElementsRun,
@@ -115,9 +119,26 @@ pub enum RiscvError {
         /// Caches of one.
         each: Bytes,
     },
-    /// Memory for the elements' messages cannot be had.
+    /// Memory for the elements' messages cannot be had, or MPI does not start.
     #[error(transparent)]
     System(#[from] terrace_sys::SysError),
+    /// A build without MPI.
+    #[error(
+        "--transport mpi: this terrace was built without MPI; install Open MPI's development \
+             files and build it with --features mpi"
+    )]
+    NoMpi,
+    /// Another number of elements than there are ranks.
+    #[error("--pes {asked}: mpirun started {ranks}; give it -n {asked}, or leave --pes out")]
+    Ranks {
+        /// Elements that there are to be.
+        asked: u32,
+        /// Ranks that there are.
+        ranks: u32,
+    },
+    /// The program cannot be debugged.
+    #[error(transparent)]
+    Debug(#[from] DebugError),
     /// Elements in other processes went silent.
     #[error(transparent)]
     Transport(#[from] terrace_xbgas::transport::TransportError),
@@ -158,6 +179,9 @@ impl RiscvRun {
             }
             ProcessEnd::UnknownInstruction { thread, word } => {
                 (132, Some(format!("thread {thread}: illegal instruction {word:#010x}")))
+            }
+            ProcessEnd::Breakpoint { thread } => {
+                (1, Some(format!("thread {thread} is at a breakpoint")))
             }
             ProcessEnd::Budget => (1, Some("the instructions granted are used up".to_owned())),
         }

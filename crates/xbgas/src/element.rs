@@ -8,6 +8,7 @@
 //! store changes the word.
 
 mod access;
+mod debug;
 mod distributed;
 mod end;
 mod issued;
@@ -23,6 +24,7 @@ use crate::clock::ElementClock;
 use crate::decode::Dialect;
 use crate::lookaside::{LookasideSize, ObjectLookasideBuffer, ObjectTable};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use terrace_riscv::linux::{Host, Process, ProcessEnd};
 use terrace_riscv::memory::{GuestMemory, PAGE_BYTES, READ, WRITE};
 
@@ -141,6 +143,10 @@ impl<H: Host> ProcessingElement<H> {
             }
             ProcessEnd::UnknownInstruction { thread, word } => {
                 return TurnEnd::Extended { thread, word };
+            }
+            ProcessEnd::Breakpoint { thread } => {
+                let element = self.number;
+                return TurnEnd::Run(ElementsEnd::Breakpoint { element, thread });
             }
         }
         TurnEnd::Over
@@ -305,17 +311,35 @@ impl<H: Host> ElementMachine<H> {
             let element = &mut self.elements[index];
             let left = end_at.saturating_sub(element.process.instructions());
             let end = element.process.run(observer, left);
-            match element.settle(end) {
-                TurnEnd::Over => return None,
-                TurnEnd::Run(end) => return Some(end),
-                TurnEnd::Extended { thread, word } => {
-                    if let Err(fault) = self.execute(index, thread, word, observer) {
+            if let ControlFlow::Break(end) = self.follow(index, end, observer) {
+                return end;
+            }
+        }
+    }
+
+    /// What follows from how an element's process stopped: its turn goes on after an extended
+    /// instruction, is over, or ends the run.
+    fn follow<O: ElementsObserver>(
+        &mut self,
+        index: usize,
+        end: ProcessEnd,
+        observer: &mut O,
+    ) -> ControlFlow<Option<ElementsEnd>> {
+        match self.elements[index].settle(end) {
+            TurnEnd::Over => ControlFlow::Break(None),
+            TurnEnd::Run(end) => ControlFlow::Break(Some(end)),
+            TurnEnd::Extended { thread, word } => {
+                let executed = self.execute(index, thread, word, observer);
+                executed.map_or_else(
+                    |fault| {
                         let hart = self.elements[index].process.hart_mut(thread);
                         let pc = hart.map_or(0, |hart| hart.pc);
                         let element = index as u32;
-                        return Some(ElementsEnd::Fault { element, thread, pc, fault });
-                    }
-                }
+                        let end = ElementsEnd::Fault { element, thread, pc, fault };
+                        ControlFlow::Break(Some(end))
+                    },
+                    |()| ControlFlow::Continue(()),
+                )
             }
         }
     }

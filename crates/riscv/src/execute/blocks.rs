@@ -2,7 +2,7 @@
 
 use crate::decode::{Instruction, Op};
 use crate::memory::{HartMemory, MemoryFault, PAGE_BYTES};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// Instructions of a block at most. Fewer cost look-ups in long loops; more decode what is jumped
 /// over.
@@ -11,6 +11,8 @@ const MOST_INSTRUCTIONS: usize = 64;
 const MOST_BLOCKS: usize = 1 << 18;
 /// Entries of the table in front of the map; the loops of large programs fit.
 const RECENT: usize = 1 << 13;
+/// `ebreak`.
+const EBREAK: u32 = 0x0010_0073;
 /// What no block begins at.
 const NOWHERE: u64 = u64::MAX;
 
@@ -21,6 +23,8 @@ pub struct DecodeCache {
     index: HashMap<u64, u32>,
     /// Address and number of a block, by the low bits of the address.
     recent: Vec<(u64, u32)>,
+    /// Where blocks end by `ebreak` instead of what is there.
+    breakpoints: BTreeSet<u64>,
 }
 
 impl DecodeCache {
@@ -31,6 +35,19 @@ impl DecodeCache {
             self.index.clear();
             self.recent.fill((NOWHERE, 0));
         }
+    }
+
+    /// Where the hart traps with [`Trap::Breakpoint`](super::Trap::Breakpoint) before what is there
+    /// is executed. Memory keeps its bytes.
+    #[must_use]
+    pub fn breakpoints(&self) -> &BTreeSet<u64> {
+        &self.breakpoints
+    }
+
+    /// Sets all breakpoints; those that there were.
+    pub fn set_breakpoints(&mut self, at: BTreeSet<u64>) -> BTreeSet<u64> {
+        self.clear();
+        std::mem::replace(&mut self.breakpoints, at)
     }
 
     /// The block at a program counter, which is never empty.
@@ -62,7 +79,7 @@ impl DecodeCache {
         let number = match self.index.get(&at) {
             Some(&number) => number,
             None => {
-                let (block, kept) = decode_block(pc, memory)?;
+                let (block, kept) = decode_block(pc, memory, &self.breakpoints)?;
                 let number = self.blocks.len() as u32;
                 self.blocks.push(block.into_boxed_slice());
                 if !kept {
@@ -82,7 +99,11 @@ impl DecodeCache {
 fn decode_block<M: HartMemory>(
     pc: u64,
     memory: &mut M,
+    breakpoints: &BTreeSet<u64>,
 ) -> Result<(Vec<Instruction>, bool), MemoryFault> {
+    if breakpoints.contains(&pc) {
+        return Ok((vec![Instruction::decode(EBREAK)], true));
+    }
     let mut block = Vec::new();
     let mut at = pc;
     while block.len() < MOST_INSTRUCTIONS && at / PAGE_BYTES == pc / PAGE_BYTES {
@@ -104,6 +125,9 @@ fn decode_block<M: HartMemory>(
             break;
         }
         at = next;
+        if breakpoints.contains(&at) {
+            break;
+        }
     }
     Ok((block, true))
 }

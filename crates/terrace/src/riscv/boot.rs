@@ -5,8 +5,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 use terrace_riscv::system::virtio::{BlockDevice, DiskImage};
 use terrace_riscv::system::{BootFiles, SystemMachine};
 use terrace_types::Bytes;
@@ -15,6 +15,13 @@ pub use terrace_riscv::system::MachineEnd;
 
 /// Instructions between looks at what was typed: some 10 ms.
 const TURN: u64 = 1_000_000;
+/// A guest that waited so long in a turn, and printed nothing, is idle: it then waits for input
+/// beside the host's other work. A kernel that starts waits for its devices for a shorter time.
+const IDLE_TURN: Duration = Duration::from_millis(500);
+/// A turn of an idle guest takes so long at least, unless something is typed.
+const PACE: Duration = Duration::from_secs(1);
+/// Without input, a guest that waited for so long of its own time and printed nothing has ended.
+const LAST_WAIT: Duration = Duration::from_secs(60);
 
 /// What to boot.
 #[derive(Debug, Clone)]
@@ -73,7 +80,8 @@ impl DiskImage for FileDisk {
 }
 
 /// Boots a kernel and runs it until it switches the machine off, or waits for input that no longer
-/// comes. `input`: what is typed; `output`: what the machine prints.
+/// comes: without a timer, or for a minute of its time in which it prints nothing. `input`: what is
+/// typed; `output`: what the machine prints.
 ///
 /// # Errors
 /// [`RiscvError`]: a file cannot be read, is no kernel or does not fit; the output takes no more.
@@ -101,19 +109,33 @@ pub fn boot(
         .map_err(|source| RiscvError::Boot { path: spec.kernel.clone(), source })?;
     let begun = Instant::now();
     let limit = spec.limit.unwrap_or(u64::MAX);
+    let waited = |machine: &SystemMachine| Duration::from_micros(machine.waited_us());
+    let mut printed_at = Duration::ZERO;
     let end = loop {
+        let before = waited(&machine);
         let end = machine.run(TURN.min(limit - machine.instructions().min(limit)));
         let printed = machine.take_output();
+        if !printed.is_empty() {
+            printed_at = waited(&machine);
+        }
+        let idle = printed.is_empty() && waited(&machine) - before >= IDLE_TURN;
         output
             .write_all(&printed)
             .and_then(|()| output.flush())
             .map_err(|source| RiscvError::Output { path: "the serial port".into(), source })?;
         let typed = match end {
             MachineEnd::Budget if machine.instructions() >= limit => break end,
-            MachineEnd::Budget => match input.try_recv() {
-                Ok(typed) => typed,
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => continue,
-            },
+            MachineEnd::Budget => {
+                match input.recv_timeout(if idle { PACE } else { Duration::ZERO }) {
+                    Ok(typed) => typed,
+                    Err(RecvTimeoutError::Disconnected)
+                        if waited(&machine) - printed_at >= LAST_WAIT =>
+                    {
+                        break MachineEnd::Idle;
+                    }
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => continue,
+                }
+            }
             MachineEnd::Idle => match input.recv() {
                 Ok(typed) => typed,
                 Err(_) => break end,

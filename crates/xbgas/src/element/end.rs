@@ -117,6 +117,13 @@ pub enum ElementsEnd {
     },
     /// The instructions granted are used up.
     Budget,
+    /// An element's thread is at a breakpoint, which its process was given.
+    Breakpoint {
+        /// Element, from 0.
+        element: u32,
+        /// Its thread, from 0.
+        thread: u32,
+    },
     /// An element in another process ended the run.
     Reported {
         /// The status to end with.
@@ -178,6 +185,9 @@ impl ElementsEnd {
                 (status, Some(line))
             }
             Self::Budget => (1, Some("the instructions granted are used up".to_owned())),
+            Self::Breakpoint { element, thread } => {
+                (1, Some(format!("element {element}, thread {thread}, is at a breakpoint")))
+            }
             Self::Reported { status, line } => (*status, line.clone()),
         }
     }
