@@ -11,7 +11,7 @@ help:
 	@echo "make ring1      unit tests only"
 	@echo "make bench      all cases of bench/claims.toml, as ratios (hours at first, resumed; QUICK=1: shorter ones)"
 	@echo "make bench-alloc  arenas against glibc, jemalloc, mimalloc and memkind; bench/out/alloc.json"
-	@echo "make ablation   half and double of each constant that steers engine and policies, simulated (an hour)"
+	@echo "make ablation   half and double of each constant that steers engine and policies, simulated (hours)"
 	@echo "make soak       far memory and arenas beside their models for ten minutes each, sanitizers, fuzzing"
 	@echo "make bench-far  far memory beside swap, zram and a mapped file (minutes; root for the kernel's)"
 	@echo "make bench-far-programs  whole programs at half their memory, the same (PROGRAMS=sort: one; minutes; root)"

@@ -4,13 +4,15 @@
 //!
 //! `cargo run --release -p terrace-sim --example ablation [NAME...] [case=CASE...]` prints a table
 //! of those that change a time by 1% and more, then the names of all others. NAME chooses constants
-//! by a part of their names, CASE programs; all together take an hour of CPU time.
+//! by a part of their names, CASE programs; all together take some hours of CPU time.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use terrace_engine::EngineTuning;
 use terrace_machine::{preset, FarStore, Machine};
 use terrace_policy::far::pager::PagerTuning;
+use terrace_policy::place::terrace::TerraceTuning;
+use terrace_policy::place::Placement;
 use terrace_sim::{
     all, placement_of, simulate, simulate_placement, RunOptions, SimError, SimRun, SimSetup,
 };
@@ -48,6 +50,8 @@ enum Constant {
     Usual(Contender),
     Engine(&'static str),
     Pager(&'static str),
+    /// Of `terrace`, that no user sets.
+    Terrace(&'static str),
     /// A policy's parameter: its name and its usual value.
     Policy(PolicyId, String, f64),
 }
@@ -58,6 +62,7 @@ impl Constant {
             Self::Usual(contender) => contender.to_string(),
             Self::Engine(name) => format!("engine {name}"),
             Self::Pager(name) => format!("pager {name}"),
+            Self::Terrace(name) => format!("terrace constant {name}"),
             Self::Policy(policy, name, _) => format!("{policy} {name}"),
         }
     }
@@ -66,7 +71,7 @@ impl Constant {
     fn contender(&self) -> Contender {
         match self {
             Self::Usual(contender) => contender.clone(),
-            Self::Engine(_) => PolicyId::Terrace.into(),
+            Self::Engine(_) | Self::Terrace(_) => PolicyId::Terrace.into(),
             Self::Pager(_) => behind_the_disk(),
             Self::Policy(policy, ..) => (*policy).into(),
         }
@@ -98,20 +103,21 @@ fn machine(name: &str) -> Outcome<Machine> {
 /// Constants of the engine and of policies with a usual value that can be halved.
 fn of_policies(plan: &SimSetup) -> Vec<Constant> {
     let engine = EngineTuning::NAMES.iter().map(|name| Constant::Engine(name));
+    let terrace = TerraceTuning::NAMES.iter().map(|name| Constant::Terrace(name));
     let params = [PolicyId::Terrace, PolicyId::HyPlacer].into_iter().flat_map(|policy| {
         let values = placement_of(plan, policy).params();
         let usable = |(name, value): (String, String)| Some((name, value.parse().ok()?));
         let usable = values.into_iter().filter_map(usable).filter(|(_, value)| *value > 0.0);
         usable.map(move |(name, value)| Constant::Policy(policy, name, value)).collect::<Vec<_>>()
     });
-    engine.chain(params).collect()
+    engine.chain(terrace).chain(params).collect()
 }
 
 fn run(plan: &SimSetup, constant: &Constant, times: f64) -> Result<SimRun, SimError> {
     let (contender, mut options) = (constant.contender(), RunOptions::default());
     let mut set = None;
     match constant {
-        Constant::Usual(_) => {}
+        Constant::Usual(_) | Constant::Terrace(_) => {}
         Constant::Engine(name) => {
             options.tuning.scale(name, times);
         }
@@ -124,6 +130,10 @@ fn run(plan: &SimSetup, constant: &Constant, times: f64) -> Result<SimRun, SimEr
         return simulate(plan, &contender, options);
     };
     let mut placement = placement_of(plan, policy);
+    if let (Placement::Terrace { params, .. }, Constant::Terrace(name)) = (&mut placement, constant)
+    {
+        params.tuning.scale(name, times);
+    }
     if let Some((name, value)) = set {
         // A value out of bounds (a factor below one) leaves the usual one.
         let _ = placement.set(name, &value);

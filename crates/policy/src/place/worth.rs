@@ -15,11 +15,10 @@ pub struct AccessWorth {
 
 /// Bytes of a cache line, the unit of a read.
 const LINE: f64 = 64.0;
-/// Taken for the latency gained where the machine tells none.
-const UNKNOWN_GAP_NS: f64 = 100.0;
 
 impl AccessWorth {
     /// Of `fast` over `slow`, as the CPUs of the machine see them, for touches such as these.
+    /// `unknown_gap_ns` is taken for the latency gained where the machine tells none.
     ///
     /// A lone access saves the difference in latency. Misses overlap: a core with `n` outstanding
     /// misses waits for between one and `1/n` of a latency; the geometric mean, `1/sqrt(n)`, is off
@@ -36,11 +35,12 @@ impl AccessWorth {
         fast: &[NodeId],
         slow: &[NodeId],
         touches: &AccessKnowledge,
+        unknown_gap_ns: f64,
     ) -> Self {
         let overlap = f64::from(machine.core.outstanding_misses.max(1)).sqrt();
         let latency = match (latency(machine, slow), latency(machine, fast)) {
             (Some(slow), Some(fast)) => slow - fast,
-            _ => UNKNOWN_GAP_NS,
+            _ => unknown_gap_ns,
         };
         let wait = touches.wait(machine, slow);
         let page = touches.lines * LINE;
@@ -192,7 +192,8 @@ mod tests {
     const HBM: (&[NodeId], &[NodeId]) = (SLOW, FAST);
 
     fn worth(preset: &str, tiers: (&[NodeId], &[NodeId]), touches: AccessKnowledge) -> AccessWorth {
-        AccessWorth::between(&terrace_machine::preset(preset).unwrap(), tiers.0, tiers.1, &touches)
+        let machine = terrace_machine::preset(preset).unwrap();
+        AccessWorth::between(&machine, tiers.0, tiers.1, &touches, 100.0)
     }
 
     fn swept(part: f64) -> AccessKnowledge {

@@ -6,13 +6,11 @@
 //! made; what they are worth is found for some of them, others at each time.
 
 use super::hotness::value_of;
+use super::tuning::TerraceTuning;
 use crate::place::worth::AccessWorth;
 use std::collections::BTreeMap;
 use terrace_types::{Move, PageFlags, Pid, Snapshot, Vpn};
 
-/// Pages found at most: a mean of so many is off by a thirty-second where pages scatter as
-/// widely as their mean.
-const SAMPLES: u64 = 1024;
 /// Pages of a block, a bit each.
 const BLOCK: u64 = u64::BITS as u64;
 
@@ -47,9 +45,9 @@ impl MeasuredGain {
 
     /// What they save now, nanoseconds a second; negative: cost. Pages that are no more are
     /// forgotten as they are met. A page on a tier between two others is taken to have come down.
-    pub fn now(&mut self, snap: &Snapshot, worths: &[AccessWorth]) -> f64 {
+    pub fn now(&mut self, tuning: &TerraceTuning, snap: &Snapshot, worths: &[AccessWorth]) -> f64 {
         let all: u64 = self.displaced.values().map(|bits| u64::from(bits.count_ones())).sum();
-        let stride = all.div_ceil(SAMPLES).max(1);
+        let stride = all.div_ceil(tuning.gain_samples).max(1);
         self.turn = self.turn.wrapping_add(1);
         let (mut until, mut sum) = (self.turn % stride, 0.0);
         self.displaced.retain(|(pid, block), bits| {
@@ -122,19 +120,21 @@ mod tests {
     #[test]
     fn an_exchange_gains_the_difference_and_back_again_nothing() {
         let (mut snap, mut gain) = (snapshot(20_000), MeasuredGain::default());
-        assert_eq!(gain.now(&snap, &WORTHS), 0.0);
+        assert_eq!(gain.now(&TerraceTuning::USUAL, &snap, &WORTHS), 0.0);
         let rate = |snap: &Snapshot, i: usize| f64::from(snap.areas[0].pages[i].reads.per_second());
         for (pages, within) in [(300, 1e-6), (4_000, 0.01)] {
             moved(&mut gain, &mut snap, 12_000, pages, 0);
             moved(&mut gain, &mut snap, 1_000, pages, 1);
             let each = 2.0 * (rate(&snap, 15_000) - rate(&snap, 0));
             for _ in 0..5 {
-                let now = gain.now(&snap, &WORTHS);
+                let now = gain.now(&TerraceTuning::USUAL, &snap, &WORTHS);
                 assert!((now / (f64::from(pages) * each) - 1.0).abs() < within, "{pages}: {now}");
             }
             moved(&mut gain, &mut snap, 12_000, pages, 1);
             moved(&mut gain, &mut snap, 1_000, pages, 0);
-            assert!(gain.now(&snap, &WORTHS) == 0.0 && gain.displaced.is_empty());
+            assert!(
+                gain.now(&TerraceTuning::USUAL, &snap, &WORTHS) == 0.0 && gain.displaced.is_empty()
+            );
         }
     }
 
@@ -142,10 +142,13 @@ mod tests {
     fn what_turned_hot_after_it_went_down_is_a_loss_and_what_went_away_is_forgotten() {
         let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
         moved(&mut gain, &mut snap, 0, 500, 1);
-        let before = gain.now(&snap, &WORTHS);
+        let before = gain.now(&TerraceTuning::USUAL, &snap, &WORTHS);
         snap.areas[0].pages[..500].iter_mut().for_each(|p| p.reads = Heat::from_rate(100));
-        assert!(before < 0.0 && gain.now(&snap, &WORTHS) < 8.0 * before);
+        assert!(before < 0.0 && gain.now(&TerraceTuning::USUAL, &snap, &WORTHS) < 8.0 * before);
         snap.areas[0].pages[..500].iter_mut().for_each(|p| p.flags = PageFlags::default());
-        assert_eq!((gain.now(&snap, &WORTHS), gain.displaced.len()), (0.0, 0));
+        assert_eq!(
+            (gain.now(&TerraceTuning::USUAL, &snap, &WORTHS), gain.displaced.len()),
+            (0.0, 0)
+        );
     }
 }

@@ -5,19 +5,10 @@ use super::blocks::{stretches, BlockMap, BlockSummary, BucketRange, SideSummary}
 use super::params::Params;
 use super::recent::RecentMoves;
 use super::shrink::ValueShrinkage;
+use super::tuning::TerraceTuning;
 use crate::place::runs::{units, MoveUnit};
 use crate::place::worth::AccessWorth;
 use terrace_types::{buckets, Area, PageFlags, PageStat, Snapshot, Tick, Vpn};
-
-/// Pages that neighbours are compared over, in blocks; a sample is enough for a median.
-const BLOCK: usize = 64;
-const SAMPLED: usize = 8192;
-/// How much more is doubted where pages are known by samples of regions.
-const SHARED_CHANCE: f64 = 1.3;
-
-/// Share of an exchange's gain that may be given up so that its victims are pages that lie
-/// together.
-const ALIKE: f64 = 0.05;
 
 /// Nanoseconds a second that a page saves on the better tier.
 pub(super) fn value_of(page: &PageStat, worth: &AccessWorth) -> f64 {
@@ -146,7 +137,9 @@ impl<'a> UnitRater<'a> {
             if snap.sees.pages { 1.0 } else { rater.noise(snap, evidence / unit.max(1e-9)) };
         // Chance is shared by all pages that one sample stands for, which makes them resemble a
         // group.
-        let doubt = if snap.sees.pages { params.doubt } else { SHARED_CHANCE * params.doubt };
+        let tuning = &params.tuning;
+        let shared = if snap.sees.pages { 1.0 } else { tuning.shared_chance };
+        let doubt = shared * params.doubt;
         // A page that moved lately must beat the margin once more, in either direction.
         let lately = [params.again, 1.0 / params.again];
         for (class, counts) in raw.counts.iter().enumerate() {
@@ -160,7 +153,7 @@ impl<'a> UnitRater<'a> {
                 if raw.rates[kind] > 0.0 { raw.values[kind] / raw.rates[kind] } else { unit };
             let seen = counts.iter().enumerate().filter(|(_, n)| **n > 0);
             let seen = seen.map(|(b, n)| (buckets::middle(b), u64::from(*n)));
-            let shrink = ValueShrinkage::new(seen, unit, evidence / (noise * noise), doubt);
+            let shrink = ValueShrinkage::new(tuning, seen, unit, evidence / (noise * noise), doubt);
             let table = |factor: f64| {
                 let expected = |b| {
                     buckets::bucket_of((shrink.value(buckets::middle(b)) * factor) as f32) as u16
@@ -291,20 +284,22 @@ impl<'a> UnitRater<'a> {
     }
 
     /// How widely estimates scatter by chance, as a share of what counting would make them: from
-    /// the median difference of neighbours, most of which are alike. Between a half and one: never
-    /// more than counting explains, and not much less, for samples that saturate hide chance.
+    /// the median difference of neighbours, most of which are alike. Never more than counting
+    /// explains, and not much less, for samples that saturate hide chance.
     fn noise(&self, snap: &Snapshot, scale: f64) -> f64 {
         const PER_UNIT: f32 = 20.0;
+        let tuning = &self.params.tuning;
         let mut differences = vec![0u32; 80];
         let all = snap.page_count() as usize;
-        let stride = BLOCK * (all / SAMPLED).max(1);
+        let stride = tuning.noise_block * (all / tuning.noise_pages).max(1);
         let blocks = snap
             .areas
             .iter()
             .flat_map(|a| (0..a.pages.len()).step_by(stride).map(move |at| (a, at)));
         for (area, at) in blocks {
             let mut last: Option<f32> = None;
-            for page in &area.pages[at..(at + BLOCK).min(area.pages.len())] {
+            let end = (at + tuning.noise_block).min(area.pages.len());
+            for page in &area.pages[at..end] {
                 let whole =
                     !page.flags.has(PageFlags::HUGE_HEAD) && !page.flags.has(PageFlags::HUGE_TAIL);
                 if !whole || self.side_of(page).is_none() {
@@ -323,7 +318,7 @@ impl<'a> UnitRater<'a> {
             }
         }
         let all: u32 = differences.iter().sum();
-        if all < 32 {
+        if (all as usize) < tuning.few_compared {
             return 1.0;
         }
         let mut below = 0;
@@ -333,7 +328,7 @@ impl<'a> UnitRater<'a> {
         });
         // The median of |N(0, 2)| is 0.954.
         let median = (median.unwrap_or(79) + 1) as f64 / f64::from(PER_UNIT);
-        (median / 0.954).clamp(0.5, 1.0)
+        (median / 0.954).clamp(tuning.noise_least, 1.0)
     }
 
     fn value(&self, unit: &MoveUnit) -> f32 {
@@ -557,17 +552,18 @@ impl HotnessHistogram {
             cut.cost += cost * n as f64;
         }
         if terms.by_page {
-            self.widen(&mut cut, rater.params.margin);
+            self.widen(&mut cut, rater.params.margin, &rater.params.tuning);
         }
         cut.usual = self.fast_mean;
         cut
     }
 
     /// Lets more pages be victims than are needed, while any choice among them costs at most
-    /// [`ALIKE`] of the gain and all of them are worth clearly less than what takes their places.
-    /// [`super::migration_cursor`] then takes those that lie together: they were used together and
-    /// will be again, while the very coldest of many alike are those that chance made seem so.
-    fn widen(&self, cut: &mut ExchangeThreshold, margin: f64) {
+    /// [`TerraceTuning::victims_alike`] of the gain and all of them are worth clearly less than
+    /// what takes their places. [`super::migration_cursor`] then takes those that lie together:
+    /// they were used together and will be again, while the very coldest of many alike are those
+    /// that chance made seem so.
+    fn widen(&self, cut: &mut ExchangeThreshold, margin: f64, tuning: &TerraceTuning) {
         if cut.demote == 0 {
             return;
         }
@@ -587,7 +583,7 @@ impl HotnessHistogram {
             let lost = cut.demote as f64 * value / pages - best;
             if bucket > cut.demote_to {
                 let clearly_less = worth(bucket) * margin < cut.hot_from();
-                if !clearly_less || lost > ALIKE * cut.gain {
+                if !clearly_less || lost > tuning.victims_alike * cut.gain {
                     break;
                 }
                 (cut.demote_to, cut.demote_rest) = (bucket, cut.demote);

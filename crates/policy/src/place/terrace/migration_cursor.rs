@@ -10,26 +10,11 @@
 use super::blocks::{end_of_block, BlockSummary, BLOCK};
 use super::hotness::{ExchangeThreshold, RatedUnit, RatingScale, UnitRater};
 use super::recent::RecentMoves;
+use super::tuning::TerraceTuning;
 use super::{NearestNodes, Params};
 use crate::place::runs::{add, units_from};
 use crate::place::PartialPlan;
 use terrace_types::{Area, Move, MoveReason, NodeId, PageStat, PolicyWork, Snapshot, Vpn};
-
-/// Base pages observed for each run of a part: 24 bytes a run, held twice (by the plan, and by what
-/// became of it), are two bytes a page, of which a sample took one and has given it back by then.
-const PAGES_A_RUN: u64 = 24;
-
-/// Runs that a part may have in any case.
-const LEAST_RUNS: u64 = 256;
-
-/// Base pages demoted in a row, at most, before as many are promoted: 16 MiB of 4 KiB pages. Small
-/// calls of `move_pages` are dear, for each waits until all CPUs have emptied their lists of pages:
-/// in the lab an exchange of 20,800 pages took 92 ms in 56 calls, 64 ms in 42 and 66 ms in 17. The
-/// mover cuts large ones by time.
-const CHUNK: u64 = 4096;
-/// No more than a quarter of an exchange that may be ended by what it costs, as long as that fills
-/// a call.
-const SMALL_CHUNK: u64 = 512;
 
 /// An exchange that is under way.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,6 +90,7 @@ impl MigrationCursor {
     /// Begins to carry out `cut` between tier `rank` and the next, which has space for `below` base
     /// pages.
     pub fn new(
+        tuning: &TerraceTuning,
         rater: UnitRater<'_>,
         snap: &Snapshot,
         cut: &ExchangeThreshold,
@@ -135,8 +121,8 @@ impl MigrationCursor {
             down: walk(false, demote, cut.demote_to, cut.demote_rest),
             space: promote - demote,
             chunk: match snap.spendable {
-                Some(_) => (demote / 4).clamp(SMALL_CHUNK, CHUNK),
-                None => CHUNK,
+                Some(_) => (demote / tuning.chunk_part).clamp(tuning.small_chunk, tuning.chunk),
+                None => tuning.chunk,
             },
             moved: PageBitmap::new(snap),
         }
@@ -159,7 +145,8 @@ impl MigrationCursor {
         };
         let (better, worse) = (targets(self.rank), targets(self.rank + 1));
         let rater = UnitRater::with_scale(params, recent, self.scale.clone());
-        let most = (snap.page_count() / PAGES_A_RUN).max(LEAST_RUNS) as usize;
+        let tuning = &params.tuning;
+        let most = (snap.page_count() / tuning.pages_a_run).max(tuning.least_runs) as usize;
         let mut part =
             PlanPart { rater, snap, moved: &mut self.moved, moves: Vec::new(), walked: 0 };
         while self.up.left > 0 {
@@ -167,7 +154,7 @@ impl MigrationCursor {
             self.space -= used;
             // Half of the runs left are for what goes up in the space; few make small calls.
             let left = most - part.moves.len();
-            if self.up.left == 0 || left < most / 4 {
+            if self.up.left == 0 || left < most / tuning.runs_left_part {
                 break;
             }
             let runs = part.moves.len() + left / 2;
@@ -478,7 +465,11 @@ mod tests {
         );
         let (mut parts, mut seen, mut moves) = (0, BTreeSet::new(), plan.moves);
         while !moves.is_empty() {
-            assert!(moves.len() as u64 <= PAGES / PAGES_A_RUN, "{} runs", moves.len());
+            assert!(
+                moves.len() as u64 <= PAGES / params.tuning.pages_a_run,
+                "{} runs",
+                moves.len()
+            );
             assert!(make(&mut snap, &moves) <= FAST);
             for m in &moves {
                 assert!(

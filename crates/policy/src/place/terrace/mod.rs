@@ -32,6 +32,7 @@ mod probe;
 mod recent;
 mod shrink;
 mod trust;
+mod tuning;
 
 pub use gain::MeasuredGain;
 pub use new_pages::NewPageHeat;
@@ -39,6 +40,7 @@ pub use params::Params;
 pub use probe::{ProbeTarget, RegionProbe};
 pub use recent::RecentMoves;
 pub use trust::PredictionTrust;
+pub use tuning::TerraceTuning;
 
 use super::runs::free_pages;
 use super::worth::{nearest, AccessKnowledge, AccessWorth};
@@ -47,55 +49,6 @@ use hotness::{ExchangeThreshold, SwapTerms, UnitRater};
 use migration_cursor::MigrationCursor;
 use serde::{Deserialize, Serialize};
 use terrace_types::{Decision, Nanos, NodeId, Plan, Request, Seed, Snapshot, Tick};
-
-/// A plan that saves less over its horizon is not worth a step: chance alone brings such.
-const LEAST_PROFIT_NS: f64 = 2e6;
-
-/// Nor is one that saves less than this share of what the worse side costs, where every page is
-/// sampled and where they are known by samples of regions: what chance gives one region it gives
-/// all its pages. (Even heat of 150 writes a second a page, stock trackers: with 0.03 for both 540
-/// pages moved in 15 s, mean of six seeds.)
-const LEAST_SHARE: (f64, f64) = (0.03, 0.04);
-
-/// Pages that are moved at once at least where what pays costs more than may be spent: fewer are
-/// not worth a call.
-const FEWEST: u64 = 256;
-
-/// Where accesses are counted by sampling: samples that nothing is moved on less of. How long was
-/// sampled says nothing there, since one in so many accesses for a second is a few milliseconds
-/// of all.
-const LEAST_SAMPLES: f64 = 1024.0;
-
-/// Where every page is sampled: accesses a page that are enough as well, however short the time,
-/// to move what is worth it by then. A core with ten misses in flight makes as many in a
-/// millisecond as one with two in five, and each sample costs it as much.
-const MOVES_A_PAGE: f64 = 2.0;
-/// And to believe that nothing is worth moving: what is hot shows sooner than that nothing is.
-const RESTS_A_PAGE: f64 = 4.0;
-
-/// Between two steps on a machine whose nodes are alike: where pages are need not be asked again
-/// and again, and who attached for some seconds wants them kept.
-const ALIKE: Nanos = Nanos::secs(1);
-
-/// What the worse side may cost without being worth a closer sample, nanoseconds a second: samples
-/// cost as much.
-const LITTLE_NS_PER_S: f64 = 1e7;
-
-/// How much more exchanges must repay where regions are sampled: gains are not measured there, and
-/// nothing bounds what they may lose.
-const UNMEASURED: f64 = 2.5;
-
-/// Steps without a move after which heat counts as settled. Each costs a sample of every page while
-/// the program runs: on `skew,accesses=64M` in the lab eight instead of three took 1.808 s, not
-/// 1.752 s, and moved no more.
-const STEADY_AFTER: u32 = 3;
-
-/// The same where every page is sampled: one such step says as much as several of samples.
-const STEADY_AFTER_BY_PAGE: u32 = 1;
-
-/// Steps in a row that wait for a target to fill its memory: one that grows for minutes is managed
-/// all the same.
-const MAX_WAITS: u32 = 3;
 
 /// What it remembers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -128,21 +81,22 @@ pub struct State {
 
 impl State {
     /// Whether the worse tiers' traffic has grown so much that heat must have shifted.
-    fn shifted(&mut self, traffic: f64) -> bool {
-        let shifted = traffic > 1.2 * self.usual_traffic && self.usual_traffic > 0.0;
+    fn shifted(&mut self, tuning: &TerraceTuning, traffic: f64) -> bool {
+        let (factor, share) = (tuning.shift_traffic, tuning.traffic_share);
+        let shifted = traffic > factor * self.usual_traffic && self.usual_traffic > 0.0;
         self.usual_traffic = if shifted || self.usual_traffic == 0.0 {
             traffic
         } else {
-            0.8 * self.usual_traffic + 0.2 * traffic
+            (1.0 - share) * self.usual_traffic + share * traffic
         };
         shifted
     }
 
     /// Whether the target has more pages than at the last step: while it still fills its memory,
     /// what is hot now says little.
-    fn grew(&mut self, present: u64) -> bool {
+    fn grew(&mut self, tuning: &TerraceTuning, present: u64) -> bool {
         let before = std::mem::replace(&mut self.present, present);
-        before > 0 && present > before + before / 64
+        before > 0 && present > before + before / tuning.growth_part
     }
 
     pub(crate) fn memo(&self) -> Vec<(&'static str, String)> {
@@ -157,23 +111,24 @@ impl State {
 
 /// Decides.
 pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -> Plan {
-    let mut plan = Plan::default();
+    let (mut plan, tuning) = (Plan::default(), &p.tuning);
     s.cursor = None;
     if snap.tiers.len() < 2 {
         plan.decisions
             .push(plain("idle", "there is one tier only: nothing could be gained".to_owned()));
-        plan.requests = vec![Request::Idle, Request::Wait(ALIKE)];
+        plan.requests = vec![Request::Idle, Request::Wait(tuning.idle_wait)];
         return plan;
     }
     let pages = PagePass::from_snapshot(snap);
     plan.work.scanned_pages += snap.page_count();
     // Of a machine that stays so for good, of where pages are it does not.
     let nothing = if !tiers_differ(p, snap) {
-        Some(("each tier serves some CPU as well as the best does: nothing could be gained", ALIKE))
+        let why = "each tier serves some CPU as well as the best does: nothing could be gained";
+        Some((why, tuning.idle_wait))
     } else if !pages.matter_below(p, snap) {
         Some((
             "all pages are on the best tier that they can be on: nothing could be gained",
-            quarter(p.interval),
+            retry(p),
         ))
     } else {
         None
@@ -185,7 +140,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         return plan;
     }
     // What it grew by until it was waited for is no reason to wait again.
-    let grew = s.grew(pages.present) && snap.sees.pages;
+    let grew = s.grew(tuning, pages.present) && snap.sees.pages;
     if grew && s.waits == 0 {
         // More memory is another phase of the program: how long heat stayed in the last one says
         // nothing.
@@ -194,23 +149,23 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     let came = grew && snap.waited && !snap.filling;
     let grew = grew && (snap.filling || s.waits == 0 && !snap.waited);
     s.waits = if grew { s.waits + 1 } else { 0 };
-    if grew && s.waits <= MAX_WAITS {
+    if grew && s.waits <= tuning.max_waits {
         plan.decisions.push(plain("wait", "the target is still filling its memory".to_owned()));
-        plan.requests = vec![Request::WarmUp, Request::Wait(quarter(p.interval))];
+        plan.requests = vec![Request::WarmUp, Request::Wait(retry(p))];
         return plan;
     }
     if snap.sees.pages && snap.interval == Nanos::ZERO {
         plan.decisions.push(plain("hold", "nothing was sampled yet".to_owned()));
-        plan.requests = vec![Request::Wait(quarter(p.interval))];
+        plan.requests = vec![Request::Wait(retry(p))];
         return plan;
     }
     s.recent.fit(snap.page_count());
     s.recent.age(p.damp, now);
     let worths = worths(p, snap, &pages.touches);
     if snap.sees.pages {
-        plan.measured_gain = s.gain.now(snap, &worths);
+        plan.measured_gain = s.gain.now(tuning, snap, &worths);
     }
-    s.new_pages.review(snap, &worths[0], now);
+    s.new_pages.review(tuning, snap, &worths[0], now);
     if came {
         let (moves, count) = s.new_pages.take_in(p, snap, &worths[0], now);
         if !moves.is_empty() {
@@ -227,10 +182,10 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
             return plan;
         }
     }
-    let to_move = pages.enough(p, snap, MOVES_A_PAGE);
-    s.trust.review(snap, &worths[0].relative(), p.first_lifetime, now);
+    let to_move = pages.enough(p, snap, tuning.moves_a_page);
+    s.trust.review(p, snap, &worths[0].relative(), now);
     if snap.shifted {
-        s.trust.shifted(now);
+        s.trust.shifted(tuning, now);
     }
     let (mut slow, mut limited) = (SlowSide::default(), false);
     for (rank, worth) in worths.iter().enumerate() {
@@ -242,8 +197,8 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         }
     }
     let moved = !plan.moves.is_empty();
-    let enough = moved || pages.enough(p, snap, RESTS_A_PAGE);
-    let shifted = s.shifted(slow.value / worths[slow.rank].unit().max(1e-6));
+    let enough = moved || pages.enough(p, snap, tuning.rests_a_page);
+    let shifted = s.shifted(tuning, slow.value / worths[slow.rank].unit().max(1e-6));
     if moved || limited || shifted || snap.shifted {
         s.steady = 0;
         s.probe.shifted();
@@ -258,12 +213,12 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         };
         plan.decisions.push(plain("hold", why));
     }
-    let matters = slow.value >= LITTLE_NS_PER_S;
+    let matters = slow.value >= tuning.little_ns_per_s;
     let flags = (moved || limited, enough && matters);
     // Where pages are sampled one by one anyway, there is nothing to sample closer.
     if !snap.sees.pages {
-        let sample =
-            s.probe.advance(snap, &worths[slow.rank], p.doubt, flags, slow.rank, (now, seed));
+        let worth = &worths[slow.rank];
+        let sample = s.probe.advance(p, snap, worth, flags, slow.rank, (now, seed));
         if let Some(what) = sample {
             plan.decisions.push(plain(what, probe_why(what, slow.value)));
         }
@@ -271,12 +226,12 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     }
     if limited {
         // The next sample tells what may be spent on.
-        plan.requests.push(Request::Wait(quarter(p.interval)));
+        plan.requests.push(Request::Wait(retry(p)));
         return plan;
     }
     pace(p, s, snap, enough.then_some(matters), &mut plan);
     // Samples must repay what moves must, and can gain what the worse side costs at most.
-    let lifetime = s.trust.lifetime_at(p.first_lifetime, now).as_secs_f64();
+    let lifetime = s.trust.lifetime_at(p, now).as_secs_f64();
     if plan.requests.contains(&Request::Relax)
         && slow.value * lifetime < p.repay * new_pages::sample_cost_ns(p, snap)
     {
@@ -290,8 +245,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
 /// another's far one.
 fn tiers_differ(p: &Params, snap: &Snapshot) -> bool {
     let worth = |pair: &[terrace_types::TierState]| {
-        AccessWorth::between(&p.machine, &pair[0].nodes, &pair[1].nodes, &AccessKnowledge::BUSY)
-            .unit()
+        p.worth_between(&pair[0].nodes, &pair[1].nodes, &AccessKnowledge::BUSY).unit()
     };
     snap.tiers.windows(2).any(|pair| worth(pair) > 0.0)
 }
@@ -340,15 +294,19 @@ impl PagePass {
     /// Whether enough was seen to move anything, or to let it be; chance is computed with apart.
     fn enough(&self, p: &Params, snap: &Snapshot, a_page: f64) -> bool {
         let seen = self.seen * snap.interval.as_secs_f64();
-        let least = if snap.sees.sampled { LEAST_SAMPLES } else { a_page * self.present as f64 };
+        let least = match snap.sees.sampled {
+            true => p.tuning.least_samples,
+            false => a_page * self.present as f64,
+        };
         snap.interval >= p.least_evidence || (snap.sees.sampled || snap.sees.pages) && seen >= least
     }
 
     /// Whether the tiers below the best hold enough to be worth a sample: more than the largest
-    /// cache, where what is accessed often enough to matter would stay, or more than a 512th part.
+    /// cache, where what is accessed often enough to matter would stay, or more than a small part.
     fn matter_below(&self, p: &Params, snap: &Snapshot) -> bool {
         let cache = p.machine.caches.iter().map(|c| c.size.get()).max().unwrap_or(0);
-        self.below * 512 > self.present || self.below * super::runs::page_size(snap).get() > cache
+        self.below * p.tuning.below_part > self.present
+            || self.below * super::runs::page_size(snap).get() > cache
     }
 }
 
@@ -404,13 +362,18 @@ fn boundary(
     (now, enough): (Tick, bool),
     plan: &mut Plan,
 ) -> TierBoundary {
+    let tuning = &p.tuning;
     // Of regions chance alone makes some seem worth moving, the more so the longer that is counted
     // on.
     let (lifetime, longest) = match snap.sees.pages {
-        true => (s.trust.lifetime_at(p.first_lifetime, now), 60.0),
-        false => (s.trust.lifetime.unwrap_or(p.first_lifetime), 20.0),
+        true => (s.trust.lifetime_at(p, now), tuning.longest_lifetime),
+        false => {
+            let known = s.trust.lifetime.unwrap_or(p.first_lifetime);
+            (known, tuning.longest_horizon_by_region)
+        }
     };
-    let horizon = lifetime.as_secs_f64().clamp(0.2, longest) * s.trust.counted_on(now);
+    let counted = lifetime.as_secs_f64().clamp(tuning.shortest_horizon, longest.as_secs_f64());
+    let horizon = counted * s.trust.counted_on(tuning, now);
     let (rater, hotness) = UnitRater::new(p, &s.recent, worth, snap, rank, now);
     plan.work.rated_pages += snap.page_count();
     if rater.is_damped() {
@@ -439,10 +402,13 @@ fn boundary(
         spendable: f64::INFINITY,
         pairs: true,
         by_page: snap.sees.pages,
-        repay: p.repay * if snap.sees.pages { 1.0 } else { UNMEASURED },
+        repay: p.repay * if snap.sees.pages { 1.0 } else { tuning.unmeasured },
     };
-    let share = if snap.sees.pages { LEAST_SHARE.0 } else { LEAST_SHARE.1 };
-    let least = (LEAST_PROFIT_NS / horizon).max(share * hotness.slow_value);
+    let share = match snap.sees.pages {
+        true => tuning.least_share_by_page,
+        false => tuning.least_share_by_region,
+    };
+    let least = (tuning.least_profit / horizon).max(share * hotness.slow_value);
     // What fills space pays for no pair, nor the other way round. Regions do not tell which pages
     // would.
     let filling = match snap.sees.pages {
@@ -453,7 +419,7 @@ fn boundary(
     if cut.gain - filling.gain - (cut.cost - filling.cost) / horizon < least {
         (terms.pairs, cut) = (false, filling);
         let profit = cut.gain * terms.lifetime - cut.cost;
-        if cut.promote == 0 || profit < LEAST_PROFIT_NS {
+        if cut.promote == 0 || profit < tuning.least_profit {
             return seen;
         }
     }
@@ -462,17 +428,18 @@ fn boundary(
         let whole = cut.promote;
         cut = hotness.cut(&rater, &SwapTerms { spendable: left, ..terms });
         seen.limited = true;
-        if cut.promote < whole.min(FEWEST) {
+        if cut.promote < whole.min(tuning.fewest_promoted) {
             return seen;
         }
     }
-    let cursor = MigrationCursor::new(rater, snap, &cut, rank, free_pages(snap, rank + 1));
+    let below = free_pages(snap, rank + 1);
+    let cursor = MigrationCursor::new(tuning, rater, snap, &cut, rank, below);
     let (promoted, demoted) = (cursor.promotes(), cursor.demotes());
     // In accesses: what one is worth changes with the program's traffic, and says nothing of how
     // long heat stays.
     let value = cut.gain / cut.promote as f64 / worth.unit().max(f64::MIN_POSITIVE);
     // Who fills space chose none as hotter than another.
-    s.trust.begin(if terms.pairs { promoted } else { 0 }, value, now);
+    s.trust.begin(tuning, if terms.pairs { promoted } else { 0 }, value, now);
     s.cursor = Some(cursor);
     let part = go_on(p, s, snap, now);
     plan.moves = part.moves;
@@ -509,7 +476,7 @@ pub fn go_on(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> PartialPl
             s.recent.note(m.pid, terrace_types::Vpn(vpn), now);
         }
         if snap.rank_of(m.to) < snap.rank_of(m.from) {
-            s.trust.promoted(m);
+            s.trust.promoted(&p.tuning, m);
         }
     }
     s.cursor = (!part.moves.is_empty()).then_some(cursor);
@@ -537,7 +504,7 @@ impl<'a> NearestNodes<'a> {
 
 fn worths(p: &Params, snap: &Snapshot, touches: &AccessKnowledge) -> Vec<AccessWorth> {
     let pair = |pair: &[terrace_types::TierState]| {
-        let worth = AccessWorth::between(&p.machine, &pair[0].nodes, &pair[1].nodes, touches);
+        let worth = p.worth_between(&pair[0].nodes, &pair[1].nodes, touches);
         if p.write_blind {
             worth.write_blind()
         } else {
@@ -548,31 +515,34 @@ fn worths(p: &Params, snap: &Snapshot, touches: &AccessKnowledge) -> Vec<AccessW
 }
 
 /// How soon to come back: at once while things move or are sampled closely, then less and less
-/// often, never less than sixteen times in the time that heat was seen to stay (four where the
-/// engine quick scans, two where nothing was ever moved). Groups that lie close need evidence to
+/// often, but some times in the time that heat was seen to stay (fewer where the engine quick
+/// scans, or where nothing was ever moved). Groups that lie close need evidence to
 /// part, so the first intervals without a move are still short ones where pages are known by
 /// samples. `matters`: whether what the worse side serves is worth sampling; none while too little
 /// is known.
 fn pace(p: &Params, s: &State, snap: &Snapshot, matters: Option<bool>, plan: &mut Plan) {
-    let enough = matters.is_some();
-    let patience = if snap.sees.pages { STEADY_AFTER_BY_PAGE } else { STEADY_AFTER };
+    let (enough, tuning) = (matters.is_some(), &p.tuning);
+    let patience = match snap.sees.pages {
+        true => tuning.steady_after_by_page,
+        false => tuning.steady_after,
+    };
     let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
     // Where every page is seen, the engine's quick scans notice shifts in between; where nothing
     // was ever worth moving either, full samples have little to refine.
     let part = match (snap.sees.pages, s.recent.ever()) {
-        (true, false) => 2,
-        (true, true) => 4,
-        (false, _) => 16,
+        (true, false) => tuning.rests_unmoved,
+        (true, true) => tuning.rests_by_page,
+        (false, _) => tuning.rests_by_region,
     };
     let longest = Nanos(lifetime.get() / part).max(p.interval).min(p.longest_interval);
     if !enough && snap.sees.pages {
-        plan.requests.push(Request::Wait(quarter(p.interval)));
+        plan.requests.push(Request::Wait(retry(p)));
         return;
     }
     if !enough || s.probe.busy() || s.steady < patience {
         let moved = !plan.moves.is_empty();
-        let interval =
-            if snap.sees.pages && !moved { Nanos(p.interval.get() / 2) } else { p.interval };
+        let part = if snap.sees.pages && !moved { tuning.unsettled_part } else { 1 };
+        let interval = Nanos(p.interval.get() / part);
         plan.requests.push(Request::Wait(interval));
         return;
     }
@@ -582,8 +552,9 @@ fn pace(p: &Params, s: &State, snap: &Snapshot, matters: Option<bool>, plan: &mu
     plan.requests.push(Request::Wait(wait));
 }
 
-const fn quarter(interval: Nanos) -> Nanos {
-    Nanos(interval.get() / 4)
+/// How soon to try again.
+fn retry(p: &Params) -> Nanos {
+    Nanos(p.interval.get() / p.tuning.retry_part)
 }
 
 fn plain(name: &str, why: String) -> Decision {
@@ -656,8 +627,9 @@ mod tests {
             assert!(!waits || plan.moves.is_empty());
             waited += u32::from(waits);
         }
-        assert_eq!(waited, MAX_WAITS);
-        assert_eq!(state.waits, MAX_WAITS + 2, "the first step has nothing to compare with");
+        let most = params.tuning.max_waits;
+        assert_eq!(waited, most);
+        assert_eq!(state.waits, most + 2, "the first step has nothing to compare with");
     }
 
     #[test]
@@ -788,7 +760,8 @@ mod tests {
                 plan.decisions
             );
             // Where pages are is not asked again and again.
-            assert_eq!(plan.requests.contains(&Request::Wait(ALIKE)), idles, "{:?}", plan.requests);
+            let waits = plan.requests.contains(&Request::Wait(params.tuning.idle_wait));
+            assert_eq!(waits, idles, "{:?}", plan.requests);
         }
     }
 

@@ -10,25 +10,12 @@
 //! (docs/adr/0225-exchange-newly-faulted-pages-before-they-are-sampled.md).
 
 use super::hotness::value_of;
+use super::tuning::TerraceTuning;
 use super::{NearestNodes, Params};
 use crate::place::runs::{add, free_pages, interleave, page_size, units, MoveUnit};
 use crate::place::worth::AccessWorth;
 use serde::{Deserialize, Serialize};
 use terrace_types::{buckets, Move, MoveReason, PageFlags, PageStat, Pid, Snapshot, Tick, Vpn};
-
-/// A sample of all pages, with the decision after it, costs what moving this part of them does both
-/// ways: 0.4 us a page sampled, 4.6 us a pair moved (`lab-cxl`).
-const SAMPLE_COST_DIVISOR: u64 = 16;
-/// Fewer are no reason to do anything.
-const FEW: u64 = 64;
-/// Base pages put out before as many are taken in.
-const CHUNK: u64 = 4096;
-/// Pages of each kind that are found afterwards.
-const SAMPLES: usize = 64;
-/// By then the heat map shows what became of them.
-const KNOWN_AFTER: f64 = 0.05;
-/// After so many seconds twice as many may be taken in unseen again.
-const RECOVERS: f64 = 10.0;
 
 /// Whether newcomers were hot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,25 +36,37 @@ impl Default for NewPageHeat {
 
 /// What a sample of all pages costs, with the decision after it.
 pub(super) fn sample_cost_ns(p: &Params, snap: &Snapshot) -> f64 {
-    2.0 * p.page_cost_ns(snap.move_cost) * snap.page_count() as f64 / SAMPLE_COST_DIVISOR as f64
+    let part = p.tuning.sample_cost_divisor as f64;
+    2.0 * p.page_cost_ns(snap.move_cost) * snap.page_count() as f64 / part
 }
 
 impl NewPageHeat {
-    fn credit_at(&self, now: Tick) -> f64 {
-        (self.credit * (now.since(self.since).as_secs_f64() / RECOVERS).min(8.0).exp2()).min(1.0)
+    fn credit_at(&self, tuning: &TerraceTuning, now: Tick) -> f64 {
+        let since = now.since(self.since).as_secs_f64();
+        (self.credit * (since / tuning.new_recovers).exp2()).min(1.0)
     }
 
     /// Finds what became of those taken in last.
-    pub fn review(&mut self, snap: &Snapshot, worth: &AccessWorth, now: Tick) {
-        if self.placed_unseen.is_empty() || now.since(self.since).as_secs_f64() < KNOWN_AFTER {
+    pub fn review(
+        &mut self,
+        tuning: &TerraceTuning,
+        snap: &Snapshot,
+        worth: &AccessWorth,
+        now: Tick,
+    ) {
+        let since = now.since(self.since).as_secs_f64();
+        if self.placed_unseen.is_empty() || since < tuning.new_known_after {
             return;
         }
-        let [inside, outside] =
-            [&self.placed_unseen, &self.put_out].map(|samples| mean_value(snap, samples, worth));
+        let [inside, outside] = [&self.placed_unseen, &self.put_out]
+            .map(|found| mean_value(tuning, snap, found, worth));
         let Some((inside, outside)) = inside.zip(outside) else { return };
-        let credit = self.credit_at(now);
-        self.credit =
-            if inside > outside { (2.0 * credit).min(1.0) } else { (0.5 * credit).max(1.0 / 64.0) };
+        let (credit, step) = (self.credit_at(tuning, now), tuning.trust_step);
+        self.credit = if inside > outside {
+            (step * credit).min(1.0)
+        } else {
+            (credit / step).max(tuning.new_least_credit)
+        };
         self.since = now;
         self.placed_unseen.clear();
         self.put_out.clear();
@@ -83,25 +82,26 @@ impl NewPageHeat {
         now: Tick,
     ) -> (Vec<Move>, u64) {
         const NOTHING: (Vec<Move>, u64) = (Vec::new(), 0);
-        let most =
-            (snap.page_count() as f64 / SAMPLE_COST_DIVISOR as f64 * self.credit_at(now)) as u64;
+        let tuning = &p.tuning;
+        let part = tuning.sample_cost_divisor as f64;
+        let most = (snap.page_count() as f64 / part * self.credit_at(tuning, now)) as u64;
         let sides = BoundarySides::new(snap);
         let count = sides.new_pages(snap);
         let reserve = snap.tiers[0].capacity.pages(page_size(snap)) as f64 * p.reserve;
         let space = free_pages(snap, 0).saturating_sub(reserve as u64);
         let cost = 2.0 * p.page_cost_ns(snap.move_cost) * count as f64;
         let dear = snap.spendable.is_some_and(|left| cost > left.get() as f64);
-        if count < FEW || count > most || dear || worth.unit() <= 0.0 {
+        if count < tuning.few_new || count > most || dear || worth.unit() <= 0.0 {
             return NOTHING;
         }
         let Some((up, down)) = sides.moves(p, snap, worth, count.saturating_sub(space)) else {
             return NOTHING;
         };
-        (self.placed_unseen, self.put_out) = (samples(&up), samples(&down));
-        self.credit = self.credit_at(now);
+        (self.placed_unseen, self.put_out) = (samples(tuning, &up), samples(tuning, &down));
+        self.credit = self.credit_at(tuning, now);
         self.since = now;
         let count = pages(&up);
-        (interleave(down, up, space, CHUNK), count)
+        (interleave(down, up, space, tuning.chunk), count)
     }
 }
 
@@ -204,22 +204,27 @@ fn pages(moves: &[Move]) -> u64 {
     moves.iter().map(|m| u64::from(m.pages)).sum()
 }
 
-fn samples(moves: &[Move]) -> Vec<(Pid, Vpn)> {
-    let stride = (pages(moves) / SAMPLES as u64).max(1) as usize;
+fn samples(tuning: &TerraceTuning, moves: &[Move]) -> Vec<(Pid, Vpn)> {
+    let stride = (pages(moves) / tuning.found_samples as u64).max(1) as usize;
     let each = |m: &Move| {
         (m.start.0..m.range().end.0).map(move |vpn| (m.pid, Vpn(vpn))).collect::<Vec<_>>()
     };
-    moves.iter().flat_map(each).step_by(stride).take(SAMPLES).collect()
+    moves.iter().flat_map(each).step_by(stride).take(tuning.found_samples).collect()
 }
 
-/// Of those that something is known of; none while that is less than half.
-fn mean_value(snap: &Snapshot, samples: &[(Pid, Vpn)], worth: &AccessWorth) -> Option<f64> {
+/// Of those that something is known of; none while that is too small a part.
+fn mean_value(
+    tuning: &TerraceTuning,
+    snap: &Snapshot,
+    samples: &[(Pid, Vpn)],
+    worth: &AccessWorth,
+) -> Option<f64> {
     let stats = samples.iter().filter_map(|(pid, vpn)| snap.page(*pid, *vpn));
     let known: Vec<f64> = stats
         .filter(|page| page.flags.has(PageFlags::KNOWN))
         .map(|page| value_of(page, worth))
         .collect();
-    (2 * known.len() >= samples.len())
+    (tuning.new_known_part * known.len() >= samples.len())
         .then(|| known.iter().sum::<f64>() / known.len().max(1) as f64)
 }
 
@@ -258,9 +263,9 @@ mod tests {
 
     fn parts(preset: &str) -> (Params, AccessWorth) {
         let machine = terrace_machine::preset(preset).unwrap();
-        let worth =
-            AccessWorth::between(&machine, &[NodeId(0)], &[NodeId(1)], &AccessKnowledge::BUSY);
-        (Params::for_machine(&machine), worth)
+        let params = Params::for_machine(&machine);
+        let worth = params.worth_between(&[NodeId(0)], &[NodeId(1)], &AccessKnowledge::BUSY);
+        (params, worth)
     }
 
     fn placed_unseen(new_pages: &mut NewPageHeat, new: u64, now: Tick) -> u64 {
@@ -276,7 +281,7 @@ mod tests {
             page.reads = Heat::from_rate(rate);
             page.flags = page.flags.with(PageFlags::KNOWN);
         }
-        new_pages.review(&snap, &worth, now);
+        new_pages.review(&TerraceTuning::USUAL, &snap, &worth, now);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Parameters of `terrace`. None needs tuning: what matters comes from the machine file, and the
-//! rest are bounds that were the same on every machine and workload tried.
+//! rest are bounds that were the same on every machine and workload tried. Constants that no user
+//! sets are in [`super::tuning`].
 
+use super::tuning::TerraceTuning;
 use crate::place::worth::{AccessKnowledge, AccessWorth};
 use crate::place::{number, SetError};
 use serde::{Deserialize, Serialize};
@@ -41,10 +43,11 @@ pub struct Params {
     /// `lifetime_ms`: how long heat is taken to stay where it is before any is seen to (4,000 ms);
     /// learned from then on.
     pub first_lifetime: Nanos,
+    /// What steers it otherwise; not part of what is written.
+    #[serde(skip)]
+    pub tuning: TerraceTuning,
 }
 
-/// Writes worth this much more than reads are distinguished.
-const WRITES_MATTER: f64 = 1.1;
 impl Params {
     /// For this machine.
     #[must_use]
@@ -62,6 +65,7 @@ impl Params {
             damp: Nanos::secs(4),
             reserve: 0.005,
             first_lifetime: Nanos::secs(4),
+            tuning: TerraceTuning::USUAL,
         }
     }
 
@@ -70,14 +74,25 @@ impl Params {
     pub(crate) fn writes_matter(&self) -> bool {
         let nodes = || self.machine.nodes.iter().map(|n| n.id);
         let differ = |(a, b): (NodeId, NodeId)| {
-            let worth = AccessWorth::between(&self.machine, &[a], &[b], &AccessKnowledge::BUSY);
-            worth.write_ns > WRITES_MATTER * worth.read_ns
+            let worth = self.worth_between(&[a], &[b], &AccessKnowledge::BUSY);
+            worth.write_ns > self.tuning.writes_matter * worth.read_ns
         };
         !self.write_blind
             && nodes()
                 .flat_map(|a| nodes().map(move |b| (a, b)))
                 .filter(|(a, b)| a != b)
                 .any(differ)
+    }
+
+    /// What an access saves that `fast` serves instead of `slow`.
+    pub(super) fn worth_between(
+        &self,
+        fast: &[NodeId],
+        slow: &[NodeId],
+        touches: &AccessKnowledge,
+    ) -> AccessWorth {
+        let unknown = self.tuning.unknown_gap_ns;
+        AccessWorth::between(&self.machine, fast, slow, touches, unknown)
     }
 
     /// Nanoseconds to move one base page, its part of a call of 512 included: `seen` to be so, or

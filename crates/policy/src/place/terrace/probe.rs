@@ -5,22 +5,12 @@
 //! even, and the next probe waits twice as long.
 
 use super::hotness::value_of;
+use super::params::Params;
 use super::shrink::ValueShrinkage;
+use super::tuning::TerraceTuning;
 use crate::place::worth::AccessWorth;
 use serde::{Deserialize, Serialize};
 use terrace_types::{Nanos, PageFlags, Pid, Request, Seed, Snapshot, Tick, Vpn, VpnRange};
-
-/// Ranges in a probe, and base pages in each.
-const RANGES: u64 = 16;
-const PAGES: u64 = 128;
-/// Intervals that a probe runs for.
-const INTERVALS: u32 = 2;
-/// Idle intervals after which sampling everything ends.
-const PATIENCE: u32 = 4;
-/// Evidence that a probe gives at least, seconds.
-const PROBED: f64 = 0.05;
-const FIRST_PAUSE: Nanos = Nanos::secs(2);
-const LONGEST_PAUSE: Nanos = Nanos::secs(120);
 
 /// What is being sampled.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -56,21 +46,23 @@ impl RegionProbe {
     /// the worse tier serves traffic worth a probe.
     pub fn advance(
         &mut self,
+        p: &Params,
         snap: &Snapshot,
         worth: &AccessWorth,
-        caution: f64,
         (moved, worth_it): (bool, bool),
         rank: usize,
         (now, seed): (Tick, Seed),
     ) -> Option<&'static str> {
+        let tuning = &p.tuning;
         match &mut self.sample {
             ProbeTarget::Wide if moved || !worth_it || now < self.next => None,
             ProbeTarget::Wide => {
-                let ranges = pick(snap, rank, seed);
+                let ranges = pick(tuning, snap, rank, seed);
                 if ranges.is_empty() {
                     return None;
                 }
-                self.sample = ProbeTarget::Probe { ranges, intervals: INTERVALS };
+                let intervals = tuning.probe_intervals;
+                self.sample = ProbeTarget::Probe { ranges, intervals };
                 Some("probe")
             }
             ProbeTarget::Probe { intervals, .. } if *intervals > 1 => {
@@ -78,27 +70,28 @@ impl RegionProbe {
                 None
             }
             ProbeTarget::Probe { ranges, .. } => {
-                let mixed = differ(snap, worth, caution, ranges);
+                let mixed = differ(p, snap, worth, ranges);
                 self.sample = if mixed { ProbeTarget::All { idle: 0 } } else { ProbeTarget::Wide };
                 if mixed {
                     return Some("sample by page");
                 }
-                self.rest(now);
+                self.rest(tuning, now);
                 Some("even")
             }
             ProbeTarget::All { idle } => {
                 *idle = if moved { 0 } else { *idle + 1 };
-                if *idle >= PATIENCE {
+                if *idle >= tuning.probe_patience {
                     self.sample = ProbeTarget::Wide;
-                    self.rest(now);
+                    self.rest(tuning, now);
                 }
                 None
             }
         }
     }
 
-    fn rest(&mut self, now: Tick) {
-        self.pause = Nanos((self.pause.get() * 2).clamp(FIRST_PAUSE.get(), LONGEST_PAUSE.get()));
+    fn rest(&mut self, tuning: &TerraceTuning, now: Tick) {
+        let longer = Nanos(self.pause.get() * tuning.probe_longer);
+        self.pause = longer.clamp(tuning.probe_first_pause, tuning.probe_longest_pause);
         self.next = now.after(self.pause);
     }
 
@@ -131,7 +124,7 @@ impl RegionProbe {
 }
 
 /// Short ranges spread over the pages of the worse tier, from a random start.
-fn pick(snap: &Snapshot, rank: usize, seed: Seed) -> Vec<(Pid, VpnRange)> {
+fn pick(tuning: &TerraceTuning, snap: &Snapshot, rank: usize, seed: Seed) -> Vec<(Pid, VpnRange)> {
     let Some(tier) = snap.tiers.get(rank + 1) else {
         return Vec::new();
     };
@@ -140,7 +133,7 @@ fn pick(snap: &Snapshot, rank: usize, seed: Seed) -> Vec<(Pid, VpnRange)> {
     if total == 0 {
         return Vec::new();
     }
-    let stride = (total / RANGES).max(1);
+    let stride = (total / tuning.probe_ranges).max(1);
     let mut next = seed.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) % stride;
     let (mut ranges, mut at): (Vec<(Pid, VpnRange)>, u64) = (Vec::new(), 0);
     for area in &snap.areas {
@@ -153,7 +146,7 @@ fn pick(snap: &Snapshot, rank: usize, seed: Seed) -> Vec<(Pid, VpnRange)> {
                 let overlaps =
                     ranges.last().is_some_and(|(pid, r)| *pid == area.pid && r.end > start);
                 if !overlaps {
-                    let end = Vpn((start.0 + PAGES).min(area.range().end.0));
+                    let end = Vpn((start.0 + tuning.probe_pages).min(area.range().end.0));
                     ranges.push((area.pid, VpnRange::new(start, end)));
                 }
                 next += stride;
@@ -164,8 +157,9 @@ fn pick(snap: &Snapshot, rank: usize, seed: Seed) -> Vec<(Pid, VpnRange)> {
     ranges
 }
 
-/// Whether pages that lie together differ, chance taken out, by more than half.
-fn differ(snap: &Snapshot, worth: &AccessWorth, caution: f64, ranges: &[(Pid, VpnRange)]) -> bool {
+/// Whether pages that lie together differ, chance taken out.
+fn differ(p: &Params, snap: &Snapshot, worth: &AccessWorth, ranges: &[(Pid, VpnRange)]) -> bool {
+    let tuning = &p.tuning;
     let mut values: Vec<f64> = Vec::new();
     for (pid, range) in ranges {
         for area in snap.areas.iter().filter(|a| a.pid == *pid) {
@@ -178,13 +172,13 @@ fn differ(snap: &Snapshot, worth: &AccessWorth, caution: f64, ranges: &[(Pid, Vp
             values.extend(known.map(|p| value_of(p, worth)));
         }
     }
-    if values.len() < 32 {
+    if values.len() < tuning.few_compared {
         return false;
     }
-    let evidence = snap.interval.as_secs_f64().min(PROBED);
-    let shrink =
-        ValueShrinkage::new(values.iter().map(|v| (*v, 1)), worth.unit(), evidence, caution);
+    let evidence = snap.interval.as_secs_f64().min(tuning.probe_evidence);
+    let seen = values.iter().map(|v| (*v, 1));
+    let shrink = ValueShrinkage::new(tuning, seen, worth.unit(), evidence, p.doubt);
     values.sort_by(f64::total_cmp);
     let quantile = |q: f64| shrink.value(values[((values.len() - 1) as f64 * q) as usize]);
-    quantile(0.98) > 1.5 * quantile(0.25)
+    quantile(1.0 - tuning.probe_hot) > tuning.probe_ratio * quantile(tuning.probe_cold)
 }

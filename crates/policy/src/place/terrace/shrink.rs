@@ -13,17 +13,14 @@
 //! as wide; on the scale of `y = 2 sqrt(c)` their spread is the same everywhere, so the grid is
 //! even there. Order is kept by pooling neighbours that would change places.
 
+use super::tuning::TerraceTuning;
+
 /// Bins a unit of `y`.
 const PER_UNIT: f64 = 4.0;
 /// Estimates beyond are so sure that chance does not matter.
 const BINS: usize = 8192;
 /// Bins from one true value to the next.
 const SPACING: usize = 2;
-/// How far an estimate may be from the truth, in standard deviations.
-const REACH: f64 = 5.0;
-/// Rounds of expectation and maximisation. Fewer leave what is alike spread out, and what differs
-/// closer together than it is; both err towards moving less.
-const ROUNDS: usize = 60;
 
 /// From an estimated value to the expected one.
 pub(super) struct ValueShrinkage {
@@ -35,6 +32,7 @@ impl ValueShrinkage {
     /// From all estimates with the number of pages that have each. `caution` is how much more than
     /// Poisson chance is computed with.
     pub fn new(
+        tuning: &TerraceTuning,
         estimates: impl Iterator<Item = (f64, u64)>,
         unit: f64,
         evidence: f64,
@@ -51,7 +49,7 @@ impl ValueShrinkage {
             }
         }
         counts.truncate(top);
-        let expected = pooled(&counts, &expected(&counts, caution.max(0.01)));
+        let expected = pooled(&counts, &expected(tuning, &counts, caution.max(0.01)));
         Self { scale, expected }
     }
 
@@ -86,10 +84,11 @@ struct ObservedBin {
 }
 
 /// The root of the mean square of `y`, expected for every bin.
-fn expected(counts: &[u64], caution: f64) -> Vec<f64> {
+fn expected(tuning: &TerraceTuning, counts: &[u64], caution: f64) -> Vec<f64> {
     let truths = counts.len() / SPACING + 1;
     let truth = |at: usize| (at * SPACING) as f64 / PER_UNIT;
-    let reach = (REACH * caution.sqrt() * PER_UNIT / SPACING as f64).ceil() as usize;
+    let reach = tuning.shrink_reach * caution.sqrt();
+    let reach = (reach * PER_UNIT / SPACING as f64).ceil() as usize;
     let seen: Vec<ObservedBin> = (0..counts.len())
         .filter(|bin| counts[*bin] > 0)
         .map(|bin| {
@@ -100,7 +99,7 @@ fn expected(counts: &[u64], caution: f64) -> Vec<f64> {
         })
         .collect();
     let mut share = vec![1.0f32; truths];
-    for _ in 0..ROUNDS {
+    for _ in 0..tuning.shrink_rounds {
         let mut next = vec![0.0f32; truths];
         for one in &seen {
             let prior = &share[one.from..one.from + one.likely.len()];
@@ -182,7 +181,8 @@ mod tests {
     fn alike_pages_shrink_to_one_value() {
         for (n, seed) in [(100, 1u64), (8_000, 2), (80_000, 3)] {
             let seen = estimates(&vec![300.0; n], &mut seed.clone());
-            let shrink = ValueShrinkage::new(seen.iter().copied(), 1.0, 0.1, 1.2);
+            let shrink =
+                ValueShrinkage::new(&TerraceTuning::USUAL, seen.iter().copied(), 1.0, 0.1, 1.2);
             let (low, high) =
                 seen.iter().fold((f64::MAX, 0.0f64), |(l, h), (v, _)| (l.min(*v), h.max(*v)));
             let ratio = shrink.value(high) / shrink.value(low).max(1.0);
@@ -194,7 +194,7 @@ mod tests {
     fn two_groups_keep_their_distance() {
         let rates: Vec<f64> = (0..8_000).map(|i| if i % 4 == 0 { 740.0 } else { 160.0 }).collect();
         let seen = estimates(&rates, &mut 5);
-        let shrink = ValueShrinkage::new(seen.into_iter(), 1.0, 0.1, 1.2);
+        let shrink = ValueShrinkage::new(&TerraceTuning::USUAL, seen.into_iter(), 1.0, 0.1, 1.2);
         assert!((shrink.value(740.0) / 740.0 - 1.0).abs() < 0.1);
         assert!((shrink.value(160.0) / 160.0 - 1.0).abs() < 0.15, "{}", shrink.value(160.0));
         assert!(shrink.value(600.0) > 600.0 && shrink.value(250.0) < 250.0);
@@ -204,13 +204,19 @@ mod tests {
     fn one_hot_page_among_many_stays_hot() {
         let mut rates = vec![10.0; 50_000];
         rates[7] = 2_000.0;
-        let shrink = ValueShrinkage::new(estimates(&rates, &mut 9).into_iter(), 1.0, 0.1, 1.2);
+        let shrink = ValueShrinkage::new(
+            &TerraceTuning::USUAL,
+            estimates(&rates, &mut 9).into_iter(),
+            1.0,
+            0.1,
+            1.2,
+        );
         assert!(shrink.value(2_000.0) > 1_800.0);
     }
 
     #[test]
     fn nothing_seen_is_no_trouble() {
-        let shrink = ValueShrinkage::new(std::iter::empty(), 0.0, 0.0, 1.2);
+        let shrink = ValueShrinkage::new(&TerraceTuning::USUAL, std::iter::empty(), 0.0, 0.0, 1.2);
         assert!((shrink.value(5.0) - 5.0).abs() < 1e-9);
     }
 }

@@ -6,14 +6,11 @@
 //! trusted less.
 
 use super::hotness::value_of;
+use super::params::Params;
+use super::tuning::TerraceTuning;
 use crate::place::worth::AccessWorth;
 use serde::{Deserialize, Serialize};
 use terrace_types::{Move, Nanos, Pid, Snapshot, Tick, Vpn};
-
-const BATCHES: usize = 16;
-const SAMPLES: usize = 64;
-/// By then the heat map shows what became of a batch.
-const FIRST_SAMPLE_AGE: Nanos = Nanos::millis(400);
 
 /// Promoted together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,7 +28,7 @@ struct PromotedBatch {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PredictionTrust {
     batches: Vec<PromotedBatch>,
-    /// Share of a predicted gain that is counted on, 1/16 to 1.
+    /// Share of a predicted gain that is counted on, at most 1.
     pub share: f64,
     /// How long heat is taken to stay; `None` before anything is known.
     pub lifetime: Option<Nanos>,
@@ -42,14 +39,6 @@ pub struct PredictionTrust {
     /// When the program came to be as it is: its memory was filled.
     since: Option<Tick>,
 }
-
-/// Of what has lasted no end is seen beyond so long.
-const LONGEST: Nanos = Nanos::secs(60);
-
-/// Trust that was lost comes back twofold in so long: a policy that moves nothing learns nothing.
-const RECOVERS: f64 = 1.0;
-/// Where heat has shifted, earlier predictions say little of those to come.
-const AFTER_A_SHIFT: f64 = 0.5;
 
 impl Default for PredictionTrust {
     fn default() -> Self {
@@ -67,11 +56,12 @@ impl Default for PredictionTrust {
 impl PredictionTrust {
     /// A batch of so many promotions (none: none that says anything) worth `value` a page begins,
     /// in accesses a second ([`AccessWorth::relative`]).
-    pub fn begin(&mut self, pages: u64, value: f64, now: Tick) {
-        if self.batches.len() == BATCHES {
+    pub fn begin(&mut self, tuning: &TerraceTuning, pages: u64, value: f64, now: Tick) {
+        if self.batches.len() >= tuning.trust_batches {
             self.batches.remove(0);
         }
-        let stride = if pages > 0 { (pages / SAMPLES as u64).max(1) } else { u64::MAX };
+        let each = (pages / tuning.found_samples as u64).max(1);
+        let stride = if pages > 0 { each } else { u64::MAX };
         self.batches.push(PromotedBatch {
             at: now,
             value,
@@ -83,9 +73,10 @@ impl PredictionTrust {
     }
 
     /// Remembers the next promotion of the batch begun last.
-    pub fn promoted(&mut self, m: &Move) {
+    pub fn promoted(&mut self, tuning: &TerraceTuning, m: &Move) {
         let Some(batch) = self.batches.last_mut() else { return };
-        while batch.next < u64::from(m.pages) && batch.samples.len() < SAMPLES {
+        let most = tuning.found_samples;
+        while batch.next < u64::from(m.pages) && batch.samples.len() < most {
             batch.samples.push((m.pid, Vpn(m.start.0 + batch.next)));
             batch.next += batch.stride;
         }
@@ -93,12 +84,12 @@ impl PredictionTrust {
     }
 
     /// How long heat is taken to stay where it is. As long as none was seen to go, it is taken to
-    /// stay for as long as it has (Lindy's law), and for `first` at least: a program that runs for
-    /// hours is given more than one that has run for a second.
+    /// stay for as long as it has (Lindy's law), and for [`Params::first_lifetime`] at least: a
+    /// program that runs for hours is given more than one that has run for a second.
     #[must_use]
-    pub fn lifetime_at(&mut self, first: Nanos, now: Tick) -> Nanos {
-        let lasted = now.since(*self.since.get_or_insert(now)).min(LONGEST);
-        let known = self.lifetime.unwrap_or(first);
+    pub fn lifetime_at(&mut self, p: &Params, now: Tick) -> Nanos {
+        let lasted = now.since(*self.since.get_or_insert(now)).min(p.tuning.longest_lifetime);
+        let known = self.lifetime.unwrap_or(p.first_lifetime);
         if self.died.is_none() {
             known.max(lasted)
         } else {
@@ -108,39 +99,44 @@ impl PredictionTrust {
 
     /// Share of a predicted gain that is counted on now.
     #[must_use]
-    pub fn counted_on(&self, now: Tick) -> f64 {
+    pub fn counted_on(&self, tuning: &TerraceTuning, now: Tick) -> f64 {
         let since = self.failed.map_or(0.0, |failed| now.since(failed).as_secs_f64());
-        (self.share * (since / RECOVERS).min(8.0).exp2()).min(1.0)
+        (self.share * (since / tuning.trust_recovers).exp2()).min(1.0)
     }
 
     /// Heat has shifted.
-    pub fn shifted(&mut self, now: Tick) {
-        self.share = self.counted_on(now).max(AFTER_A_SHIFT);
+    pub fn shifted(&mut self, tuning: &TerraceTuning, now: Tick) {
+        self.share = self.counted_on(tuning, now).max(tuning.trust_after_shift);
         self.failed = self.failed.map(|_| now);
     }
 
     /// Samples of all batches.
-    pub fn review(&mut self, snap: &Snapshot, worth: &AccessWorth, first: Nanos, now: Tick) {
-        let lifetime = self.lifetime.unwrap_or(first);
+    pub fn review(&mut self, p: &Params, snap: &Snapshot, worth: &AccessWorth, now: Tick) {
+        let tuning = &p.tuning;
+        let lifetime = self.lifetime.unwrap_or(p.first_lifetime);
         let (mut longest_alive, mut died) = (Nanos::ZERO, None);
-        let (mut share, last) = (self.counted_on(now), self.died);
+        let (mut share, last) = (self.counted_on(tuning, now), self.died);
         let mut failed = false;
         self.batches.retain_mut(|batch| {
             let age = now.since(batch.at);
             if batch.samples.is_empty() {
                 return false;
             }
-            if age < FIRST_SAMPLE_AGE {
+            if age < tuning.trust_first_age {
                 return true;
             }
             let value = batch.value_now(snap, worth);
-            let alive = value >= 0.5 * batch.value;
+            let alive = value >= tuning.trust_alive * batch.value;
             if !batch.judged {
                 batch.judged = true;
                 // What was predicted is what the batch gains over those it displaced: from now on
                 // it is measured by itself.
                 batch.value = batch.value.max(value);
-                share = if alive { (share * 2.0).min(1.0) } else { (share * 0.5).max(1.0 / 16.0) };
+                share = if alive {
+                    (share * tuning.trust_step).min(1.0)
+                } else {
+                    (share / tuning.trust_step).max(tuning.trust_least)
+                };
                 failed |= !alive;
             }
             if alive {
@@ -180,9 +176,10 @@ mod tests {
 
     #[test]
     fn heat_is_predicted_to_last_as_long_as_it_has() {
+        let p = Params::for_machine(&terrace_machine::preset("lab-cxl").unwrap());
         let mut trust = PredictionTrust::default();
         let at = |trust: &mut PredictionTrust, s: u64| {
-            trust.lifetime_at(Nanos::secs(4), Tick(s * 1_000_000_000)).as_secs_f64() as u64
+            trust.lifetime_at(&p, Tick(s * 1_000_000_000)).as_secs_f64() as u64
         };
         assert_eq!([10, 13, 40, 900].map(|s| at(&mut trust, s)), [4, 4, 30, 60]);
         (trust.died, trust.lifetime) = (Some(Tick(901_000_000_000)), Some(Nanos::secs(2)));
