@@ -121,6 +121,21 @@ fn three_stores_have_sixteen_sequences() {
 }
 
 #[test]
+fn a_sequence_that_was_drawn_twice_counts_once() {
+    let operations: Vec<Op> = (0..3).map(|i| store(i * LINE, &[1])).chain([fence()]).collect();
+    let initial = [0; 3 * LINE as usize];
+    for seed in 0..40 {
+        let at = (&layout(initial.len()), &initial[..]);
+        let sampled = enumerate_images(&operations, at, ReorderEngine::Hardware, 7, seed);
+        assert!(sampled.sequences <= 2 * 8 && sampled.possible == 16.0, "{sampled:?}");
+        assert_eq!(sampled.images.len(), 7);
+        let flushed = [store(0, &[1]), flush(0), fence()];
+        let partial = enumerate_images(&flushed, at, ReorderEngine::Partial, MANY, seed);
+        assert!(partial.sequences as f64 <= partial.possible, "{partial:?}");
+    }
+}
+
+#[test]
 fn stores_to_one_line_keep_their_order_and_those_to_others_do_not() {
     let operations =
         [store(0, &[1]), store(1, &[1]), store(LINE, &[1]), flush(0), flush(LINE), fence()];

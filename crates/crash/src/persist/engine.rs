@@ -56,7 +56,7 @@ impl ImageSet {
     #[must_use]
     pub fn coverage(&self) -> f64 {
         if self.possible > 0.0 {
-            (self.sequences as f64 / self.possible).min(1.0)
+            self.sequences as f64 / self.possible
         } else {
             1.0
         }
@@ -164,9 +164,13 @@ impl Search<'_> {
             }
             ReorderEngine::Partial => {
                 self.set.possible += sequences_of(waiting.len());
+                let mut drawn = HashSet::new();
                 for _ in 0..PARTIAL_SEQUENCES {
                     let sequence = self.draw_sequence(&waiting);
-                    self.try_sequence(number, &sequence);
+                    if !drawn.contains(&sequence) {
+                        self.try_sequence(number, &sequence);
+                        drawn.insert(sequence);
+                    }
                 }
             }
             ReorderEngine::Accumulative => {
@@ -224,8 +228,10 @@ impl Search<'_> {
         if possible > left as f64 {
             // None and all, then what chance says.
             self.try_sequence(number, &[]);
+            let mut drawn = HashSet::from([counts.clone()]);
             counts = lines.iter().map(|l| l.len()).collect();
             self.try_sequence(number, &take(&counts));
+            drawn.insert(counts.clone());
             for _ in 0..left.saturating_mul(TRIES) {
                 if self.set.images.len() >= self.bound {
                     return;
@@ -233,7 +239,9 @@ impl Search<'_> {
                 for (count, line) in counts.iter_mut().zip(lines) {
                     *count = (draw(&mut self.random) % (line.len() as u64 + 1)) as usize;
                 }
-                self.try_sequence(number, &take(&counts));
+                if drawn.insert(counts.clone()) {
+                    self.try_sequence(number, &take(&counts));
+                }
             }
             return;
         }
