@@ -405,8 +405,8 @@ fn elements_apart_agree_with_plain_arrays_and_end_together() {
 #[derive(Debug, Default)]
 struct ShortReplies {
     asked: bool,
-    /// What the other is told at the end.
-    told: std::rc::Rc<std::cell::RefCell<Vec<ElementMessage>>>,
+    /// What is sent to the other at the end.
+    sent: std::rc::Rc<std::cell::RefCell<Vec<ElementMessage>>>,
 }
 
 impl ElementTransport for ShortReplies {
@@ -421,7 +421,7 @@ impl ElementTransport for ShortReplies {
     fn send(&mut self, _: u32, message: &ElementMessage) {
         match message {
             ElementMessage::Request { .. } => self.asked = true,
-            other => self.told.borrow_mut().push(other.clone()),
+            other => self.sent.borrow_mut().push(other.clone()),
         }
     }
 
@@ -435,10 +435,10 @@ impl ElementTransport for ShortReplies {
 fn a_reply_that_does_not_fit_its_request_ends_all() {
     let Some(file) = single() else { return };
     let transport = ShortReplies::default();
-    let told = transport.told.clone();
+    let sent = transport.sent.clone();
     let (end, _) = try_at(file, &["figure"], &RunOptions::of(2), transport);
     assert_eq!(end, Err(TransportError::WrongReply(1)));
     let line = Some(TransportError::WrongReply(1).to_string());
     let last = [ElementMessage::End { status: 1, line }, ElementMessage::Leave];
-    assert!(told.borrow().ends_with(&last), "{told:?}");
+    assert!(sent.borrow().ends_with(&last), "{sent:?}");
 }

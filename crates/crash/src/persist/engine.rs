@@ -167,9 +167,8 @@ impl Search<'_> {
                 let mut drawn = HashSet::new();
                 for _ in 0..PARTIAL_SEQUENCES {
                     let sequence = self.draw_sequence(&waiting);
-                    if !drawn.contains(&sequence) {
+                    if drawn.insert(sequence.clone()) {
                         self.try_sequence(number, &sequence);
-                        drawn.insert(sequence);
                     }
                 }
             }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use terrace_xbgas::element::DistributedElement;
 use terrace_xbgas::transport::ElementTransport;
 
-/// Runs the element at this end of a transport. Where it cannot start, the others are told.
+/// Runs the element at this end of a transport. Where it cannot start, the others learn why.
 pub(super) fn run_apart<T: ElementTransport>(
     program: &RiscvProgram,
     options: &ElementOptions,

@@ -56,7 +56,7 @@ pub enum DebugError {
 /// Runs the program on elements in turns, one of them under a debugger, whose connection is waited
 /// for. `None`: the debugger ended the program.
 ///
-/// `announce` is told where to connect, as gdb's `target remote` takes it.
+/// `announce` gets the address to connect to, as gdb's `target remote` takes it.
 ///
 /// # Errors
 /// [`RiscvError`], also [`DebugError`].

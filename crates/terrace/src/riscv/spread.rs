@@ -45,7 +45,7 @@ pub struct SpreadPlace {
 }
 
 impl SpreadPlace {
-    /// As [`start_elements`] told this process; `None` where it did not start it.
+    /// As [`start_elements`] passed it to this process; `None` where it did not start it.
     #[must_use]
     pub fn of_environment() -> Option<Self> {
         Self::parse(&std::env::var(VARIABLE).ok()?)

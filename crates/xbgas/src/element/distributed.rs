@@ -30,7 +30,7 @@ type RequestOutcome = Result<RemoteReply, RequestRefusal>;
 /// How a run ended, as one of its elements knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DistributedEnd {
-    /// How. Where another element ended the run: as it told.
+    /// How. Where another element ended the run: as it said.
     pub end: ElementsEnd,
     /// What each element did until it reported last; at other elements than 0 their own only.
     pub statistics: Vec<ElementStatistics>,

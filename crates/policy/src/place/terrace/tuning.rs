@@ -100,8 +100,8 @@ crate::tuning! {
 
     /// Pages of a batch of promotions, and of newcomers, that are found afterwards.
     found_samples: usize = 64;
-    /// How many times as much is trusted after what came true, and as little after what did not, of
-    /// newcomers and of predictions. No measured reason.
+    /// Trust in newcomers and in predictions is multiplied by so much after one that came true, and
+    /// divided by it after one that did not. No measured reason.
     trust_step: f64 = 2.0;
     /// Batches of promotions remembered.
     trust_batches: usize = 16;

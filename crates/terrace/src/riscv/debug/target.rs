@@ -119,7 +119,7 @@ impl DebuggedElement {
     /// Runs for a while; why the element stopped, if it did.
     fn run(&mut self) -> Option<MultiThreadStopReason<u64>> {
         if let Some(end) = &self.end {
-            // It was told why, and wants to go on.
+            // The error was reported; it wants to go on.
             let status = end.status().0;
             return Some(match end {
                 ElementsEnd::Signal { .. } | ElementsEnd::Fault { .. } => {
