@@ -2,8 +2,8 @@
 //! program's own thread-local storage, behind FS, is left alone.
 
 use crate::ring::Writer;
-use crate::signal::Waiting;
 use crate::sys;
+use crate::waiting::Waiting;
 
 /// The register that points to the next word to write while code of the cache runs.
 pub const RING: u8 = 15;

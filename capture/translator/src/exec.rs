@@ -4,8 +4,9 @@
 //! user, its root directory or its namespaces may not reach them afterwards, so descriptors of both
 //! are kept from before.
 
-use crate::calls::{digits, direct, is_own_path, program, string};
 use crate::context::Context;
+use crate::glue::direct;
+use crate::program::{digits, is_own_path, program, string};
 use crate::ring::{message, Area};
 use crate::{area, elf, sys};
 use alloc::vec::Vec;

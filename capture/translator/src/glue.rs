@@ -49,6 +49,12 @@ extern "C" {
     pub fn terrace_reenter();
 }
 
+/// Makes a system call of the program's; -512 where a signal waits already.
+pub fn direct(context: &Context, number: u64, a: [u64; 6]) -> i64 {
+    // SAFETY: the program's own call.
+    unsafe { terrace_call(number, &a, context.waiting.count.as_ptr()) }
+}
+
 core::arch::global_asm!(
     r#"
     .globl _start
@@ -292,8 +298,8 @@ strlen:
     ret
     "#,
     start = sym crate::terrace_start,
-    runtime = sym crate::runtime::terrace_runtime,
-    child = sym crate::runtime::terrace_child,
+    runtime = sym crate::terrace_runtime,
+    child = sym crate::terrace_child,
     reason = const at!(reason),
     argument = const at!(argument),
     next = const at!(next),

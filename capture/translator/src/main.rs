@@ -14,10 +14,12 @@ mod context;
 mod elf;
 mod exec;
 mod glue;
+mod leave;
 mod lock;
 mod make;
 mod memory;
 mod plan;
+mod program;
 mod ring;
 mod runtime;
 mod shown;
@@ -25,9 +27,13 @@ mod signal;
 mod slow;
 mod start;
 mod sys;
+mod waiting;
+mod words;
 
 use core::panic::PanicInfo;
 use ring::Area;
+// With `terrace_start` below, what the assembly in `glue` calls.
+use runtime::{terrace_child, terrace_runtime};
 
 static mut AREA: Option<Area> = None;
 

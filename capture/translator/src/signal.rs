@@ -8,10 +8,11 @@ use crate::context::{Context, R11, RAX, RCX, RDI, RDX, RING, RSI, RSP, SCRATCH};
 use crate::glue;
 use crate::lock::Lock;
 use crate::sys;
+use crate::waiting::WaitingSignal;
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid_count, _xgetbv};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 const SA_NOCLDSTOP: u64 = 1;
 const SA_NOCLDWAIT: u64 = 2;
@@ -71,33 +72,6 @@ pub fn all_actions() -> [Action; 65] {
 
 pub fn restore_actions(saved: [Action; 65]) {
     ACTIONS.with(|all| *all = saved);
-}
-
-/// A signal that waits to be delivered.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Held {
-    number: u64,
-    info: [u64; 16],
-    /// Error code, trap number, faulting address.
-    fault: [u64; 3],
-}
-
-/// A thread's signals that came and were not delivered yet, and its stack for handlers.
-#[repr(C)]
-pub struct Waiting {
-    pub count: AtomicU32,
-    held: [Held; 4],
-    /// What the program has blocked, while something waits.
-    mask: u64,
-    /// The program's alternate stack: address, bytes; 0 bytes where there is none.
-    pub alternate: [u64; 2],
-}
-
-impl Waiting {
-    pub fn any(&self) -> bool {
-        self.count.load(Ordering::SeqCst) != 0
-    }
 }
 
 /// Parts of the processor's state that are kept.
@@ -288,7 +262,7 @@ unsafe fn keep(context: &mut Context, number: u64, info: &[u64; 16], saved: *mut
     unsafe {
         let fault =
             [*saved.add(SAVED_ERROR), *saved.add(SAVED_ERROR + 1), *saved.add(SAVED_ERROR + 3)];
-        context.waiting.held[count] = Held { number, info: *info, fault };
+        context.waiting.held[count] = WaitingSignal { number, info: *info, fault };
         if count == 0 {
             context.waiting.mask = *mask;
         }
@@ -378,7 +352,7 @@ fn on_alternate(context: &Context) -> bool {
     context.registers[RSP].wrapping_sub(start) < bytes
 }
 
-unsafe fn make_frame(context: &mut Context, held: &Held, action: &Action, mask: u64) {
+unsafe fn make_frame(context: &mut Context, held: &WaitingSignal, action: &Action, mask: u64) {
     let [start, bytes] = context.waiting.alternate;
     let switch = action.flags & SA_ONSTACK != 0 && bytes > 0 && !on_alternate(context);
     let top = if switch { start + bytes } else { context.registers[RSP] - 128 };
@@ -463,7 +437,7 @@ pub fn come_back(context: &mut Context) {
     }
     set_mask(word(MASK));
     if context.flags & WATCHED_FLAGS != 0 {
-        crate::runtime::leave(context, WATCHED_WHY);
+        crate::leave::leave(context, WATCHED_WHY);
     }
 }
 

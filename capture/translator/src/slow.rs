@@ -21,7 +21,7 @@ pub fn tell(context: &mut Context) {
     if matches!(instruction.mnemonic(), iced_x86::Mnemonic::Popf | iced_x86::Mnemonic::Popfq) {
         let flags = crate::sys::read_word(context.registers[crate::context::RSP]).unwrap_or(0);
         if flags & crate::signal::WATCHED_FLAGS != 0 {
-            crate::runtime::leave(context, crate::signal::WATCHED_WHY);
+            crate::leave::leave(context, crate::signal::WATCHED_WHY);
         }
     }
     let (number, border) =

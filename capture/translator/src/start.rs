@@ -65,7 +65,7 @@ pub unsafe fn run(stack: *const u64) -> ! {
     let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
     // SAFETY: the kernel reads up to 16 bytes of a string that ends with a zero.
     unsafe { sys::call3(sys::PRCTL, PR_SET_NAME, name.as_ptr() as u64, 0) };
-    crate::calls::remember_program(path);
+    crate::program::remember_program(path);
     let loaded = elf::load(path).unwrap_or_else(|why| refuse(path, why));
     let linker =
         loaded.interpreter.as_ref().map(|p| elf::load(p).unwrap_or_else(|why| refuse(p, why)));

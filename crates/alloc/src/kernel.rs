@@ -5,8 +5,6 @@ use std::ops::Range;
 use terrace_sys::{MemPolicy, SysError};
 use terrace_types::{Bytes, CpuId, NodeId, Tick};
 
-pub use crate::live::LiveKernel;
-
 /// Pages that are there, all on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRun {

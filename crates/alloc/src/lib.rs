@@ -19,7 +19,7 @@ pub mod error;
 pub mod gpu;
 pub mod kernel;
 mod layout;
-mod live;
+pub mod live;
 pub mod memory;
 mod mover;
 pub mod shared;

@@ -1,14 +1,16 @@
 //! The command line as data: parsed purely, before anything is touched.
 
-use crate::reference::{
-    ListArgs, LAB_POLICIES, LIVE_POLICIES, LIVE_TRACKERS, MACHINES, SIMULATED_POLICIES,
-    SIMULATED_TRACKERS, WORKLOADS,
+use crate::suggestions::{
+    LAB_POLICIES, LIVE_POLICIES, LIVE_TRACKERS, MACHINES, SIMULATED_POLICIES, SIMULATED_TRACKERS,
+    WORKLOADS,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 mod see;
-pub use see::{renamed, DoctorArgs, GatherArgs, RankBy, ReportArgs, TiersArgs};
+pub use see::{
+    renamed, DoctorArgs, GatherArgs, ListArgs, ListTopic, RankBy, ReportArgs, TiersArgs,
+};
 
 /// See, use, manage and predict machines with more than one kind of memory.
 #[derive(Debug, Parser)]

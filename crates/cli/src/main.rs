@@ -17,6 +17,7 @@ mod replace;
 mod riscv;
 mod see;
 mod sim;
+mod suggestions;
 mod system;
 mod top;
 mod trace;

@@ -1,8 +1,8 @@
 //! `plan`: which allocations belong in fast memory.
 
 use crate::output::{say, CommandFailure, Ending};
-use crate::reference::MACHINES;
 use crate::replace::write;
+use crate::suggestions::MACHINES;
 use clap::Args;
 use std::fs::File;
 use std::io::BufReader;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use terrace_terrace::record::{
     self, CaptureMethod, PerfSettings, RecordError, RecordSpec, SampledRecordSpec,
 };
+use terrace_terrace::riscv::RiscvRecording;
 use terrace_terrace::trace::capture::Filter;
 use terrace_terrace::types::Bytes;
 
@@ -51,7 +52,7 @@ pub fn record(args: &RecordArgs) -> Ending {
         return Err(CommandFailure::usage("--callers needs --source perf"));
     }
     let source = match args.source {
-        RecordSource::Riscv => return crate::riscv::record(args),
+        RecordSource::Riscv => return of_riscv(args),
         RecordSource::Perf => return sampled(args),
         RecordSource::Auto | RecordSource::Full => CaptureMethod::Emulator,
         RecordSource::Translated => CaptureMethod::Translator,
@@ -78,6 +79,24 @@ pub fn record(args: &RecordArgs) -> Ending {
         say(&recorded.line(&spec.output));
     }
     recorded.ended.leave()
+}
+
+/// `record --source riscv`.
+fn of_riscv(args: &RecordArgs) -> Ending {
+    for (given, flag, why) in [
+        (args.values, "--values", "values are not kept"),
+        (args.objects.is_some(), "--objects", "objects are named by hooks only"),
+        (args.begin_at.is_some(), "--begin-at", "functions are not known by name"),
+        (args.end_at.is_some(), "--end-at", "functions are not known by name"),
+    ] {
+        if given {
+            let line = format!("{flag} with --source riscv: {why}; leave it out");
+            return Err(CommandFailure::lacking(line));
+        }
+    }
+    let recording =
+        RiscvRecording { output: args.output.clone(), filter: filter(args)?, pcs: args.pc };
+    crate::riscv::record(&args.command, &recording, args.quiet)
 }
 
 /// `record --source perf`.

@@ -1,8 +1,6 @@
-//! `terrace riscv`, and `record --source riscv`.
+//! `terrace riscv`, and what `record --source riscv` does.
 
-use crate::args::RecordArgs;
 use crate::output::{say, CommandFailure, Ending};
-use crate::record::filter;
 use clap::{Args, Subcommand, ValueEnum};
 use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 use std::ffi::OsString;
@@ -495,25 +493,12 @@ pub fn run(args: &RiscvRunArgs) -> Ending {
     leave(&run)
 }
 
-/// `terrace record --source riscv`: ends as the program did.
-pub fn record(args: &RecordArgs) -> Ending {
-    for (given, flag, why) in [
-        (args.values, "--values", "values are not kept"),
-        (args.objects.is_some(), "--objects", "objects are named by hooks only"),
-        (args.begin_at.is_some(), "--begin-at", "functions are not known by name"),
-        (args.end_at.is_some(), "--end-at", "functions are not known by name"),
-    ] {
-        if given {
-            let line = format!("{flag} with --source riscv: {why}; leave it out");
-            return Err(CommandFailure::lacking(line));
-        }
-    }
+/// Records a program's loads and stores; ends as the program did.
+pub fn record(command: &[OsString], recording: &RiscvRecording, quiet: bool) -> Ending {
     // A program to be recorded may read what its user may read in this folder.
-    let program = program(&args.command, Some(PathBuf::from(".")), 1);
-    let recording =
-        RiscvRecording { output: args.output.clone(), filter: filter(args)?, pcs: args.pc };
-    let run = riscv::record(&program, &recording).map_err(failure)?;
-    if let (Some(seen), false) = (run.recorded, args.quiet) {
+    let program = program(command, Some(PathBuf::from(".")), 1);
+    let run = riscv::record(&program, recording).map_err(failure)?;
+    if let (Some(seen), false) = (run.recorded, quiet) {
         say(&format!(
             "recorded {} of {} loads and stores ({} loads, {} stores) of {} threads into {}",
             seen.kept,

@@ -16,6 +16,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod command;
 mod contents;
 mod error;
 mod listeners;
@@ -28,12 +29,13 @@ mod takeover;
 pub mod tally;
 mod wake_affinity;
 
+pub use command::Occupancy;
 pub use error::FarError;
 pub use listeners::{LostBytes, OnCounts, OnLost, StallClock};
 pub use map::{stalls, FarMap, FarOptions, FileMapMode, Statistics};
 pub use pager::{Advice, DiscardedContents};
 
-pub use takeover::{InUse, Occupancy, Takeover};
+pub use takeover::{InUse, Takeover};
 pub use terrace_policy::far::{geometry, pager, FarCounts};
 
 /// The guide's examples, run as tests.

@@ -1,10 +1,11 @@
 //! A range of far memory, for programs.
 
+use crate::command::{Command, ServiceReport, Shared};
 use crate::error::FarError;
 use crate::geometry::Geometry;
 use crate::listeners::{LostBytes, OnCounts, OnLost, StallClock};
 use crate::pager::{Advice, Pager, PagerSettings};
-use crate::service::{Command, Service, ServiceReport, Shared, State};
+use crate::service::{Service, State};
 use crate::store::{BackingStore, ExistingFile};
 use crate::FarCounts;
 use std::ops::Range;

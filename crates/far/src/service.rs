@@ -1,22 +1,20 @@
 //! The fault loop: one thread that reads many events at once, asks the [`Pager`] what to do, and
 //! does it.
 
+use crate::command::{Command, ServiceReport, Shared};
 use crate::geometry::{ChunkNo, PageMask};
 use crate::listeners::{LostBytes, OnCounts, OnLost, StallClock};
-use crate::pager::{
-    Advice, DiscardedContents, PageFault, Pager, PagerAction, ReadOutcome, WriteOutcome,
-};
+use crate::pager::{PageFault, Pager, PagerAction, ReadOutcome, WriteOutcome};
 use crate::pager_affinity::PagerAffinity;
 use crate::pressure::{PressureResponse, EVERY};
 use crate::store::{BackingStore, CompletedJob, JobPiece, StoreBuffer, StoreError, StoreJob};
-use crate::takeover::Occupancy;
 use crate::FarCounts;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
-use terrace_sys::{now, ChunkFrame, FarArea, OneShotReply, SysError, WakeDescriptor};
+use std::sync::{Arc, PoisonError};
+use terrace_sys::{now, ChunkFrame, OneShotReply, SysError};
 use terrace_types::{Bytes, Nanos, Tid};
 
 /// Jobs that a store without a descriptor does before faults are looked for again.
@@ -27,38 +25,6 @@ const ASK_AGAIN: Nanos = Nanos::micros(50);
 const WAKE_SAMPLE_INTERVAL: u32 = 64;
 /// Listeners of the counts are asked so often for a budget, though nothing happens.
 const TELL_AGAIN: Nanos = Nanos::millis(200);
-
-/// What the program asks of the thread.
-#[derive(Debug)]
-pub(crate) enum Command {
-    Flush(Arc<OneShotReply>),
-    Advise(Range<u64>, Advice, Arc<OneShotReply>),
-    Pin(Range<u64>, bool, Arc<OneShotReply>),
-    Detach(Range<u64>, DiscardedContents, Arc<OneShotReply>),
-    /// The pages that are there are taken over too, where there may be some.
-    Attach(Range<u64>, Occupancy, Arc<OneShotReply>),
-    Budget(Bytes),
-    /// Everything into memory, and no eviction until the next `Budget`.
-    Gather(Arc<OneShotReply>),
-    Stop,
-}
-
-/// What the thread and the map share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub area: FarArea,
-    pub bell: WakeDescriptor,
-    pub counts: Mutex<ServiceReport>,
-}
-
-/// What the thread tells of itself.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ServiceReport {
-    pub counts: FarCounts,
-    /// Memory in which the store keeps data, and all accounts together.
-    pub store_memory: Bytes,
-    pub metadata: Bytes,
-}
 
 #[derive(Debug)]
 enum FrameState {

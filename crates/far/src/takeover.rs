@@ -1,10 +1,11 @@
 //! A far-memory map over memory that a whole program already uses; ranges are attached and detached
 //! as the program changes its mappings.
 
+use crate::command::{Command, Occupancy};
 use crate::error::FarError;
 use crate::map::{assemble, no_thread, serve, FarMap, FarOptions, THREAD};
 use crate::pager::DiscardedContents;
-use crate::service::{Command, Service};
+use crate::service::Service;
 use crate::store::BackingStore;
 use std::ops::Range;
 use std::sync::mpsc::channel;
@@ -12,15 +13,6 @@ use terrace_sys::{
     now, FarArea, PriorityBoost, ReservedMemory, SignalsBlocked, SysError, WakeDescriptor,
 };
 use terrace_types::Bytes;
-
-/// Whether pages may already be present in memory that is attached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Occupancy {
-    /// It was just mapped and has not been touched.
-    Empty,
-    /// Pages may be present; their contents are kept.
-    Pages,
-}
 
 /// What [`FarMap::over`] takes over. All functions in it are called on the pager's thread.
 pub struct Takeover {

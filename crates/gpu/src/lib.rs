@@ -16,6 +16,7 @@ pub mod data;
 pub mod dataset;
 pub mod evaluate;
 pub mod features;
+mod kernel_array;
 pub mod learn;
 pub mod managed;
 pub mod measure;

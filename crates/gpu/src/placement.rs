@@ -1,6 +1,6 @@
 //! Which memories an array of a kernel can be placed in, and which of them are legal for it.
 
-use crate::source::KernelArray;
+use crate::kernel_array::KernelArray;
 use serde::{Deserialize, Serialize};
 use terrace_types::Bytes;
 

@@ -2,6 +2,7 @@
 //! file's latency and a sweep its bandwidth, or the lab refuses to report.
 
 use crate::error::{io, LabError, Result};
+use crate::fit::sweep_mib;
 use crate::job::JobSpec;
 use crate::lab::{LabMachine, ProgressSink};
 use crate::shape::Shape;
@@ -19,10 +20,6 @@ pub const BANDWIDTH_PERCENT: f64 = 10.0;
 /// within their smallest node.
 const CHASE_MIB: u64 = 24;
 const CHASE_STEPS: u32 = 200_000;
-const SWEEP_MIB: u64 = 24;
-/// Each CPU sweeps memory of its own, twice the last cache: the last to finish would otherwise find
-/// all that is left in it.
-const CACHES_A_CPU: u64 = 2;
 const SWEEP_ROUNDS: u32 = 3;
 const FILE: &str = "calibration.json";
 
@@ -155,20 +152,6 @@ fn measure(bench: &LabMachine) -> Result<Calibration> {
     })
 }
 
-/// MiB that `cpus` CPUs sweep together where the last cache is so large.
-fn sweep_mib(cpus: usize, last_cache: Bytes) -> u64 {
-    SWEEP_MIB.max(CACHES_A_CPU * last_cache.get().div_ceil(1 << 20) * cpus as u64)
-}
-
-/// Bytes that calibrating takes of a node, and `None` where that is what it takes of the lab's own
-/// machines, or less.
-pub(crate) fn wants(shape: &Shape, node: u32, last_cache: Bytes) -> Option<Bytes> {
-    let initiator = shape.nodes.iter().find(|n| n.id == node)?.initiator;
-    let cpus = shape.nodes.iter().find(|n| n.id == initiator)?.cpus.len();
-    let own = |cache| sweep_mib(cpus, cache);
-    (own(last_cache) > own(Bytes::mib(4))).then(|| Bytes::mib(own(last_cache)))
-}
-
 /// The measurements and what they should read: latency over every link, bandwidth of every node
 /// from its initiator.
 fn plan(shape: &Shape, last_cache: Bytes) -> Vec<(String, FigureReadBack)> {
@@ -208,6 +191,7 @@ fn plan(shape: &Shape, last_cache: Bytes) -> Vec<(String, FigureReadBack)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fit::calibration_bytes;
 
     fn with(figure: &str, wanted: f64, got: f64) -> Calibration {
         let readings =
@@ -239,7 +223,10 @@ mod tests {
         assert_eq!(sizes(Bytes::mib(16)), ["24", "24", "64", "64", "64", "64"]);
         assert_eq!(sizes(Bytes::mib(32)), ["48", "48", "128", "128", "128", "128"]);
         assert_eq!(
-            (wants(&shape, 1, Bytes::mib(4)), wants(&shape, 1, Bytes::mib(16))),
+            (
+                calibration_bytes(&shape, 1, Bytes::mib(4)),
+                calibration_bytes(&shape, 1, Bytes::mib(16))
+            ),
             (None, Some(Bytes::mib(64)))
         );
     }

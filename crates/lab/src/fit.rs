@@ -1,7 +1,6 @@
 //! From any machine file to one that a machine of the lab can be made from: what it must tell, and
 //! what to do where it does not. Pure.
 
-use crate::calibrate;
 use crate::error::{LabError, Result};
 use crate::shape::Shape;
 use terrace_machine::Machine;
@@ -19,9 +18,30 @@ const FLUSH: Nanos = Nanos::micros(500);
 /// What the guest takes of a node for itself: lab-cxl's first node of 192 MiB leaves 119.
 const GUEST: Bytes = Bytes::mib(80);
 
+/// Memory that CPUs sweep at least when bandwidth is calibrated, MiB: well within the smallest node
+/// of the lab's own machines.
+const SWEEP_MIB: u64 = 24;
+/// Each CPU sweeps memory of its own, twice the last cache: the last to finish would otherwise find
+/// all that is left in it.
+const CACHES_A_CPU: u64 = 2;
+
 /// The last cache.
 pub(crate) fn last_cache(machine: &Machine) -> Bytes {
     machine.caches.iter().max_by_key(|cache| cache.level).map_or(Bytes::ZERO, |cache| cache.size)
+}
+
+/// MiB that `cpus` CPUs sweep together when bandwidth is calibrated, by the last cache's size.
+pub(crate) fn sweep_mib(cpus: usize, last_cache: Bytes) -> u64 {
+    SWEEP_MIB.max(CACHES_A_CPU * last_cache.get().div_ceil(1 << 20) * cpus as u64)
+}
+
+/// Bytes that calibrating takes of a node, and `None` where that is what it takes of the lab's own
+/// machines, or less.
+pub(crate) fn calibration_bytes(shape: &Shape, node: u32, last_cache: Bytes) -> Option<Bytes> {
+    let initiator = shape.nodes.iter().find(|n| n.id == node)?.initiator;
+    let cpus = shape.nodes.iter().find(|n| n.id == initiator)?.cpus.len();
+    let own = |cache| sweep_mib(cpus, cache);
+    (own(last_cache) > own(Bytes::mib(4))).then(|| Bytes::mib(own(last_cache)))
 }
 
 /// The shape of the virtual machine, and the machine file as the timing plugin is told it.
@@ -42,7 +62,9 @@ pub fn fit(machine: &Machine, vcpus: Option<u32>) -> Result<(Shape, Machine)> {
     }
     for node in &shape.nodes {
         // What was enough for lab machines is not asked about.
-        let Some(wanted) = calibrate::wants(&shape, node.id, last_cache(machine)) else { continue };
+        let Some(wanted) = calibration_bytes(&shape, node.id, last_cache(machine)) else {
+            continue;
+        };
         if Bytes(node.bytes) - GUEST < wanted {
             let why = format!(
                 "node {} has {}, and to see past a last cache of {} takes {wanted} of it beside \

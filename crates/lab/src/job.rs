@@ -2,8 +2,8 @@
 
 use crate::error::{io, LabError, Result};
 use crate::files::CarriedFiles;
-use crate::lab::Lab;
-use crate::program;
+use crate::lab::{Lab, LabMachine};
+use crate::program::{self, GUEST_PATH};
 use crate::scratch::ScratchFolder;
 use crate::shape::Shape;
 use crate::snapshot::{MachineSnapshot, Socket, MAILBOX_BYTES};
@@ -19,8 +19,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const END_LIMIT: Duration = Duration::from_secs(30);
-/// `PATH` of commands in the guest.
-pub const GUEST_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
 /// What to run and how.
 #[derive(Debug, Clone)]
@@ -238,13 +236,18 @@ pub fn signal_name(signal: i32) -> String {
     name.map_or(format!("signal {signal}"), |name| format!("signal {signal} (SIG{name})"))
 }
 
-/// Wake the machine up with the job in its mailbox and wait until it has powered off.
-pub fn run(
-    lab: &Lab,
-    shape: &Shape,
-    snapshot: &MachineSnapshot,
-    spec: &JobSpec,
-) -> Result<JobResult> {
+impl LabMachine {
+    /// Wake the machine up with the job in its mailbox and wait until it has powered off.
+    ///
+    /// # Errors
+    /// [`LabError::NotRun`] where the command did not start, [`LabError::MachineDied`] where the
+    /// machine gave no answer, and what reading and writing its files gives.
+    pub fn run(&self, spec: &JobSpec) -> Result<JobResult> {
+        run(self.lab(), self.shape(), self.snapshot(), spec)
+    }
+}
+
+fn run(lab: &Lab, shape: &Shape, snapshot: &MachineSnapshot, spec: &JobSpec) -> Result<JobResult> {
     let started = Instant::now();
     lab.stop().check()?;
     let parts = lab.parts();

@@ -2,7 +2,6 @@
 
 use crate::error::{LabError, Result};
 use crate::fit::{fit, last_cache};
-use crate::job::{self, JobResult, JobSpec};
 use crate::scratch;
 use crate::shape::Shape;
 use crate::snapshot::{MachineParts, MachineSnapshot, BUILDING};
@@ -147,11 +146,6 @@ impl Lab {
 }
 
 impl LabMachine {
-    /// Run one job.
-    pub fn run(&self, spec: &JobSpec) -> Result<JobResult> {
-        job::run(&self.lab, &self.shape, &self.snapshot, spec)
-    }
-
     /// The machine's shape.
     #[must_use]
     pub fn shape(&self) -> &Shape {

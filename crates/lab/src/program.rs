@@ -7,6 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// `PATH` of commands in the guest.
+pub const GUEST_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
+
 const MAX_SCRIPT_DEPTH: usize = 4;
 
 /// Find a program as the shell would: a path from `cwd`, or a name in `PATH`.
@@ -65,7 +68,7 @@ fn collect(program: &Path, files: &mut CarriedFiles, depth: usize) -> Result<()>
             let name = words
                 .get(1)
                 .ok_or_else(|| bad("env without a program in the interpreter line".into()))?;
-            let found = look_up(name, Some(crate::job::GUEST_PATH), Path::new("/"))?;
+            let found = look_up(name, Some(GUEST_PATH), Path::new("/"))?;
             collect(&found, files, depth + 1)?;
         }
         return Ok(());

@@ -2,9 +2,10 @@
 
 mod order;
 
+use crate::graph::Graph;
 use crate::syntax::{
-    AssignmentTarget, DeclarationKind, Expression, Reduction, Statement, StatementKind, UpdateMode,
-    VertexNumbering, VertexProgram,
+    AssignmentTarget, DeclarationKind, Direction, Expression, Reduction, Statement, StatementKind,
+    UpdateMode, VertexNumbering, VertexProgram,
 };
 use crate::VertexError;
 pub(crate) use order::find_order_dependence;
@@ -28,6 +29,31 @@ struct Checker<'a> {
 }
 
 type Checked = Result<(), VertexError>;
+
+/// Checks that a graph has the in-edges that a program follows.
+///
+/// # Errors
+/// [`VertexError::NoInEdges`].
+pub(crate) fn check_in_edges(program: &VertexProgram, graph: &Graph) -> Result<(), VertexError> {
+    if graph.lists(Direction::In).is_some() {
+        return Ok(());
+    }
+    let mut needed = None;
+    program.visit(&mut |statement| {
+        let follows =
+            matches!(statement.kind, StatementKind::ForNeighbors { direction: Direction::In, .. });
+        let mut counts = false;
+        for expression in statement.expressions() {
+            expression.visit(&mut |part| {
+                counts |= matches!(part, Expression::Degree { direction: Direction::In, .. });
+            });
+        }
+        if (follows || counts) && needed.is_none() {
+            needed = Some(statement.line);
+        }
+    });
+    needed.map_or(Ok(()), |line| Err(VertexError::NoInEdges { line }))
+}
 
 /// Checks a program.
 ///

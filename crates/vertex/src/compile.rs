@@ -11,9 +11,7 @@ mod statements;
 use crate::graph::Graph;
 use crate::layout::DataLayout;
 use crate::native::{parameter_values, ParameterValues, ProgramResults, ReturnedValue};
-use crate::syntax::{
-    Direction, Expression, StatementKind, VertexNumbering, VertexProgram, INFINITY,
-};
+use crate::syntax::{Expression, VertexNumbering, VertexProgram, INFINITY};
 use crate::VertexError;
 pub use data::GraphArrays;
 use terrace_migratory::code::{MachineCode, Register};
@@ -56,7 +54,7 @@ pub fn compile(
     nodelets: u32,
 ) -> Result<CompiledProgram, VertexError> {
     crate::check::check(program)?;
-    check_in_edges(program, graph)?;
+    crate::check::check_in_edges(program, graph)?;
     let parameters = parameter_values(program, graph, parameters)?;
     let numbers = match program.numbering {
         VertexNumbering::Given => (0..graph.vertices()).collect(),
@@ -94,31 +92,6 @@ pub fn compile(
         })
         .collect();
     Ok(CompiledProgram { code, map, memory, arrays, results, parameters, counts, numbers })
-}
-
-/// Checks that a graph has the in-edges that a program follows.
-///
-/// # Errors
-/// [`VertexError::NoInEdges`].
-pub(crate) fn check_in_edges(program: &VertexProgram, graph: &Graph) -> Result<(), VertexError> {
-    if graph.lists(Direction::In).is_some() {
-        return Ok(());
-    }
-    let mut needed = None;
-    program.visit(&mut |statement| {
-        let follows =
-            matches!(statement.kind, StatementKind::ForNeighbors { direction: Direction::In, .. });
-        let mut counts = false;
-        for expression in statement.expressions() {
-            expression.visit(&mut |part| {
-                counts |= matches!(part, Expression::Degree { direction: Direction::In, .. });
-            });
-        }
-        if (follows || counts) && needed.is_none() {
-            needed = Some(statement.line);
-        }
-    });
-    needed.map_or(Ok(()), |line| Err(VertexError::NoInEdges { line }))
 }
 
 impl CompiledProgram {

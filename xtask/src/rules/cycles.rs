@@ -6,86 +6,16 @@ use super::Finding;
 use crate::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Cycles that stand: the modules' parent, the modules, and why.
-const EXCEPTIONS: &[(&str, &[&str], &str)] = &[
-    (
-        "capture/translator/src",
-        &[
-            "access", "asm", "cache", "calls", "context", "exec", "glue", "make", "plan", "ring",
-            "runtime", "signal", "slow",
-        ],
-        "the run time enters itself again from signals, system calls and stale code",
-    ),
-    (
-        "crates/alloc/src",
-        &["classes", "kernel", "live", "mover"],
-        "the kernel exports its live form, which asks the mover, which knows the classes",
-    ),
-    (
-        "crates/alloc/src/arena",
-        &["heap", "thread"],
-        "a heap has its threads' caches, which give back to it",
-    ),
-    (
-        "crates/alloc/src/arena",
-        &["moving", "registry"],
-        "the registry moves its arenas, and moving looks them up",
-    ),
-    (
-        "crates/cli/src",
-        &["args", "plan", "record", "reference", "riscv"],
-        "arguments hold what their commands parse",
-    ),
-    (
-        "crates/far/src",
-        &["map", "service", "takeover"],
-        "map, service and takeover name each other's state",
-    ),
-    (
-        "crates/gpu/src",
-        &["placement", "source"],
-        "a source is rewritten by placement, and placements are of its arrays",
-    ),
-    (
-        "crates/lab/src",
-        &["calibrate", "fit", "job", "lab", "program"],
-        "a lab is calibrated by jobs that run in it",
-    ),
-    (
-        "crates/vertex/src",
-        &["compile", "native"],
-        "compiled and native execution share checks, parameters and results",
-    ),
-];
-
 /// Uses of siblings: parent, then the user, then whom it uses, with one file that shows it.
 type Uses = BTreeMap<String, BTreeMap<String, BTreeMap<String, String>>>;
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    cycles(tree, EXCEPTIONS)
-}
-
-fn cycles(tree: &Tree, exceptions: &[(&str, &[&str], &str)]) -> Vec<Finding> {
     let mut found = Vec::new();
-    let mut stands = BTreeSet::new();
     for package in tree.packages() {
         for (parent, uses) in uses_of(tree, package) {
             for members in groups(&uses) {
-                let known = exceptions.iter().position(|(at, modules, _)| {
-                    *at == parent && modules.iter().eq(members.iter())
-                });
-                if let Some(at) = known {
-                    stands.insert(at);
-                    continue;
-                }
                 found.push(Finding::error(&parent, describe(&uses, &members)));
             }
-        }
-    }
-    for (at, (parent, modules, _)) in exceptions.iter().enumerate() {
-        if !stands.contains(&at) {
-            let what = format!("{} are no such cycle: take the exception out", modules.join(", "));
-            found.push(Finding::error(*parent, what));
         }
     }
     found
@@ -306,17 +236,15 @@ mod tests {
                 "use crate::Z;\n#[cfg(test)]\nmod tests {\n    use crate::one;\n}\n",
             ),
         ]);
-        let found = cycles(&tree, &[]);
+        let found = check(&tree);
         assert_eq!(found.len(), 1, "{}", all(&found));
         let what = &found[0].what;
         assert!(what.starts_with("modules one, two use each other"), "{what}");
         assert!(what.contains("two uses one in crates/a/src/two/deep.rs"), "{what}");
-        let known: [(&str, &[&str], &str); 1] = [("crates/a/src", &["one", "two"], "known")];
-        assert!(cycles(&tree, &known).is_empty());
     }
 
     #[test]
-    fn parents_tests_and_comments_make_no_cycle_and_stale_exceptions_fail() {
+    fn parents_tests_and_comments_make_no_cycle() {
         let tree = Tree::with(&[
             ("crates/a/Cargo.toml", ""),
             ("crates/a/src/lib.rs", "mod one;\npub use one::X;"),
@@ -324,8 +252,6 @@ mod tests {
             ("crates/a/src/one/in_one.rs", "use super::X;\n#[cfg(test)]\nuse crate::two::T;\n"),
             ("crates/a/src/two.rs", "use crate::one::in_one::Y;"),
         ]);
-        assert_eq!(cycles(&tree, &[]), []);
-        let known: [(&str, &[&str], &str); 1] = [("crates/a/src", &["one", "two"], "gone")];
-        assert!(cycles(&tree, &known)[0].what.contains("take the exception out"));
+        assert_eq!(check(&tree), []);
     }
 }

@@ -16,9 +16,11 @@
 mod allocating;
 mod cache;
 mod freeing;
+mod thread;
 
 pub(crate) use allocating::{alloc, alloc_cached, alloc_with};
 pub(crate) use freeing::{free, free_cached, inner_of, resize_large, usable};
+pub(crate) use thread::{threads, Thread};
 
 use super::error::{ArenaAllocError, FreeError};
 use super::meta;
@@ -29,7 +31,6 @@ use super::sizes::{
 };
 use super::slab::{state, Freed, Place, Shape, Slab};
 use super::space::{self, Segment, SEGMENT_SLICES};
-use super::thread::Thread;
 use std::cell::UnsafeCell;
 use std::mem::offset_of;
 use std::ptr::{null_mut, NonNull};

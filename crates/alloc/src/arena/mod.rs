@@ -19,7 +19,7 @@
 //!
 //! # Layers, from below
 //! [`sizes`], [`bits`] (pure) → [`meta`] (records) → [`space`] (addresses) → [`slab`] (which blocks
-//! are free) → [`heap`], [`thread`] (allocating) → this module (arenas) → [`moving`].
+//! are free) → [`heap`] (allocating) → this module (arenas) → [`moving`].
 //!
 //! # What is promised
 //! - A block comes from the pages of its arena alone, aligned to 16 at least. Size 0 gives a block
@@ -41,6 +41,7 @@ mod error;
 pub mod fake;
 mod heap;
 mod meta;
+mod move_state;
 mod moving;
 mod place;
 pub mod plan;
@@ -49,20 +50,19 @@ mod sizes;
 mod slab;
 mod space;
 mod stats;
-mod thread;
 
 pub(crate) use bits::{find_run, mask};
 pub use error::{ArenaAllocError, ArenaError, FreeError, MoveError};
-pub use moving::{MoveProgress, MoveReport, Moving, StayReason, Strictness};
+pub use move_state::{MoveProgress, MoveReport, Moving, StayReason};
+pub use moving::Strictness;
 pub use place::{Devices, KernelNodes, NodeOps};
 pub use space::{stand_on, ArenaBacking};
 pub use stats::{ArenaStats, Residency};
 
-use heap::Inner;
+use heap::{Inner, Thread};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::*;
 use terrace_types::Bytes;
-use thread::Thread;
 
 /// What an arena shall be.
 #[derive(Clone)]
@@ -384,5 +384,5 @@ pub fn thread_default() -> Option<Arena> {
 /// Addresses reserved for all arenas together, and threads that have allocated and not ended.
 #[must_use]
 pub fn process_figures() -> (Bytes, usize) {
-    (Bytes(space::reserved() as u64), thread::threads())
+    (Bytes(space::reserved() as u64), heap::threads())
 }

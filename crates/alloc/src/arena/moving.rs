@@ -2,14 +2,13 @@
 //! from then on comes from there, then the pages that have memory are moved in large batches.
 
 use super::error::{ArenaError, MoveError};
+use super::move_state::{MoveReport, MoveState, Moving, StayReason};
 use super::place::{Devices, NodeOps, MAX_SPILL};
 use super::sizes::SLICE_SHIFT;
 use super::{registry, space, Arena};
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, PoisonError};
 use terrace_migrate::batches;
 use terrace_sys::PageStatus;
 use terrace_types::{Bytes, Nanos, NodeId, Vpn, VpnRange};
@@ -37,154 +36,9 @@ pub enum Strictness {
     Partial,
 }
 
-/// Why a page stayed behind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum StayReason {
-    /// In use by the kernel at that moment, three times.
-    Busy,
-    /// The nodes have no free space.
-    NoSpace,
-    /// Mapped by other processes too (after a fork, say).
-    Shared,
-    /// The move was cancelled before.
-    Cancelled,
-    /// The kernel gave this error number.
-    Errno(i32),
-}
-
-impl fmt::Display for StayReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Busy => f.write_str("busy"),
-            Self::NoSpace => f.write_str("no free space"),
-            Self::Shared => f.write_str("shared with other processes"),
-            Self::Cancelled => f.write_str("cancelled"),
-            Self::Errno(errno) => write!(f, "errno {errno}"),
-        }
-    }
-}
-
-/// What became of an arena's pages.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct MoveReport {
-    /// Base pages with memory that the arena had.
-    pub pages: u64,
-    /// On the right nodes before.
-    pub already: u64,
-    /// Asked to move, and on the right nodes afterwards. In stretches of 256 pages and more of
-    /// which a sample showed no page there, the odd page that was there already counts as well.
-    pub moved: u64,
-    /// Given back by the program while the move went on.
-    pub gone: u64,
-    /// Still elsewhere, by reason.
-    pub stayed: BTreeMap<StayReason, u64>,
-}
-
-impl fmt::Display for MoveReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} of {} pages moved, {} were there already",
-            self.moved, self.pages, self.already
-        )?;
-        for (why, pages) in &self.stayed {
-            write!(f, ", {pages} stayed ({why})")?;
-        }
-        Ok(())
-    }
-}
-
-/// How far a move is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MoveProgress {
-    /// Base pages looked at so far.
-    pub done: u64,
-    /// Base pages there are; 0 until they are counted.
-    pub total: u64,
-    /// Whether it has ended.
-    pub ended: bool,
-}
-
-/// What the moving thread and those who wait for it share.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    cancel: AtomicBool,
-    /// The process that moves is another, before a fork.
-    pub(crate) abandoned: AtomicBool,
-    done: AtomicU64,
-    total: AtomicU64,
-    end: Mutex<Option<Result<MoveReport, MoveError>>>,
-    ended: Condvar,
-}
-
-impl Shared {
-    pub(crate) fn cancel(&self) {
-        self.cancel.store(true, Relaxed);
-    }
-
-    pub(crate) fn wait_for_end(&self) {
-        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-        while end.is_none() && !self.abandoned.load(Relaxed) {
-            end = self.ended.wait(end).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn result(&self) -> Option<Result<MoveReport, MoveError>> {
-        if self.abandoned.load(Relaxed) {
-            return Some(Err(MoveError::NoThread("the process that moved it was forked".into())));
-        }
-        self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// An asynchronous move. Dropping it lets the move go on.
-#[derive(Debug, Clone)]
-pub struct Moving {
-    shared: Arc<Shared>,
-}
-
-impl Moving {
-    /// The result, if the move has ended.
-    #[must_use]
-    pub fn poll(&self) -> Option<Result<MoveReport, MoveError>> {
-        self.shared.result()
-    }
-
-    /// Waits for the end.
-    ///
-    /// # Errors
-    /// As [`Arena::set_device`].
-    pub fn wait(&self) -> Result<MoveReport, MoveError> {
-        self.shared.wait_for_end();
-        self.shared.result().unwrap_or(Err(MoveError::NoThread("it ended without a word".into())))
-    }
-
-    /// As [`Moving::wait`], at most this long.
-    #[must_use]
-    pub fn wait_for(&self, time: Duration) -> Option<Result<MoveReport, MoveError>> {
-        let end = self.shared.end.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.shared.ended.wait_timeout_while(end, time, |end| end.is_none()));
-        self.poll()
-    }
-
-    /// Asks the move to end after the batch it is at. Pages that moved stay; a strict move brings
-    /// them back.
-    pub fn cancel(&self) {
-        self.shared.cancel();
-    }
-
-    /// How far it is.
-    #[must_use]
-    pub fn progress(&self) -> MoveProgress {
-        let shared = &self.shared;
-        let ended = self.poll().is_some();
-        MoveProgress { done: shared.done.load(Relaxed), total: shared.total.load(Relaxed), ended }
-    }
-}
-
 /// Claims the arena for a move.
-fn claim(arena: Arena) -> Result<(Arc<Shared>, &'static dyn NodeOps), MoveError> {
-    let shared = Arc::new(Shared::default());
+fn claim(arena: Arena) -> Result<(Arc<MoveState>, &'static dyn NodeOps), MoveError> {
+    let shared = Arc::new(MoveState::default());
     let mine = shared.clone();
     registry::with(arena, |details| {
         if details.moving.as_ref().is_some_and(|m| !m.abandoned.load(Relaxed)) {
@@ -197,7 +51,7 @@ fn claim(arena: Arena) -> Result<(Arc<Shared>, &'static dyn NodeOps), MoveError>
     .map(|nodes| (shared, nodes))
 }
 
-fn finish(arena: Arena, shared: &Shared, result: &Result<MoveReport, MoveError>) {
+fn finish(arena: Arena, shared: &MoveState, result: &Result<MoveReport, MoveError>) {
     let _destroyed_meanwhile = registry::with(arena, |details| details.moving = None);
     *shared.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(result.clone());
     shared.ended.notify_all();
@@ -248,7 +102,7 @@ fn go(
     arena: Arena,
     devices: &Devices,
     strictness: Strictness,
-    shared: &Shared,
+    shared: &MoveState,
     nodes: &'static dyn NodeOps,
 ) -> Result<MoveReport, MoveError> {
     devices.check(&nodes.nodes())?;

@@ -2,7 +2,7 @@
 
 use super::error::ArenaError;
 use super::heap::{self, Inner, MAX_ARENAS};
-use super::moving::Shared;
+use super::move_state::MoveState;
 use super::place::{Devices, NodeOps};
 use super::sizes::SLICE;
 use super::{meta, space, Arena, ArenaSpec};
@@ -18,7 +18,7 @@ pub(crate) struct Details {
     pub(crate) huge: bool,
     pub(crate) nodes: &'static dyn NodeOps,
     /// The move in progress.
-    pub(crate) moving: Option<Arc<Shared>>,
+    pub(crate) moving: Option<Arc<MoveState>>,
     generation: u64,
 }
 

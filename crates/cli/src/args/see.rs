@@ -1,6 +1,6 @@
-//! Arguments of `tiers`, `doctor`, `gather` and `report`; options under their old names.
+//! Arguments of `tiers`, `doctor`, `gather`, `report` and `list`; options under their old names.
 
-use crate::reference::MACHINES;
+use crate::suggestions::MACHINES;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -78,4 +78,33 @@ pub fn renamed<T>(old: Option<T>, new: T, names: [&str; 2]) -> (T, Option<String
         }
         None => (new, None),
     }
+}
+
+/// What can be listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ListTopic {
+    /// Policies and baselines, with the commands that take each.
+    Policies,
+    /// Workloads and their parameters.
+    Workloads,
+    /// Machine presets.
+    Machines,
+    /// How policies see accesses.
+    Trackers,
+    /// Commands.
+    Commands,
+}
+
+/// `terrace list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// What to list; without it, what can be listed.
+    #[arg(value_enum)]
+    pub topic: Option<ListTopic>,
+    /// Print names alone, one a line.
+    #[arg(long, conflicts_with = "json")]
+    pub names: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }

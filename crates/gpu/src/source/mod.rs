@@ -9,7 +9,8 @@ mod preprocess;
 mod rewrite;
 mod signature;
 
+pub use crate::kernel_array::KernelArray;
 pub use preprocess::{preprocess, Definitions};
 pub use rewrite::{rewrite_kernel, PlacedArray, VariantSource};
 pub(crate) use signature::TokenText;
-pub use signature::{find_kernels, KernelArray, KernelScalar, KernelSignature, SourceError};
+pub use signature::{find_kernels, KernelScalar, KernelSignature, SourceError};

@@ -1,6 +1,7 @@
 //! Variants of a kernel: the same source with the accesses of some arrays rewritten.
 
-use super::signature::{KernelArray, KernelSignature, TokenText};
+use super::signature::{KernelSignature, TokenText};
+use crate::kernel_array::KernelArray;
 use crate::placement::ArrayPlacement;
 use std::fmt::Write as _;
 use std::ops::Range;

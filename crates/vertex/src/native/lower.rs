@@ -96,7 +96,7 @@ pub(super) fn lower(
     parameters: &ParameterValues,
 ) -> Result<Lowered, VertexError> {
     crate::check::check(program)?;
-    crate::compile::check_in_edges(program, graph)?;
+    crate::check::check_in_edges(program, graph)?;
     let parameters = parameter_values(program, graph, parameters)?;
     let globals: Vec<_> = program.declared(DeclarationKind::Global).collect();
     let properties: Vec<_> = vertex_properties(program).collect();

@@ -18,7 +18,7 @@ pub(crate) fn alloc_cached(generation: u64, size: usize) -> Option<NonNull<u8>> 
     if !usually(size <= TABLED) {
         return None;
     }
-    let cache = crate::arena::thread::last_cache();
+    let cache = super::thread::last_cache();
     // SAFETY: as in `small_raw`; the table holds places of bins.
     unsafe {
         if !usually((*cache).generation.load(Relaxed) == generation && !(*cache).busy.load(Relaxed))
@@ -98,7 +98,7 @@ fn small(
 
 /// From the cache that the thread used last, if it is this arena's.
 fn small_raw(inner: &'static Inner, generation: u64, class: usize) -> Raw {
-    let cache = crate::arena::thread::last_cache();
+    let cache = super::thread::last_cache();
     // SAFETY: caches are records of the pool, which live for ever. The generation is this arena's,
     // which is alive, so the record is its cache, and this thread's, for it was when it was noted.
     unsafe {
@@ -143,7 +143,7 @@ fn small_elsewhere(inner: &'static Inner, generation: u64, class: usize) -> Raw 
         unsafe {
             let cache = (*here).cache(index_of(generation), generation);
             if !cache.is_null() && !(*cache).busy.load(Relaxed) {
-                crate::arena::thread::note_cache(cache);
+                super::thread::note_cache(cache);
                 let block = pop(cache, class);
                 if !block.is_null() {
                     return block as usize;

@@ -25,7 +25,7 @@ pub(crate) unsafe fn free(at: *mut u8) -> Result<(), FreeError> {
 /// As [`free`].
 #[inline(always)]
 pub(crate) unsafe fn free_cached(at: *mut u8) -> bool {
-    let cache = crate::arena::thread::last_cache();
+    let cache = super::thread::last_cache();
     // SAFETY: as in `free_slowly`; entries of the table point to records of the pool, which live
     // for ever.
     unsafe {
@@ -54,7 +54,7 @@ unsafe extern "C" fn free_slowly(at: *mut u8) -> Raw {
         Ok(found) => found,
         Err(error) => return raw_of_free(Err(error)),
     };
-    let cache = crate::arena::thread::last_cache();
+    let cache = super::thread::last_cache();
     // SAFETY: caches are records of the pool, which live for ever. A slab names a cache only while
     // its arena is alive, so this one is, and it is this thread's, for it was when it was noted.
     raw_of_free(unsafe {

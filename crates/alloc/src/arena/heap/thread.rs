@@ -1,7 +1,6 @@
 //! What a thread knows of arenas: its cache in each, and whether it is inside the allocator.
 
-use super::heap::{Cache, Inner, NO_CACHE};
-use super::meta;
+use super::{meta, Cache, Inner, NO_CACHE};
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
