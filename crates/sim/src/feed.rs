@@ -219,7 +219,12 @@ impl WorkloadRunner for Worker {
         let mut made = None;
         while let Ok(ask) = self.asked.recv() {
             if made.is_none() {
-                made = Recorder::new(words, spec.preparation_pace(), self.reply.clone(), self.heap);
+                made = Recorder::new(
+                    words,
+                    algorithm.pace().preparation,
+                    self.reply.clone(),
+                    self.heap,
+                );
             }
             let Some(recorder) = &made else {
                 let _gone = self.reply.send(StepReply::NoMemory);
@@ -228,7 +233,7 @@ impl WorkloadRunner for Worker {
             let supply = match ask {
                 StepRequest::Prepare => {
                     algorithm.prepare(recorder);
-                    recorder.go_at(spec.roi_pace());
+                    recorder.go_at(algorithm.pace().roi);
                     threads = (0..spec.threads).map(|i| algorithm.thread(i)).collect();
                     ThreadSupply::Done
                 }

@@ -1,6 +1,7 @@
 //! What a workload is.
 
 use crate::memory::WordMemory;
+use crate::pace::WorkloadPace;
 use terrace_types::Nanos;
 
 /// What a thread says after a step.
@@ -41,6 +42,8 @@ pub trait Algorithm: Sync {
 
     /// Words of memory that it needs.
     fn words(&self) -> usize;
+    /// Instructions that it executes for its accesses.
+    fn pace(&self) -> WorkloadPace;
     /// Writes its data for the first time, cold data first, from one thread.
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M);
     /// State of thread `index` at the begin of the measured phase.

@@ -2,6 +2,7 @@
 
 use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 use crate::memory::{WordMemory, LINE_WORDS};
+use crate::pace::WorkloadPace;
 use crate::random::{mix, Lcg};
 use crate::spec::WorkloadSpec;
 use terrace_types::Nanos;
@@ -46,6 +47,10 @@ impl Algorithm for Chase {
 
     fn words(&self) -> usize {
         self.lines * LINE_WORDS
+    }
+
+    fn pace(&self) -> WorkloadPace {
+        WorkloadPace::even(500)
     }
 
     /// Sattolo's algorithm: a random permutation that is a single cycle.

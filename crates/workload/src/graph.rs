@@ -9,6 +9,7 @@
 use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 use crate::kronecker::Kronecker;
 use crate::memory::WordMemory;
+use crate::pace::{with_kronecker, WorkloadPace};
 use crate::random::{mix, Lcg};
 use crate::spec::WorkloadSpec;
 use terrace_types::Nanos;
@@ -146,6 +147,10 @@ impl Algorithm for GraphBfs {
 
     fn words(&self) -> usize {
         self.found + 2 * self.threads + 1
+    }
+
+    fn pace(&self) -> WorkloadPace {
+        with_kronecker(750)
     }
 
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {

@@ -41,7 +41,7 @@ pub use drive::{
     conduct, run_serially, run_threads, PhaseHooks, Timing, WorkloadError, WorkloadRunner,
 };
 pub use memory::{Heap, WordMemory};
-pub use pace::InstructionPace;
+pub use pace::{InstructionPace, WorkloadPace};
 pub use roi::{mark, RoiMarker};
 pub use spec::{
     DataSize, HotAccess, HotLayout, WorkloadName, WorkloadParameter, WorkloadSpec,

@@ -1,7 +1,9 @@
 //! Instructions that the workloads execute for their accesses, for whoever runs them on modelled
 //! cores.
-
-use crate::{HotAccess, HotLayout, WorkloadName, WorkloadSpec};
+//!
+//! Each algorithm states its own, as `terrace-workload`, built for release on x86-64, executes them.
+//! They were counted by valgrind's cachegrind at 1 and 3 million accesses: the difference of the
+//! instructions divided by that of the accesses to data that the same algorithm makes here.
 
 /// 1024ths of an instruction for what a program does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,79 +21,47 @@ pub struct InstructionPace {
 }
 
 impl InstructionPace {
-    const fn even(pace: u64) -> Self {
+    /// The same for each load and store, in hundredths of an instruction.
+    #[must_use]
+    pub const fn even(hundredths: u64) -> Self {
+        let pace = of_hundredths(hundredths);
         Self { load: pace, store: pace, heap: pace, own: 0, fill: pace }
     }
 }
 
-impl WorkloadSpec {
-    /// 1024ths of an instruction for each access to the data: what `terrace-workload`, built for
-    /// release on x86-64, executes. Instructions were counted by valgrind's cachegrind at 1 and 3
-    /// million accesses; their difference divided by that of the accesses to data that the same
-    /// algorithm makes here.
-    #[must_use]
-    pub const fn roi_pace(&self) -> InstructionPace {
-        InstructionPace::even(self.instructions())
-    }
+/// 1024ths of an instruction from hundredths.
+pub(crate) const fn of_hundredths(hundredths: u64) -> u64 {
+    hundredths * 1024 / 100
+}
 
-    /// 1024ths of an instruction for each access of the region of interest.
-    const fn instructions(&self) -> u64 {
-        let hundredths = match (self.name, self.layout, self.hot) {
-            (WorkloadName::Skew | WorkloadName::Fits, HotLayout::Contiguous, _) => 980,
-            (WorkloadName::Skew | WorkloadName::Fits, HotLayout::Scattered, HotAccess::Write) => {
-                2110
-            }
-            (WorkloadName::Skew | WorkloadName::Fits, HotLayout::Scattered, HotAccess::Read) => {
-                3760
-            }
-            (WorkloadName::Shift, _, _) => 890,
-            (WorkloadName::Rwsplit, _, _) => 1130,
-            (WorkloadName::Scan, _, _) => 1070,
-            (WorkloadName::GraphBfs, _, _) => 750,
-            (WorkloadName::Stream, _, _) => 235,
-            (WorkloadName::Chase, _, _) => 500,
-            (WorkloadName::GraphPagerank, _, _) => 539,
-            (WorkloadName::NpbBt, _, _) => 4547,
-            (WorkloadName::NpbFt, _, _) => 1942,
-            (WorkloadName::NpbMg, _, _) => 1298,
-            (WorkloadName::NpbCg, _, _) => 580,
-            (WorkloadName::NpbIs, _, _) => 474,
-            (WorkloadName::NpbLu, _, _) => 4150,
-            (WorkloadName::NpbSp, _, _) => 1607,
-        };
-        hundredths * 1024 / 100
-    }
+/// Instructions of a workload's two phases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkloadPace {
+    /// While its data are written for the first time.
+    pub preparation: InstructionPace,
+    /// In the region of interest.
+    pub roi: InstructionPace,
+}
 
-    /// The same of what fills the data before.
-    ///
-    /// Drawing the edges of a graph takes longer than looking at them: valgrind's callgrind counts
-    /// 204.5 million instructions of `Kronecker::build` for `fast=8MiB`, which makes 8.85 million
-    /// accesses here: 9.2 of them for 1.51 million zeros that fill it first, 125 for 8.65 million
-    /// reads of the table of chances (14.5 each, by line), and the others for drawing and placing.
-    /// Of `npb-cg,fast=64MiB` it counts 741.3 million in `Cg::new`, which draws lists of 0.94
-    /// million words by 61.2 and goes over them once, and 952.3 in `Cg::prepare`: 13 for each of
-    /// 9.27 million loads, which only check, 680.1 to go over the lists again, of which 12.67
-    /// million lines are read each time, and the rest for 9.44 million stores. Others are taken to
-    /// go at the pace of what follows.
+impl WorkloadPace {
+    /// The same for each access of both phases, in hundredths of an instruction.
     #[must_use]
-    pub const fn preparation_pace(&self) -> InstructionPace {
-        match self.name {
-            WorkloadName::GraphBfs | WorkloadName::GraphPagerank => InstructionPace {
-                own: 145 * 1024 / 10,
-                fill: 61 * 1024 / 10,
-                ..InstructionPace::even(96 * 1024 / 10)
-            },
-            WorkloadName::NpbCg => {
-                let store = 161 * 1024 / 10;
-                InstructionPace {
-                    load: 13 * 1024,
-                    store,
-                    heap: 652 * 1024 / 10,
-                    own: 537 * 1024 / 10,
-                    fill: store,
-                }
-            }
-            _ => InstructionPace::even(self.instructions()),
-        }
+    pub const fn even(hundredths: u64) -> Self {
+        let pace = InstructionPace::even(hundredths);
+        Self { preparation: pace, roi: pace }
     }
+}
+
+/// Of programs that build a Kronecker graph first. Drawing the edges of a graph takes longer than
+/// looking at them: valgrind's callgrind counts 204.5 million instructions of `Kronecker::build` for
+/// `fast=8MiB`, which makes 8.85 million accesses here: 9.2 of them for 1.51 million zeros that fill
+/// it first, 125 for 8.65 million reads of the table of chances (14.5 each, by line), and the others
+/// for drawing and placing.
+pub(crate) const fn with_kronecker(roi_hundredths: u64) -> WorkloadPace {
+    let preparation = InstructionPace {
+        own: of_hundredths(1450),
+        fill: of_hundredths(610),
+        ..InstructionPace::even(960)
+    };
+    WorkloadPace { preparation, roi: InstructionPace::even(roi_hundredths) }
 }

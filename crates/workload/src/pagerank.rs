@@ -10,6 +10,7 @@
 use crate::algorithm::WrongResult;
 use crate::kronecker::Kronecker;
 use crate::memory::WordMemory;
+use crate::pace::{with_kronecker, WorkloadPace};
 use crate::spec::WorkloadSpec;
 use crate::team::{digest, get, set, MeetingSums, NumericalKernel};
 
@@ -69,6 +70,10 @@ impl NumericalKernel for PageRank {
 
     fn words(&self) -> usize {
         self.shares + self.graph.vertices()
+    }
+
+    fn pace(&self) -> WorkloadPace {
+        with_kronecker(539)
     }
 
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {

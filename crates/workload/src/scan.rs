@@ -4,6 +4,7 @@
 
 use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 use crate::memory::{WordMemory, PAGE_WORDS};
+use crate::pace::WorkloadPace;
 use crate::random::{mix, HotColdChooser, Lcg};
 use crate::spec::WorkloadSpec;
 use terrace_types::Nanos;
@@ -70,6 +71,10 @@ impl Algorithm for Scan {
 
     fn words(&self) -> usize {
         self.hot_words + self.cold_words
+    }
+
+    fn pace(&self) -> WorkloadPace {
+        WorkloadPace::even(1070)
     }
 
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {

@@ -6,6 +6,7 @@
 
 use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 use crate::memory::{WordMemory, PAGE_WORDS};
+use crate::pace::WorkloadPace;
 use crate::random::{mix, HotColdChooser, Lcg};
 use crate::scatter::Scatter;
 use crate::spec::{HotAccess, HotLayout, WorkloadSpec};
@@ -137,6 +138,10 @@ impl Algorithm for Shift {
 
     fn words(&self) -> usize {
         self.scatter.span() * PAGE_WORDS
+    }
+
+    fn pace(&self) -> WorkloadPace {
+        WorkloadPace::even(890)
     }
 
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {

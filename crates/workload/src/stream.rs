@@ -2,6 +2,7 @@
 
 use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 use crate::memory::{WordMemory, LINE_WORDS};
+use crate::pace::WorkloadPace;
 use crate::random::mix;
 use crate::spec::WorkloadSpec;
 use terrace_types::Nanos;
@@ -61,6 +62,10 @@ impl Algorithm for Stream {
 
     fn words(&self) -> usize {
         3 * self.elements
+    }
+
+    fn pace(&self) -> WorkloadPace {
+        WorkloadPace::even(235)
     }
 
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {

@@ -9,6 +9,7 @@
 
 use crate::algorithm::{Algorithm, ThreadStep, WorkloadResult, WrongResult};
 use crate::memory::WordMemory;
+use crate::pace::WorkloadPace;
 use crate::random::mix;
 use crate::spec::WorkloadSpec;
 use terrace_types::Nanos;
@@ -36,6 +37,8 @@ pub trait NumericalKernel: Sync {
 
     /// Words of memory that it needs.
     fn words(&self) -> usize;
+    /// Instructions that it executes for its accesses.
+    fn pace(&self) -> WorkloadPace;
     /// Writes its data for the first time.
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M);
     /// The first stage, and what a thread begins with.
@@ -119,6 +122,10 @@ impl<K: NumericalKernel> Algorithm for Team<K> {
 
     fn words(&self) -> usize {
         self.kernel.words() + 2 * LEFT * self.threads
+    }
+
+    fn pace(&self) -> WorkloadPace {
+        self.kernel.pace()
     }
 
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {

@@ -10,6 +10,7 @@
 use super::{compare, finite, iterations, must_verify, Random};
 use crate::algorithm::WrongResult;
 use crate::memory::WordMemory;
+use crate::pace::WorkloadPace;
 use crate::spec::WorkloadSpec;
 use crate::team::{digest, get, set, MeetingSums, NumericalKernel};
 use std::f64::consts::PI;
@@ -181,6 +182,10 @@ impl NumericalKernel for Ft {
 
     fn words(&self) -> usize {
         5 * self.points()
+    }
+
+    fn pace(&self) -> WorkloadPace {
+        WorkloadPace::even(1942)
     }
 
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {

@@ -10,6 +10,7 @@
 use super::{iterations, must_verify, Random};
 use crate::algorithm::WrongResult;
 use crate::memory::WordMemory;
+use crate::pace::WorkloadPace;
 use crate::random::mix;
 use crate::spec::WorkloadSpec;
 use crate::team::{MeetingSums, NumericalKernel};
@@ -215,6 +216,10 @@ impl NumericalKernel for Is {
 
     fn words(&self) -> usize {
         self.ordered() + self.keys
+    }
+
+    fn pace(&self) -> WorkloadPace {
+        WorkloadPace::even(474)
     }
 
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {

@@ -8,6 +8,7 @@ use super::flow::{five, put_five, FlowGrid, Matrix5, PublishedNorms, C2};
 use super::{compare, iterations, must_verify};
 use crate::algorithm::WrongResult;
 use crate::memory::WordMemory;
+use crate::pace::WorkloadPace;
 use crate::spec::WorkloadSpec;
 use crate::team::{get, MeetingSums, NumericalKernel};
 
@@ -201,6 +202,10 @@ impl NumericalKernel for Lu {
 
     fn words(&self) -> usize {
         self.grid.words()
+    }
+
+    fn pace(&self) -> WorkloadPace {
+        WorkloadPace::even(4150)
     }
 
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {

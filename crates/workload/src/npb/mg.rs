@@ -10,6 +10,7 @@
 use super::{compare, finite, iterations, must_verify, Random};
 use crate::algorithm::WrongResult;
 use crate::memory::WordMemory;
+use crate::pace::WorkloadPace;
 use crate::random::mix;
 use crate::spec::WorkloadSpec;
 use crate::team::{digest, get, set, MeetingSums, NumericalKernel};
@@ -294,6 +295,10 @@ impl NumericalKernel for Mg {
 
     fn words(&self) -> usize {
         self.grids.last().map_or(0, |g| g.r + g.points())
+    }
+
+    fn pace(&self) -> WorkloadPace {
+        WorkloadPace::even(1298)
     }
 
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {

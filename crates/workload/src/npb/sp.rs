@@ -10,6 +10,7 @@ use super::flow::{
 use super::{iterations, must_verify};
 use crate::algorithm::WrongResult;
 use crate::memory::WordMemory;
+use crate::pace::WorkloadPace;
 use crate::spec::WorkloadSpec;
 use crate::team::{get, MeetingSums, NumericalKernel};
 use std::f64::consts::FRAC_1_SQRT_2;
@@ -255,6 +256,10 @@ impl NumericalKernel for Sp {
 
     fn words(&self) -> usize {
         self.grid.words()
+    }
+
+    fn pace(&self) -> WorkloadPace {
+        WorkloadPace::even(1607)
     }
 
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {

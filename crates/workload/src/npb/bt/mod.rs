@@ -9,6 +9,7 @@ use super::flow::{FlowGrid, PublishedNorms};
 use super::{iterations, must_verify};
 use crate::algorithm::WrongResult;
 use crate::memory::WordMemory;
+use crate::pace::WorkloadPace;
 use crate::spec::WorkloadSpec;
 use crate::team::{MeetingSums, NumericalKernel};
 
@@ -91,6 +92,10 @@ impl NumericalKernel for Bt {
 
     fn words(&self) -> usize {
         self.grid.words()
+    }
+
+    fn pace(&self) -> WorkloadPace {
+        WorkloadPace::even(4547)
     }
 
     fn prepare<M: WordMemory + ?Sized>(&mut self, memory: &M) {
