@@ -16,6 +16,12 @@ impl Scaled for f64 {
     }
 }
 
+impl Scaled for f32 {
+    fn scaled(self, factor: f64) -> Self {
+        self * factor as Self
+    }
+}
+
 macro_rules! whole {
     ($($kind:ty),*) => {
         $(impl Scaled for $kind {

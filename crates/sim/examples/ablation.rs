@@ -1,4 +1,4 @@
-//! What each constant that steers the engine, `terrace`, `hyplacer` and the pager of far memory
+//! What each constant that steers the engine, its heat map, `terrace`, `hyplacer` and the pager of far memory
 //! earns: each is halved and doubled, and the programs' times are compared with those of its usual
 //! value. Programs before a store have half the memory that they use, or a third.
 //!
@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use terrace_engine::EngineTuning;
 use terrace_machine::{preset, FarStore, Machine};
 use terrace_policy::far::pager::PagerTuning;
+use terrace_policy::heat::HeatTuning;
 use terrace_policy::place::terrace::TerraceTuning;
 use terrace_policy::place::Placement;
 use terrace_sim::{
@@ -49,6 +50,7 @@ const LISTED: f64 = 1.0;
 enum Constant {
     Usual(Contender),
     Engine(&'static str),
+    Heat(&'static str),
     Pager(&'static str),
     /// Of `terrace`, that no user sets.
     Terrace(&'static str),
@@ -61,6 +63,7 @@ impl Constant {
         match self {
             Self::Usual(contender) => contender.to_string(),
             Self::Engine(name) => format!("engine {name}"),
+            Self::Heat(name) => format!("heat {name}"),
             Self::Pager(name) => format!("pager {name}"),
             Self::Terrace(name) => format!("terrace constant {name}"),
             Self::Policy(policy, name, _) => format!("{policy} {name}"),
@@ -71,7 +74,7 @@ impl Constant {
     fn contender(&self) -> Contender {
         match self {
             Self::Usual(contender) => contender.clone(),
-            Self::Engine(_) | Self::Terrace(_) => PolicyId::Terrace.into(),
+            Self::Engine(_) | Self::Heat(_) | Self::Terrace(_) => PolicyId::Terrace.into(),
             Self::Pager(_) => behind_the_disk(),
             Self::Policy(policy, ..) => (*policy).into(),
         }
@@ -103,6 +106,7 @@ fn machine(name: &str) -> Outcome<Machine> {
 /// Constants of the engine and of policies with a usual value that can be halved.
 fn of_policies(plan: &SimSetup) -> Vec<Constant> {
     let engine = EngineTuning::NAMES.iter().map(|name| Constant::Engine(name));
+    let heat = HeatTuning::NAMES.iter().map(|name| Constant::Heat(name));
     let terrace = TerraceTuning::NAMES.iter().map(|name| Constant::Terrace(name));
     let params = [PolicyId::Terrace, PolicyId::HyPlacer].into_iter().flat_map(|policy| {
         let values = placement_of(plan, policy).params();
@@ -110,7 +114,7 @@ fn of_policies(plan: &SimSetup) -> Vec<Constant> {
         let usable = values.into_iter().filter_map(usable).filter(|(_, value)| *value > 0.0);
         usable.map(move |(name, value)| Constant::Policy(policy, name, value)).collect::<Vec<_>>()
     });
-    engine.chain(terrace).chain(params).collect()
+    engine.chain(heat).chain(terrace).chain(params).collect()
 }
 
 fn run(plan: &SimSetup, constant: &Constant, times: f64) -> Result<SimRun, SimError> {
@@ -120,6 +124,9 @@ fn run(plan: &SimSetup, constant: &Constant, times: f64) -> Result<SimRun, SimEr
         Constant::Usual(_) | Constant::Terrace(_) => {}
         Constant::Engine(name) => {
             options.tuning.scale(name, times);
+        }
+        Constant::Heat(name) => {
+            options.heat.scale(name, times);
         }
         Constant::Pager(name) => {
             options.pager.scale(name, times);

@@ -21,6 +21,7 @@ use terrace_engine::{Config, Engine, EngineParts, EngineTuning, Journal, StopRea
 use terrace_machine::{CoreModel, Machine, MigrationCost};
 use terrace_model::Counters;
 use terrace_policy::far::pager::PagerTuning;
+use terrace_policy::heat::HeatTuning;
 use terrace_policy::place::{CustomPolicy, Placement};
 use terrace_types::{BaselineId, Bytes, Contender, Nanos, NodeId, PolicyId, Seed};
 
@@ -121,6 +122,8 @@ pub struct RunOptions {
     pub journal: bool,
     /// What steers the engine.
     pub tuning: EngineTuning,
+    /// What steers the heat map.
+    pub heat: HeatTuning,
     /// What steers the pager, where a store is behind memory.
     pub pager: PagerTuning,
 }
@@ -154,6 +157,7 @@ impl Default for RunOptions {
             tracker: TrackerKind::PageTable,
             journal: false,
             tuning: EngineTuning::default(),
+            heat: HeatTuning::USUAL,
             pager: PagerTuning::USUAL,
         }
     }
@@ -529,6 +533,7 @@ fn managed_with(
         tuning: options.tuning,
         ..Config::default()
     };
+    config.heat.tuning = options.heat;
     if matches!(options.tracker, TrackerKind::Pebs(_)) {
         config.heat.memory = SAMPLES_KEPT;
     }

@@ -13,6 +13,8 @@
 //! A page found touched in every sample therefore climbs slowly towards what longer evidence
 //! allows, never to infinity: it is *saturated*, its true rate is at least what is shown.
 
+use super::HeatTuning;
+
 /// Samples of one length at one page, or at a sample of alike pages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SampleHits {
@@ -90,11 +92,6 @@ impl HitCurve {
     }
 }
 
-/// A surprise of this many standard deviations, squared, is a change and not chance.
-const SURPRISE: f32 = 10.0;
-/// What is left of old evidence after a surprise.
-const AFTER_SURPRISE: f32 = 0.05;
-
 impl SampleHits {
     /// Sums up samples; `None` when nothing was sampled.
     #[must_use]
@@ -134,7 +131,13 @@ impl SampleHits {
     /// the evidence behind it. When the old rate makes these samples most unlikely, the page
     /// changed: old evidence is dropped rather than averaged in.
     #[must_use]
-    pub fn join(&self, curve: &HitCurve, rate: f32, evidence: f32) -> (f32, f32) {
+    pub fn join(
+        &self,
+        curve: &HitCurve,
+        tuning: &HeatTuning,
+        rate: f32,
+        evidence: f32,
+    ) -> (f32, f32) {
         let time = self.time();
         if evidence <= 0.0 {
             return (self.expected(curve, self.direct, 0.0, 0.0), time);
@@ -142,8 +145,8 @@ impl SampleHits {
         let missed = curve.at(rate * self.interval).missed;
         let off = self.hits - self.samples * (1.0 - missed);
         let chance = self.samples * missed * (1.0 - missed) + 0.5;
-        let evidence =
-            if off * off > SURPRISE * chance { evidence * AFTER_SURPRISE } else { evidence };
+        let changed = off * off > tuning.surprise * chance;
+        let evidence = if changed { evidence * tuning.after_surprise } else { evidence };
         let events = rate * evidence;
         let start = (events + self.direct * time) / (evidence + time);
         (self.expected(curve, start, events, evidence), evidence + time)
@@ -196,7 +199,8 @@ mod tests {
             let p = 1.0 - (-rate * interval).exp();
             let hits = (0..samples).filter(|_| random(state) < p).count() as u16;
             let samples = SampleHits::new(hits, samples, interval, 1.0).unwrap();
-            (estimate, evidence) = samples.join(&curve, estimate, f32::min(evidence, 5.0));
+            (estimate, evidence) =
+                samples.join(&curve, &HeatTuning::USUAL, estimate, f32::min(evidence, 5.0));
         }
         estimate
     }
@@ -222,10 +226,10 @@ mod tests {
     fn saturation_is_a_bound_not_infinity() {
         let curve = HitCurve::default();
         let all = SampleHits::new(20, 20, 0.005, 1.0).unwrap();
-        let (rate, evidence) = all.join(&curve, 0.0, 0.0);
+        let (rate, evidence) = all.join(&curve, &HeatTuning::USUAL, 0.0, 0.0);
         assert!(rate > 500.0 && rate < 1_500.0, "{rate}");
         assert!(all.saturated());
-        let (more, _) = all.join(&curve, rate, evidence);
+        let (more, _) = all.join(&curve, &HeatTuning::USUAL, rate, evidence);
         assert!(more >= rate * 0.95 && more < 2_000.0, "{more}");
     }
 
@@ -233,9 +237,9 @@ mod tests {
     fn a_page_that_falls_silent_is_cold_at_once() {
         let curve = HitCurve::default();
         let silent = SampleHits::new(0, 20, 0.005, 1.0).unwrap();
-        let (rate, _) = silent.join(&curve, 740.0, 1.0);
+        let (rate, _) = silent.join(&curve, &HeatTuning::USUAL, 740.0, 1.0);
         assert!(rate < 300.0, "{rate}");
-        let (rate, _) = silent.join(&curve, rate, 0.15);
+        let (rate, _) = silent.join(&curve, &HeatTuning::USUAL, rate, 0.15);
         assert!(rate < 60.0, "{rate}");
     }
 
@@ -244,7 +248,7 @@ mod tests {
         let curve = HitCurve::default();
         for (rate, evidence) in [(1_150.0, 0.03), (3.0, 0.1), (4_000.0, 0.000_3), (0.0, 0.05)] {
             let samples = SampleHits::estimated(rate, evidence, 0.000_3).unwrap();
-            let (got, time) = samples.join(&curve, 0.0, 0.0);
+            let (got, time) = samples.join(&curve, &HeatTuning::USUAL, 0.0, 0.0);
             assert!(
                 (got - rate).abs() <= 0.02 * rate && (time / evidence - 1.0).abs() < 1e-3,
                 "{rate}: {got}, {time}"
@@ -263,6 +267,6 @@ mod tests {
         assert_eq!(SampleHits::new(5, 0, 0.1, 1.0), None);
         assert_eq!(SampleHits::new(5, 3, f32::NAN, 1.0), None);
         let more_hits_than_samples = SampleHits::new(9, 3, 0.1, 1.0).unwrap();
-        assert!(more_hits_than_samples.join(&curve, 0.0, 0.0).0.is_finite());
+        assert!(more_hits_than_samples.join(&curve, &HeatTuning::USUAL, 0.0, 0.0).0.is_finite());
     }
 }

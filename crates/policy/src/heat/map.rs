@@ -6,9 +6,9 @@ pub use readings::{ForecastCheck, NodeTally, TouchedPages};
 
 use super::estimate::{HitCurve, SampleHits};
 use super::exact::{covers, parts, ExactRanges};
-use super::round::{EvidencePages, SampleEvidence, SampleRound, FIRST_EXACT};
+use super::round::{EvidencePages, SampleEvidence, SampleRound};
 use super::span::LogDuration;
-use super::{PageEvidence, PageSamples, PageWrites, RangeObservation, SweepEstimator};
+use super::{HeatTuning, PageEvidence, PageSamples, PageWrites, RangeObservation, SweepEstimator};
 use terrace_types::{
     Area, Bytes, Move, Nanos, NodeId, PageFlags, PageStat, Pid, Tick, Vpn, VpnRange,
 };
@@ -32,6 +32,8 @@ pub struct HeatParams {
     pub max_pages: u64,
     /// Bytes a write leaves on the bus.
     pub line: Bytes,
+    /// Constants that need not be set.
+    pub tuning: HeatTuning,
 }
 
 impl Default for HeatParams {
@@ -44,12 +46,10 @@ impl Default for HeatParams {
             exact_for: Nanos::secs(1),
             max_pages: 16 << 20,
             line: Bytes(64),
+            tuning: HeatTuning::USUAL,
         }
     }
 }
-
-/// Steps of a span off when heat has shifted: four octaves.
-const SHIFTED: u8 = 4 * LogDuration::STEPS_AN_OCTAVE;
 
 /// What became of a round of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -116,7 +116,7 @@ impl HeatMap {
             left_out: 0,
             exact: ExactRanges::default(),
             curve: HitCurve::default(),
-            sweeps: SweepEstimator::default(),
+            sweeps: SweepEstimator::new(params.tuning),
         }
     }
 
@@ -313,8 +313,9 @@ impl HeatMap {
     /// Heat has shifted: what was known of accesses counts for a sixteenth, so that the next
     /// samples say what is hot, and not what was.
     pub fn doubt(&mut self) {
+        let steps = self.params.tuning.shift_steps;
         for b in self.evidence.iter_mut().flatten() {
-            b.access = b.access.faded(SHIFTED).max(b.access.min(LogDuration::LEAST));
+            b.access = b.access.faded(steps).max(b.access.min(LogDuration::LEAST));
         }
     }
 
@@ -331,7 +332,7 @@ impl HeatMap {
             self.sample_interval = interval;
         }
         let known = if exact { self.params.known_sample_count } else { self.params.known_samples };
-        let prior = if first_exact { FIRST_EXACT } else { 1.0 };
+        let prior = if first_exact { self.params.tuning.first_exact } else { 1.0 };
         self.each_part(
             seen.pid,
             seen.range,
@@ -386,7 +387,7 @@ impl HeatMap {
         let mut updated = 0;
         // Parts seen by samples only so far start over; the rest goes on.
         for (range, known) in parts(before, seen.pid, seen.range()) {
-            let prior = if known { 1.0 } else { FIRST_EXACT };
+            let prior = if known { 1.0 } else { self.params.tuning.first_exact };
             updated += self.each_part(
                 seen.pid,
                 range,
@@ -420,6 +421,7 @@ impl HeatMap {
     ) -> u64 {
         let round = SampleRound {
             curve: &self.curve,
+            tuning: &self.params.tuning,
             write_interval: self.write_interval,
             enough,
             needs_access: self.needs_access,

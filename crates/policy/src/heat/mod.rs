@@ -13,10 +13,12 @@ mod prescan;
 mod round;
 mod span;
 mod sweeps;
+mod tuning;
 
 pub use map::{ForecastCheck, HeatMap, HeatParams, MergeResult, NodeTally, TouchedPages};
-pub use prescan::{Prescan, TouchEvenness};
+pub use prescan::{Prescan, PrescanTuning, TouchEvenness};
 pub use sweeps::SweepEstimator;
+pub use tuning::HeatTuning;
 
 use terrace_types::{Nanos, Pid, Vpn, VpnRange};
 

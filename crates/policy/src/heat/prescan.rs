@@ -3,17 +3,22 @@
 
 use terrace_types::Nanos;
 
-/// Two short samples of pages that are all touched alike find as many pages both times as chance
-/// gives. Hot pages are found both times: more than chance by this part,
-const MORE: f64 = 0.10;
-/// and by more than so many deviations of a count, is uneven.
-const DEVIATIONS: f64 = 4.0;
-/// Fewer expected by chance than this say nothing.
-const FEWEST: f64 = 30.0;
-/// Nor do samples that find more than this share of the pages: all may be alike, or all hot.
-const TOO_MANY: f64 = 0.8;
-/// From this share of pages on, nearly all were touched.
-const NEARLY_ALL: f64 = 0.9;
+crate::tuning! {
+    /// What two short samples must find to say something. Two samples of pages that are all touched
+    /// alike find as many pages both times as chance gives; hot pages are found both times. The
+    /// values were not measured at half and double.
+    pub struct PrescanTuning:
+    /// Part by which more pages than by chance must be found both times where some are hot.
+    more: f64 = 0.10;
+    /// Standard deviations of a count by which they must be more, beside that.
+    deviations: f64 = 4.0;
+    /// Pages expected both times by chance below which nothing is said.
+    fewest: f64 = 30.0;
+    /// Share of the pages found above which nothing is said: all may be alike, or all hot.
+    too_many: f64 = 0.8;
+    /// Share of the pages from which nearly all were touched.
+    nearly_all: f64 = 0.9;
+}
 
 /// What touches sampled like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,20 +56,21 @@ impl Prescan {
     /// What can be said by now, the two samples made; none while another reading may tell more.
     #[must_use]
     pub fn verdict(&self) -> Option<TouchEvenness> {
+        let tuning = PrescanTuning::USUAL;
         let present = self.present.max(1) as f64;
         let [first, second] = self.touched.map(|t| t as f64);
-        if self.present == 0 || first.max(second) > TOO_MANY * present {
+        if self.present == 0 || first.max(second) > tuning.too_many * present {
             return Some(TouchEvenness::Unclear);
         }
         let chance = first * second / present;
         let more = self.both as f64 - chance;
-        if more > MORE * chance && more > DEVIATIONS * chance.max(1.0).sqrt() {
+        if more > tuning.more * chance && more > tuning.deviations * chance.max(1.0).sqrt() {
             return Some(TouchEvenness::Uneven);
         }
-        if first.min(second) * first.min(second) < FEWEST * present {
+        if first.min(second) * first.min(second) < tuning.fewest * present {
             return Some(TouchEvenness::Unclear);
         }
-        let all = |(_, touched): &(Nanos, u64)| *touched as f64 >= NEARLY_ALL * present;
+        let all = |(_, touched): &(Nanos, u64)| *touched as f64 >= tuning.nearly_all * present;
         if self.later.iter().any(all) {
             return Some(TouchEvenness::Even);
         }

@@ -3,7 +3,7 @@
 use super::attribute::RegionShare;
 use super::estimate::{HitCurve, SampleHits};
 use super::span::LogDuration;
-use super::PageSamples;
+use super::{HeatTuning, PageSamples};
 use terrace_types::{Heat, PageFlags, PageStat, Vpn};
 
 /// Evidence behind one page: time sampled for accesses, and for writes.
@@ -16,6 +16,7 @@ pub(super) struct SampleEvidence {
 /// What holds for all findings of a round.
 pub(super) struct SampleRound<'a> {
     pub curve: &'a HitCurve,
+    pub tuning: &'a HeatTuning,
     pub write_interval: f32,
     /// Seconds of evidence from which a page is known.
     pub enough: f32,
@@ -24,18 +25,6 @@ pub(super) struct SampleRound<'a> {
     pub prior: f32,
     pub salt: u64,
 }
-
-/// What evidence from samples of a region is worth for one page of it, once that page is sampled
-/// at itself.
-pub(super) const FIRST_EXACT: f32 = 0.05;
-
-/// Where no more than so many accesses were expected, samples that found none are no surprise, and
-/// what [`SampleHits::join`] comes to is a division. Most pages are such.
-const LITTLE: f32 = 2.0;
-
-/// So many accesses are seen none of one time in twenty: what samples that saw none leave space
-/// for.
-const WRITE_MARGIN: f32 = 3.0;
 
 /// Pages, and the evidence behind each.
 pub(super) type EvidencePages<'a> = (&'a mut [PageStat], &'a mut [SampleEvidence]);
@@ -153,15 +142,16 @@ impl SampleRound<'_> {
         let had = evidence.seconds() * self.prior;
         let writes = page.writes.per_second();
         let rate = page.reads.per_second() + writes;
-        let (new, time) = if samples.hits == 0.0 && rate * samples.time() <= LITTLE {
-            let time = had + samples.time();
-            (rate * had / time, time)
-        } else {
-            samples.join(self.curve, rate, had)
-        };
+        let (new, time) =
+            if samples.hits == 0.0 && rate * samples.time() <= self.tuning.few_expected {
+                let time = had + samples.time();
+                (rate * had / time, time)
+            } else {
+                samples.join(self.curve, self.tuning, rate, had)
+            };
         if rate > 0.0 || new > 0.0 {
             let share = if rate > 0.0 { writes / rate } else { 0.0 };
-            publish(&mut page, new, share * new, self.write_interval);
+            self.publish(&mut page, new, share * new);
         }
         MergedSamples { reads: page.reads, writes: page.writes, time }
     }
@@ -180,18 +170,20 @@ impl SampleRound<'_> {
                 .iter()
                 .zip(&*evidence)
                 .map(|(p, b)| (dirty(p), b.write.seconds() / self.write_interval)),
+            self.tuning,
         );
         let time = samples.time();
         for (i, (page, b)) in pages.iter_mut().zip(evidence).enumerate() {
             let (old, mut had) =
                 ((page.reads.per_second() + page.writes.per_second()), b.access.seconds());
             let rate = samples.direct * share.of(dirty(page));
-            if rate > old * 4.0 || rate < old * 0.25 {
-                had *= 0.25;
+            let change = self.tuning.region_change;
+            if rate > old * change || rate < old / change {
+                had *= self.tuning.region_keeps;
             }
             let rate = (old * had + rate * time) / (had + time);
             b.access = LogDuration::from_seconds(had + time, self.dither(start, i));
-            publish(page, rate, page.writes.per_second(), self.write_interval);
+            self.publish(page, rate, page.writes.per_second());
             self.know(page, had + time >= self.enough);
         }
     }
@@ -258,12 +250,12 @@ impl SampleRound<'_> {
     ) -> MergedSamples {
         let mut page = *page;
         let (mut rate, time) =
-            samples.join(self.curve, page.writes.per_second(), b.write.seconds());
+            samples.join(self.curve, self.tuning, page.writes.per_second(), b.write.seconds());
         let accesses = page.reads.per_second() + page.writes.per_second();
         if sampled && b.access != LogDuration::NONE {
-            rate = rate.min(accesses + WRITE_MARGIN / b.access.seconds());
+            rate = rate.min(accesses + self.tuning.write_margin / b.access.seconds());
         }
-        publish(&mut page, accesses, rate, self.write_interval);
+        self.publish(&mut page, accesses, rate);
         MergedSamples { reads: page.reads, writes: page.writes, time }
     }
 
@@ -279,19 +271,22 @@ impl SampleRound<'_> {
         let mixed = ((start.0 + i as u64) ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> (64 - LogDuration::DITHER_BITS)) as u32
     }
-}
 
-/// Splits accesses into reads and writes.
-///
-/// A page dirty in nearly every sample was written at least once a sample; how often in truth, the
-/// bit cannot say ("a page written a million times is one dirty page"). The access estimate bounds
-/// it from above. Between the bounds, half of the accesses are taken as writes.
-fn publish(page: &mut PageStat, accesses: f32, writes: f32, write_interval: f32) {
-    let saturated = writes * write_interval >= 2.0;
-    let writes =
-        if saturated { writes.min(4.0 / write_interval).max(accesses / 2.0) } else { writes };
-    page.writes = heat(writes);
-    page.reads = heat(accesses - writes);
+    /// Splits accesses into reads and writes.
+    ///
+    /// A page dirty in nearly every sample was written at least once a sample; how often in truth,
+    /// the bit cannot say ("a page written a million times is one dirty page"). The access estimate
+    /// bounds it from above. Between the bounds, half of the accesses are taken as writes.
+    fn publish(&self, page: &mut PageStat, accesses: f32, writes: f32) {
+        let HeatTuning { write_saturated, write_certain, .. } = *self.tuning;
+        let writes = if writes * self.write_interval >= write_saturated {
+            writes.min(write_certain / self.write_interval).max(accesses / 2.0)
+        } else {
+            writes
+        };
+        page.writes = heat(writes);
+        page.reads = heat(accesses - writes);
+    }
 }
 
 fn heat(rate: f32) -> Heat {

@@ -14,12 +14,7 @@
 //! nothing. A program that turns to one part of its memory after the other within a burst seems
 //! partly like a sweep.
 
-use super::PageSamples;
-
-/// Part of what earlier bursts told that still counts.
-const KEPT: f32 = 0.5;
-/// Chance must explain this much before anything is said.
-const LEAST: f32 = 64.0;
+use super::{HeatTuning, PageSamples};
 
 /// What bursts told so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -28,9 +23,16 @@ pub struct SweepEstimator {
     chance: f32,
     /// What chance alone would give, by the bits sampled.
     reported: f32,
+    tuning: HeatTuning,
 }
 
 impl SweepEstimator {
+    /// One that knows nothing yet.
+    #[must_use]
+    pub fn new(tuning: HeatTuning) -> Self {
+        Self { tuning, ..Self::default() }
+    }
+
     /// Learns from one burst. What pages say that share a bit is said of as many pages; where they
     /// were touched at random, it is that they are no sweep.
     pub fn learn(&mut self, samples: &[PageSamples]) {
@@ -48,15 +50,16 @@ impl SweepEstimator {
             chance += f32::from(each) * c;
         }
         if chance > 0.0 {
-            self.reported = KEPT * self.reported + reported;
-            (self.differ, self.chance) = (KEPT * self.differ + differ, KEPT * self.chance + chance);
+            let kept = self.tuning.sweep_kept;
+            self.reported = kept * self.reported + reported;
+            (self.differ, self.chance) = (kept * self.differ + differ, kept * self.chance + chance);
         }
     }
 
     /// Part of the touches, from 0 to 1, that belong to sweeps. None while little is known.
     #[must_use]
     pub fn share(&self) -> f32 {
-        if self.reported < LEAST {
+        if self.reported < self.tuning.sweep_least {
             return 0.0;
         }
         (1.0 - self.differ / self.chance).clamp(0.0, 1.0)

@@ -14,11 +14,12 @@ pub struct SamplingPace {
 /// Keeps what managing costs (tracking, deciding, moving) within a share of one core in any time as
 /// long as `over`, and what it spends beyond that within what it was measured to gain.
 ///
-/// Measured gains that were not spent are kept, [`REINVESTED`] of them and [`MOST_GAINED`] at most,
-/// and pay for what the share does not; a measured loss is spent like a cost. What would overdraw
-/// both is not begun, as far as its cost is known beforehand. So after `t` seconds
+/// Measured gains that were not spent are kept, [`LedgerTuning::reinvested`] of them and
+/// [`LedgerTuning::most_gained`] seconds at most, and pay for what the share does not; a measured
+/// loss is spent like a cost. What would overdraw both is not begun, as far as its cost is known
+/// beforehand. So after `t` seconds
 ///
-/// `costs + losses <= share (t + over) + REINVESTED * gains + excess`,
+/// `costs + losses <= share (t + over) + reinvested * gains + excess`,
 ///
 /// where the excess is by how much intervals cost more than those before them. Against a program
 /// left alone, which has none of these, the first term and the last are lost at most, if the gains
@@ -41,20 +42,26 @@ pub struct CpuLedger {
     quick_scan_cost: f64,
 }
 
-/// Part of the share that steady tracking may use. The rest is saved up for bursts.
-const STEADY: f64 = 2.0 / 3.0;
-/// Part of a measured gain that may be spent: what an access saves is known within a factor of two
-/// at best ([`crate::place::worth::AccessWorth`]).
-const REINVESTED: f64 = 0.5;
-/// Seconds of gains that are kept at most: what came later is not given up for what was gained
-/// before.
-const MOST_GAINED: f64 = 1.0;
-/// What is spent within this part of the averaging time is one entry.
-const ENTRIES: u64 = 128;
-/// A sample of more pages than a second's share pays for is made at last, after so long.
-const LONGEST_REST: Nanos = Nanos::secs(60);
-/// The same where bursts are allowed.
-const LONGEST_PAUSE: Nanos = Nanos::secs(5);
+crate::tuning! {
+    /// The constants of the ledger, each with its unit and its reason.
+    pub struct LedgerTuning:
+    /// Part of the share that steady tracking may use. The rest is saved up for bursts.
+    steady: f64 = 2.0 / 3.0;
+    /// Part of a measured gain that may be spent: what an access saves is known within a factor of
+    /// two at best ([`crate::place::worth::AccessWorth`]).
+    reinvested: f64 = 0.5;
+    /// Seconds of gains that are kept at most: what came later is not given up for what was gained
+    /// before.
+    most_gained: f64 = 1.0;
+    /// Entries of the averaging time: what is spent within one part of it is one entry.
+    entries: u64 = 128;
+    /// A sample of more pages than a second's share pays for is made at last, after so long.
+    longest_rest: Nanos = Nanos::secs(60);
+    /// The same where bursts are allowed.
+    longest_pause: Nanos = Nanos::secs(5);
+}
+
+const TUNING: LedgerTuning = LedgerTuning::USUAL;
 
 impl CpuLedger {
     /// `share` of one core (0.03: three per cent), averaged over `over`.
@@ -79,7 +86,7 @@ impl CpuLedger {
     /// other two thirds, so that no such time costs more than the share.
     #[must_use]
     pub fn with_bursts(share: f64, over: Nanos) -> Self {
-        let bursts = TokenBucket::new(share * STEADY, Nanos(over.get() / 2));
+        let bursts = TokenBucket::new(share * TUNING.steady, Nanos(over.get() / 2));
         Self { bursts: Some(bursts), ..Self::new(share, over) }
     }
 
@@ -121,7 +128,7 @@ impl CpuLedger {
     /// Books what placement was measured to save the program, seconds; negative: to cost it.
     pub fn gain(&mut self, seconds: f64) {
         if seconds > 0.0 {
-            self.gained = (self.gained + REINVESTED * seconds).min(MOST_GAINED);
+            self.gained = (self.gained + TUNING.reinvested * seconds).min(TUNING.most_gained);
         } else {
             self.take(-seconds);
         }
@@ -137,7 +144,7 @@ impl CpuLedger {
         let cost = seconds - over;
         self.sum += cost;
         match self.spent.back_mut() {
-            Some((at, all)) if self.now.since(*at) < Nanos(self.over.get() / ENTRIES) => {
+            Some((at, all)) if self.now.since(*at) < Nanos(self.over.get() / TUNING.entries) => {
                 (*at, *all) = (self.now, *all + cost);
             }
             _ => self.spent.push_back((self.now, cost)),
@@ -159,7 +166,7 @@ impl CpuLedger {
         let mut paid = self.spent.iter();
         let mut wait = Nanos::ZERO;
         while left < cost {
-            let Some((at, back)) = paid.next() else { return LONGEST_REST };
+            let Some((at, back)) = paid.next() else { return TUNING.longest_rest };
             left += back;
             wait = at.after(self.over).since(self.now);
         }
@@ -169,13 +176,13 @@ impl CpuLedger {
     /// Time from quick scan to quick scan that half of the steady share pays for.
     #[must_use]
     pub fn quick_scan_interval(&self) -> Nanos {
-        self.sustainable(self.quick_scan_cost, STEADY / 2.0)
+        self.sustainable(self.quick_scan_cost, TUNING.steady / 2.0)
     }
 
     /// How often something may be done for a part of the share.
     fn sustainable(&self, cost: f64, part: f64) -> Nanos {
         let every = if self.share > 0.0 { cost / (self.share * part) } else { f64::INFINITY };
-        Nanos((every * 1e9) as u64).min(LONGEST_REST)
+        Nanos((every * 1e9) as u64).min(TUNING.longest_rest)
     }
 
     /// How the next interval of length `interval` should run. `urgent`: heat has not settled, or a
@@ -183,7 +190,7 @@ impl CpuLedger {
     #[must_use]
     pub fn pace(&self, interval: Nanos, urgent: bool) -> SamplingPace {
         if self.share <= 0.0 {
-            return SamplingPace { rest: LONGEST_REST, thrifty: true };
+            return SamplingPace { rest: TUNING.longest_rest, thrifty: true };
         }
         let [full, thrifty] = self.window_cost;
         let enough = if self.bursts.is_some() { 0.0 } else { full };
@@ -197,11 +204,12 @@ impl CpuLedger {
             None => self.time_until((cost - self.gained).max(0.0)),
         };
         // Quick scans have the other half.
-        let part = if self.quick_scan_cost > 0.0 { STEADY / 2.0 } else { STEADY };
+        let part = if self.quick_scan_cost > 0.0 { TUNING.steady / 2.0 } else { TUNING.steady };
         let waits = !urgent || self.bursts.is_some();
         let steady = if waits { self.sustainable(cost, part) } else { Nanos::ZERO };
         let rest = affordable.max(steady.saturating_sub(interval));
-        let longest = if self.bursts.is_some() { LONGEST_PAUSE } else { LONGEST_REST };
+        let longest =
+            if self.bursts.is_some() { TUNING.longest_pause } else { TUNING.longest_rest };
         SamplingPace { rest: rest.min(longest), thrifty: true }
     }
 
@@ -270,7 +278,7 @@ mod tests {
         let gain = |t: f64| if t < 3.0 { 0.1 } else { 0.0 };
         let each = spent(60, Nanos::millis(14), gain);
         let all: f64 = each.iter().sum();
-        let most = 0.03 * 61.0 + REINVESTED * 0.3 + 0.014;
+        let most = 0.03 * 61.0 + TUNING.reinvested * 0.3 + 0.014;
         assert!(all <= most && all > 0.03 * 60.0 * 0.9, "{all} of {most}");
         assert!(each[2] > 0.05, "{each:?}");
         assert!(each[10..].iter().all(|s| *s < 0.045), "{each:?}");
@@ -316,7 +324,7 @@ mod tests {
         for share in [0.0, f64::NAN, -1.0] {
             let mut ledger = CpuLedger::new(share, Nanos::secs(1));
             ledger.book(Nanos::millis(1), false, Tick(0));
-            assert_eq!(ledger.pace(Nanos::millis(100), true).rest, LONGEST_REST, "{share}");
+            assert_eq!(ledger.pace(Nanos::millis(100), true).rest, TUNING.longest_rest, "{share}");
         }
     }
 

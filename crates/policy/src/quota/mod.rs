@@ -4,4 +4,4 @@ mod bucket;
 mod ledger;
 
 pub use bucket::TokenBucket;
-pub use ledger::{CpuLedger, SamplingPace};
+pub use ledger::{CpuLedger, LedgerTuning, SamplingPace};

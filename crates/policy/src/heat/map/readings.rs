@@ -72,12 +72,6 @@ pub struct ForecastCheck {
     pub new: TouchedPages,
 }
 
-/// A page is thought to be touched seldom below so many accesses a sample. Samples are as long as
-/// leaves most pages untouched, so that the cut lies well above the many: were it among them, those
-/// of them thought to be touched seldom would be the underrated ones, and be touched more often
-/// than foreseen.
-const SELDOM: f32 = 0.4;
-
 impl HeatMap {
     /// Time sampled behind a typical known page: the harmonic mean over a sample. Policies take
     /// chance for what it is by it: `n` accesses expected in that time come as `n +- sqrt(n)`.
@@ -195,7 +189,8 @@ impl HeatMap {
                     step[usize::from(on[usize::from(page.node)])][usize::from(*hits > 0)] += 1;
                 }
             }
-            let seen = hotness.sum_up(&self.curve, SELDOM * f32::from(one.sample_count));
+            let seen = hotness
+                .sum_up(&self.curve, self.params.tuning.seldom * f32::from(one.sample_count));
             // Pages that share a bit were found by one event.
             let events = 1.0 / f64::from(one.each.max(1));
             for (sum, one) in [(&mut out.all, seen.all), (&mut out.new, seen.new)] {
