@@ -16,11 +16,16 @@
 mod allocating;
 mod cache;
 mod freeing;
+mod guards;
+mod raw;
 mod thread;
 
 pub(crate) use allocating::{alloc, alloc_cached, alloc_with};
 pub(crate) use freeing::{free, free_cached, inner_of, resize_large, usable};
 pub(crate) use thread::{threads, Thread};
+
+use guards::{ChangingCache, InsideAllocator};
+use raw::{freed_of, raw_of, raw_of_free, result_of, Raw};
 
 use super::error::{ArenaAllocError, FreeError};
 use super::meta;
@@ -34,7 +39,7 @@ use super::space::{self, Segment, SEGMENT_SLICES};
 use std::cell::UnsafeCell;
 use std::mem::offset_of;
 use std::ptr::{null_mut, NonNull};
-use std::sync::atomic::{compiler_fence, AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
 use terrace_sys::ForkSafeLock;
 
 /// Arenas at most.
@@ -514,49 +519,6 @@ fn spill(class: u16, slices: usize, wanted: usize) -> Option<usize> {
     Some(order)
 }
 
-/// The calling thread is inside the allocator.
-struct InsideAllocator<'a>(&'a Thread);
-
-impl<'a> InsideAllocator<'a> {
-    fn new(thread: &'a Thread) -> Self {
-        thread.busy.set(true);
-        // A signal handler on this thread must see the mark before anything is changed.
-        compiler_fence(SeqCst);
-        Self(thread)
-    }
-}
-
-impl Drop for InsideAllocator<'_> {
-    fn drop(&mut self) {
-        compiler_fence(SeqCst);
-        self.0.busy.set(false);
-    }
-}
-
-/// The calling thread is changing this cache of its own.
-struct ChangingCache(*const Cache);
-
-impl ChangingCache {
-    /// # Safety
-    /// The cache is alive as long as this is.
-    #[inline(always)]
-    unsafe fn new(cache: *const Cache) -> Self {
-        // SAFETY: by the contract.
-        unsafe { (*cache).busy.store(true, Relaxed) };
-        compiler_fence(SeqCst);
-        Self(cache)
-    }
-}
-
-impl Drop for ChangingCache {
-    #[inline(always)]
-    fn drop(&mut self) {
-        compiler_fence(SeqCst);
-        // SAFETY: by the contract of `new`.
-        unsafe { (*self.0).busy.store(false, Relaxed) };
-    }
-}
-
 /// What stands for the cache used last where there is none: of no arena, owned by nobody.
 pub(crate) static NO_CACHE: NoCache = NoCache(Cache {
     owner: AtomicU64::new(0),
@@ -590,55 +552,6 @@ fn usually(condition: bool) -> bool {
 #[inline]
 fn seldom() {}
 
-/// What slow paths return: an address, or the number of an error; one register instead of two words
-/// in memory.
-type Raw = usize;
-
-fn raw_of(result: Result<NonNull<u8>, ArenaAllocError>) -> Raw {
-    match result {
-        Ok(block) => block.as_ptr() as usize,
-        Err(error) => error as usize + 1,
-    }
-}
-
-#[inline(always)]
-fn result_of(raw: Raw) -> Result<NonNull<u8>, ArenaAllocError> {
-    if raw > ERRORS.len() {
-        // SAFETY: not zero.
-        return Ok(unsafe { NonNull::new_unchecked(raw as *mut u8) });
-    }
-    Err(ERRORS[(raw.wrapping_sub(1)) % ERRORS.len()])
-}
-
-fn raw_of_free(result: Result<(), FreeError>) -> Raw {
-    match result {
-        Ok(()) => 0,
-        Err(error) => error as usize + 1,
-    }
-}
-
-#[inline(always)]
-fn freed_of(raw: Raw) -> Result<(), FreeError> {
-    if raw == 0 {
-        return Ok(());
-    }
-    Err(FREE_ERRORS[(raw - 1) % FREE_ERRORS.len()])
-}
-
-/// In the order of their numbers.
-const FREE_ERRORS: [FreeError; 3] =
-    [FreeError::Foreign, FreeError::NotAllocated, FreeError::Interior];
-
-/// In the order of their numbers.
-const ERRORS: [ArenaAllocError; 6] = [
-    ArenaAllocError::TooLarge,
-    ArenaAllocError::Alignment,
-    ArenaAllocError::Limit,
-    ArenaAllocError::NoAddresses,
-    ArenaAllocError::Destroyed,
-    ArenaAllocError::Reentered,
-];
-
 /// # Safety
 /// Nobody but stale pointers knows of the slab.
 unsafe fn give_slab(slab: *mut Slab) {
@@ -663,17 +576,6 @@ fn slab_at(at: usize) -> Result<(&'static Slab, *mut Slab), FreeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn errors_keep_their_names_through_their_numbers() {
-        for error in ERRORS {
-            assert_eq!(result_of(raw_of(Err(error))), Err(error));
-        }
-        for error in FREE_ERRORS {
-            assert_eq!(freed_of(raw_of_free(Err(error))), Err(error));
-        }
-        assert_eq!(freed_of(raw_of_free(Ok(()))), Ok(()));
-    }
 
     #[test]
     fn a_stack_that_is_none_is_empty_and_full() {
