@@ -1,6 +1,6 @@
-//! What each constant that steers the engine, its heat map, `terrace`, `hyplacer` and the pager of far memory
-//! earns: each is halved and doubled, and the programs' times are compared with those of its usual
-//! value. Programs before a store have half the memory that they use, or a third.
+//! What each constant that steers the engine, its heat map, `terrace`, `hyplacer` and the pager of
+//! far memory earns: each is halved and doubled, and the programs' times are compared with those of
+//! its usual value. Programs before a store have half the memory that they use, or a third.
 //!
 //! `cargo run --release -p terrace-sim --example ablation [NAME...] [case=CASE...]` prints a table
 //! of those that change a time by 1% and more, then the names of all others. NAME chooses constants

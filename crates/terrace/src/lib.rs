@@ -28,6 +28,7 @@ pub mod stack;
 mod stack_text;
 pub mod stage;
 pub mod system;
+pub mod tracker_id;
 pub mod usage;
 mod written;
 

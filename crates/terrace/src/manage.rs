@@ -3,6 +3,7 @@
 use crate::idle::{self, IdleMemory, IdleObserver};
 use crate::journal_file::{JournalFile, UnmanagedJournal};
 use crate::output::{RunSummary, Stopped};
+use crate::tracker_id::TrackerId;
 use crate::written;
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -216,23 +217,17 @@ fn tracker_choice(text: &str) -> Result<TrackerChoice, ManageError> {
         let what = format!("--tracker {text}: only perf has settings");
         return Err(ManageError::Usage(what));
     }
-    Ok(match name {
-        "auto" => TrackerChoice::Auto,
-        "page-table" => TrackerChoice::PageTable,
-        "damon" => TrackerChoice::Damon,
-        "damon-page" => TrackerChoice::DamonPage,
-        "soft-dirty" => TrackerChoice::SoftDirty,
-        "perf" => TrackerChoice::Perf(
-            PerfSettings::parse(settings)
-                .map_err(|why| ManageError::Usage(format!("--tracker perf: {why}")))?,
-        ),
-        _ => {
-            return Err(ManageError::Usage(format!(
-                "no tracker is called {name:?}; there are auto, page-table, damon, damon-page, \
-                    soft-dirty, perf"
-            )))
+    let found = TrackerId::from_name(name).and_then(TrackerId::live);
+    match found {
+        Some(TrackerChoice::Perf(_)) => PerfSettings::parse(settings)
+            .map(TrackerChoice::Perf)
+            .map_err(|why| ManageError::Usage(format!("--tracker perf: {why}"))),
+        Some(choice) => Ok(choice),
+        None => {
+            let known = TrackerId::names(|id| id.live().is_some());
+            Err(ManageError::Usage(format!("no tracker is called {name:?}; there are {known}")))
         }
-    })
+    }
 }
 
 /// Whether `run` with its usual policy and trackers would manage a command on this machine; if not,

@@ -2,10 +2,11 @@
 //!
 //! `terrace list`, shell completion and manual pages read these lists, so that they cannot differ.
 
+use crate::tracker_id::TrackerId;
 use serde::Serialize;
 use terrace_lab::policies::runs_in_lab;
 use terrace_machine::{preset, preset_names};
-use terrace_sim::{is_simulated, TrackerKind};
+use terrace_sim::is_simulated;
 use terrace_types::{BaselineId, Contender, PolicyId};
 use terrace_workload::{WorkloadName, WorkloadParameter};
 
@@ -109,25 +110,12 @@ fn summed(kinds: &[String]) -> String {
 /// How policies see accesses, live and simulated.
 #[must_use]
 pub fn trackers() -> Vec<Named> {
-    const LIVE: [&str; 2] = ["run", "attach"];
-    let live = [
-        ("auto", "all that work here and that the policy can use"),
-        ("page-table", "accessed and dirty bits, page by page (sim: with soft-dirty)"),
-        ("soft-dirty", "writes page by page, by soft-dirty bits"),
-        ("damon", "reads and writes by region, by the kernel's DAMON"),
-        ("damon-page", "the same in regions of one page"),
-        ("perf", "samples of loads and stores by the processor, with who made them"),
-    ];
-    let simulated = |name: &str| TrackerKind::NAMED.iter().any(|(known, _)| *known == name);
-    let both = live.into_iter().map(|(name, summary)| Named {
-        commands: LIVE.into_iter().chain(simulated(name).then_some("sim")).collect(),
-        ..Named::new(name, summary)
-    });
-    let sampled = Named {
-        commands: vec!["sim"],
-        ..Named::new("pebs", "samples of accesses, as the processor's hardware takes them")
+    let named = |id: &TrackerId| {
+        let live: &[&str] = if id.live().is_some() { &["run", "attach"] } else { &[] };
+        let commands = live.iter().copied().chain(id.simulated().map(|_| "sim")).collect();
+        Named { commands, ..Named::new(id.name(), id.summary()) }
     };
-    both.chain([sampled]).collect()
+    TrackerId::ALL.iter().map(named).collect()
 }
 
 #[cfg(test)]
@@ -153,11 +141,10 @@ mod tests {
     }
 
     #[test]
-    fn trackers_of_the_simulator_are_listed() {
-        let listed = trackers();
-        for (name, _) in TrackerKind::NAMED {
-            let found = listed.iter().find(|t| t.name == name).expect(name);
-            assert!(found.commands.contains(&"sim"));
+    fn each_tracker_is_taken_by_a_command_and_found_by_its_name() {
+        for (id, listed) in TrackerId::ALL.iter().zip(trackers()) {
+            assert_eq!(TrackerId::from_name(&listed.name), Some(*id));
+            assert!(!listed.commands.is_empty(), "{}", listed.name);
         }
     }
 

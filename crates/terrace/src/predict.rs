@@ -1,5 +1,6 @@
 //! `terrace sim`: what another machine or another policy would give.
 
+use crate::tracker_id::TrackerId;
 use serde::Serialize;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -155,12 +156,12 @@ const MAX_AT_ONCE: usize = 16;
 pub fn parse_tracker(text: &str) -> Result<TrackerKind, PredictError> {
     let mut parts = text.split(',');
     let name = parts.next().unwrap_or("");
-    let found = TrackerKind::NAMED.into_iter().find(|(known, _)| *known == name);
     let unknown = || {
-        let known = TrackerKind::NAMED.map(|n| n.0).join(", ");
+        let known = TrackerId::names(|id| id.simulated().is_some());
         PredictError::Usage(format!("--tracker {text}: give one of {known}"))
     };
-    let mut tracker = found.ok_or_else(unknown)?.1;
+    let mut tracker =
+        TrackerId::from_name(name).and_then(TrackerId::simulated).ok_or_else(unknown)?;
     for part in parts {
         let TrackerKind::Pebs(settings) = &mut tracker else {
             let what = "only pebs has settings: loads, stores, buffer";
@@ -605,7 +606,7 @@ mod tests {
 
     #[test]
     fn each_tracker_can_be_asked_for_and_a_run_under_the_engine_has_a_report() {
-        assert!(parse_tracker("eyes").unwrap_err().to_string().contains("page-table, pebs, damon"));
+        assert!(parse_tracker("eyes").unwrap_err().to_string().contains("page-table, damon, pebs"));
         let set = parse_tracker("pebs,loads=64,buffer=8KiB").unwrap();
         let TrackerKind::Pebs(settings) = set else { panic!("{set:?}") };
         assert_eq!((settings.loads, settings.buffer), (Some(64), Bytes(8 << 10)));
@@ -613,7 +614,8 @@ mod tests {
         for bad in ["pebs,loads=0", "pebs,buffer=1KiB", "damon,loads=5", "pebs,x"] {
             assert!(parse_tracker(bad).unwrap_err().to_string().contains(bad), "{bad}");
         }
-        for (name, tracker) in TrackerKind::NAMED {
+        for id in TrackerId::ALL {
+            let (name, Some(tracker)) = (id.name(), id.simulated()) else { continue };
             assert_eq!(parse_tracker(name), Ok(tracker));
             let mut q = question(&["first-touch", "terrace"], vec![]);
             (q.tracker, q.journals) = (tracker, true);

@@ -1,9 +1,9 @@
 //! Instructions that the workloads execute for their accesses, for whoever runs them on modelled
 //! cores.
 //!
-//! Each algorithm states its own, as `terrace-workload`, built for release on x86-64, executes them.
-//! They were counted by valgrind's cachegrind at 1 and 3 million accesses: the difference of the
-//! instructions divided by that of the accesses to data that the same algorithm makes here.
+//! Each algorithm states its own, as `terrace-workload`, built for release on x86-64, executes
+//! them. They were counted by valgrind's cachegrind at 1 and 3 million accesses: the difference of
+//! the instructions divided by that of the accesses to data that the same algorithm makes here.
 
 /// 1024ths of an instruction for what a program does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,10 +53,10 @@ impl WorkloadPace {
 }
 
 /// Of programs that build a Kronecker graph first. Drawing the edges of a graph takes longer than
-/// looking at them: valgrind's callgrind counts 204.5 million instructions of `Kronecker::build` for
-/// `fast=8MiB`, which makes 8.85 million accesses here: 9.2 of them for 1.51 million zeros that fill
-/// it first, 125 for 8.65 million reads of the table of chances (14.5 each, by line), and the others
-/// for drawing and placing.
+/// looking at them: valgrind's callgrind counts 204.5 million instructions of `Kronecker::build`
+/// for `fast=8MiB`, which makes 8.85 million accesses here: 9.2 of them for 1.51 million zeros that
+/// fill it first, 125 for 8.65 million reads of the table of chances (14.5 each, by line), and the
+/// others for drawing and placing.
 pub(crate) const fn with_kronecker(roi_hundredths: u64) -> WorkloadPace {
     let preparation = InstructionPace {
         own: of_hundredths(1450),

@@ -132,8 +132,8 @@ impl Algorithm for Skew {
     }
 
     fn pace(&self) -> WorkloadPace {
-        // Contiguous: 9.80 where 80% of the accesses are to the hot set and 11.30 where half are, so
-        // 8.80 for a hot and 13.80 for a cold one. Scattered: counted at 80% alone.
+        // Contiguous: 9.80 where 80% of the accesses are to the hot set and 11.30 where half are,
+        // so 8.80 for a hot and 13.80 for a cold one. Scattered: counted at 80% alone.
         let share = u64::from(self.hot_share);
         WorkloadPace::even(match (self.layout, self.hot) {
             (HotLayout::Contiguous, _) => (880 * share + 1380 * (1_000_000 - share)) / 1_000_000,

@@ -5,9 +5,9 @@
 //!
 //! The approximation, by name *dirty attribution*: a tenth of the region's accesses is spread
 //! evenly, the rest in proportion to the share of samples that found each page dirty, at most
-//! [`HeatTuning::dirty_most`] times the average. Shares that differ no more than chance makes them differ are first
-//! drawn together: few samples of evenly written pages change nothing, nor does a region where no
-//! page is dirty, or all are.
+//! [`HeatTuning::dirty_most`] times the average. Shares that differ no more than chance makes them
+//! differ are first drawn together: few samples of evenly written pages change nothing, nor does a
+//! region where no page is dirty, or all are.
 
 use super::HeatTuning;
 

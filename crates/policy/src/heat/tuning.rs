@@ -33,9 +33,9 @@ crate::tuning! {
     /// sixteenth is left and the next samples say what is hot.
     shift_steps: u8 = 4 * super::span::LogDuration::STEPS_AN_OCTAVE;
     /// Accesses a sample below which a page is thought to be touched seldom. Samples are as long as
-    /// leaves most pages untouched, so that this lies well above the many: were it among them, those
-    /// of them thought to be touched seldom would be the underrated ones, and be touched more often
-    /// than foreseen.
+    /// leaves most pages untouched, so that this lies well above the many: were it among them,
+    /// those of them thought to be touched seldom would be the underrated ones, and be touched more
+    /// often than foreseen.
     seldom: f32 = 0.4;
     /// Times the average of its region that a dirty page's rate may be.
     dirty_most: f32 = 16.0;

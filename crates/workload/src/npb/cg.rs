@@ -282,9 +282,9 @@ impl NumericalKernel for Cg {
 
     fn pace(&self) -> WorkloadPace {
         // Of `npb-cg,fast=64MiB` callgrind counts 741.3 million in `Cg::new`, which draws lists of
-        // 0.94 million words by 61.2 and goes over them once, and 952.3 in `Cg::prepare`: 13 for each
-        // of 9.27 million loads, which only check, 680.1 to go over the lists again, of which 12.67
-        // million lines are read each time, and the rest for 9.44 million stores.
+        // 0.94 million words by 61.2 and goes over them once, and 952.3 in `Cg::prepare`: 13 for
+        // each of 9.27 million loads, which only check, 680.1 to go over the lists again, of which
+        // 12.67 million lines are read each time, and the rest for 9.44 million stores.
         let store = of_hundredths(1610);
         let preparation = InstructionPace {
             load: of_hundredths(1300),
