@@ -69,6 +69,13 @@ impl HierarchyLevel {
             core
         }
     }
+
+    /// The caches of the first so many cores, or the one that all share.
+    #[inline(always)]
+    fn of_first(&mut self, cores: usize) -> &mut [SetAssociativeCache] {
+        let count = if self.spec.shared { 1 } else { cores };
+        &mut self.caches[..count]
+    }
 }
 
 /// All levels.
@@ -76,6 +83,9 @@ impl HierarchyLevel {
 pub struct Hierarchy {
     tiers: Vec<HierarchyLevel>,
     cores: usize,
+    /// Cores that accessed anything, or have a smaller number than one that did: the private
+    /// caches of the others are empty, and nobody looks there.
+    active: usize,
     /// Levels that are private, from the first on.
     private: usize,
     line_shift: u32,
@@ -109,6 +119,7 @@ impl Hierarchy {
             private: spec.levels.iter().take_while(|l| !l.shared).count(),
             tiers,
             cores: spec.cores,
+            active: 0,
             line_shift: spec.line.trailing_zeros(),
             wanted: Vec::new(),
         })
@@ -148,6 +159,7 @@ impl Hierarchy {
         memory: &mut impl FnMut(MemoryTraffic),
     ) -> usize {
         let core = core % self.cores;
+        self.active = self.active.max(core + 1);
         // The common case: a load that hits the first level, or a store to a line that is this
         // core's alone there.
         let tier = &mut self.tiers[0];
@@ -290,23 +302,23 @@ impl Hierarchy {
         line: u64,
         flags: LineFlags,
     ) -> LineFlags {
-        let shared = self.tiers[level].spec.shared;
+        let (shared, active) = (self.tiers[level].spec.shared, self.active);
         let mut flags = flags;
         for tier in &mut self.tiers[..level] {
             let at = if tier.spec.shared { 0 } else { core };
             let caches = if shared && !tier.spec.shared {
-                &mut tier.caches[..]
+                tier.of_first(active)
             } else {
                 std::slice::from_mut(&mut tier.caches[at])
             };
-            for cache in caches {
-                if let Some(gone) = cache.remove(line) {
-                    tier.count.invalidations += 1;
-                    if gone.has(LineFlags::DIRTY) {
-                        flags = flags.with(LineFlags::DIRTY);
-                    }
+            let mut gone = 0;
+            for left in caches.iter_mut().filter_map(|cache| cache.remove(line)) {
+                gone += 1;
+                if left.has(LineFlags::DIRTY) {
+                    flags = flags.with(LineFlags::DIRTY);
                 }
             }
+            tier.count.invalidations += gone;
         }
         flags
     }
@@ -337,8 +349,7 @@ impl Hierarchy {
     fn write(&mut self, core: usize, line: u64, memory: &mut impl FnMut(MemoryTraffic)) -> usize {
         let mut served = None;
         for level in 0..self.tiers.len() {
-            if level == 0 || level == self.private {
-                // Beyond the private levels the shared ones are nobody's own.
+            if level == 0 {
                 self.own(core, line, memory);
             }
             let tier = &mut self.tiers[level];
@@ -378,17 +389,15 @@ impl Hierarchy {
         if self.tiers[..self.private].iter().any(|t| alone(t.caches[core].peek(line))) {
             return;
         }
-        let mut changed = false;
+        let (mut changed, active) = (false, self.active);
         for tier in &mut self.tiers[..self.private] {
-            for (other, cache) in tier.caches.iter_mut().enumerate() {
-                if other == core {
-                    continue;
-                }
-                if let Some(gone) = cache.remove(line) {
-                    tier.count.invalidations += 1;
-                    changed |= gone.has(LineFlags::DIRTY);
-                }
+            let mut gone = 0;
+            for (other, cache) in tier.of_first(active).iter_mut().enumerate() {
+                let left = if other == core { None } else { cache.remove(line) };
+                gone += u64::from(left.is_some());
+                changed |= left.is_some_and(|left| left.has(LineFlags::DIRTY));
             }
+            tier.count.invalidations += gone;
         }
         if changed {
             self.write_out(core, self.private, line, memory);
@@ -401,9 +410,9 @@ impl Hierarchy {
     /// A read by `core`: others keep the line, shared, their changes written out. Whether any other
     /// has it.
     fn share(&mut self, core: usize, line: u64, memory: &mut impl FnMut(MemoryTraffic)) -> bool {
-        let (mut any, mut changed) = (false, None);
+        let (mut any, mut changed, active) = (false, None, self.active);
         for tier in &mut self.tiers[..self.private] {
-            for (other, cache) in tier.caches.iter_mut().enumerate() {
+            for (other, cache) in tier.of_first(active).iter_mut().enumerate() {
                 if other == core {
                     continue;
                 }
@@ -424,7 +433,7 @@ impl Hierarchy {
 
     fn holders(&self, line: u64) -> impl Iterator<Item = usize> + '_ {
         let tiers = &self.tiers[..self.private];
-        (0..self.cores)
+        (0..self.active)
             .filter(move |core| tiers.iter().any(|t| t.caches[*core].peek(line).is_some()))
     }
 
@@ -474,8 +483,8 @@ impl Hierarchy {
 
     /// CLWB: the line's changes reach memory; it stays where it is, clean. Whether there were any.
     pub fn clwb(&mut self, line: u64, memory: &mut impl FnMut(MemoryTraffic)) -> bool {
-        let mut changed = false;
-        for cache in self.tiers.iter_mut().flat_map(|t| &mut t.caches) {
+        let (mut changed, active) = (false, self.active);
+        for cache in self.tiers.iter_mut().flat_map(|t| t.of_first(active)) {
             changed |= cache.peek(line).is_some_and(|f| f.has(LineFlags::DIRTY));
             cache.mark(line, PLAIN, LineFlags::DIRTY);
         }
@@ -487,14 +496,14 @@ impl Hierarchy {
 
     /// CLFLUSH: the line leaves all caches, its changes reach memory. Whether there were any.
     pub fn clflush(&mut self, line: u64, memory: &mut impl FnMut(MemoryTraffic)) -> bool {
-        let mut changed = false;
+        let (mut changed, active) = (false, self.active);
         for tier in &mut self.tiers {
-            for cache in &mut tier.caches {
-                if let Some(gone) = cache.remove(line) {
-                    tier.count.invalidations += 1;
-                    changed |= gone.has(LineFlags::DIRTY);
-                }
+            let mut gone = 0;
+            for left in tier.of_first(active).iter_mut().filter_map(|cache| cache.remove(line)) {
+                gone += 1;
+                changed |= left.has(LineFlags::DIRTY);
             }
+            tier.count.invalidations += gone;
         }
         if changed {
             memory(MemoryTraffic::Write(line));
@@ -541,7 +550,8 @@ impl Hierarchy {
     /// Whether some cache has changes to the line that memory does not have.
     #[must_use]
     pub fn is_dirty(&self, line: u64) -> bool {
-        let mut caches = self.tiers.iter().flat_map(|t| &t.caches);
+        let of_active = |t: &HierarchyLevel| if t.spec.shared { 1 } else { self.active };
+        let mut caches = self.tiers.iter().flat_map(|t| &t.caches[..of_active(t)]);
         caches.any(|c| c.peek(line).is_some_and(|f| f.has(LineFlags::DIRTY)))
     }
 

@@ -2,130 +2,19 @@
 //! lines that are dirty in some cache, what memory holds instead. Memory use grows with the lines
 //! stored to and with dirty lines.
 
-use crate::hash::{NumberMap, NumberSet};
+use crate::contents::{parts, MemoryContents};
+use crate::hash::NumberSet;
 use crate::region::DataObject;
 use terrace_cache::{
     Hierarchy, HierarchyError, HierarchySpec, Inclusion, LevelSpec, MemoryTraffic,
 };
 use terrace_trace::CacheOperation;
 
-const PAGE: u64 = 4096;
-const PAGE_SHIFT: u32 = 12;
+/// Bytes of a line at most.
+const MOST_LINE: u64 = 4096;
 /// Bytes of a load that are followed: no instruction loads more, and a damaged recording may say
 /// so.
 const MOST_LOADED: u32 = 1 << 16;
-
-/// Bytes by address; what was never written reads as zero.
-#[derive(Debug, Default)]
-struct SparseMemory {
-    index: NumberMap<u32>,
-    pages: Vec<Box<[u8; PAGE as usize]>>,
-    /// The page used last: its number and its place.
-    last: Option<(u64, u32)>,
-}
-
-impl SparseMemory {
-    fn page(&self, number: u64) -> Option<&[u8; PAGE as usize]> {
-        let at = match self.last {
-            Some((page, at)) if page == number => at,
-            _ => *self.index.get(&number)?,
-        };
-        self.pages.get(at as usize).map(|p| &**p)
-    }
-
-    /// Of bytes within one page.
-    fn read_within(&self, address: u64, out: &mut [u8]) {
-        let from = (address % PAGE) as usize;
-        match self.page(address >> PAGE_SHIFT) {
-            Some(page) => out.copy_from_slice(&page[from..from + out.len()]),
-            None => out.fill(0),
-        }
-    }
-
-    fn write_within(&mut self, address: u64, bytes: &[u8]) {
-        let number = address >> PAGE_SHIFT;
-        let at = match self.last {
-            Some((page, at)) if page == number => at,
-            _ => {
-                let (next, pages) = (self.pages.len() as u32, &mut self.pages);
-                let at = *self.index.entry(number).or_insert_with(|| {
-                    pages.push(Box::new([0; PAGE as usize]));
-                    next
-                });
-                self.last = Some((number, at));
-                at
-            }
-        };
-        let from = (address % PAGE) as usize;
-        self.pages[at as usize][from..from + bytes.len()].copy_from_slice(bytes);
-    }
-}
-
-/// Cuts bytes at multiples of `step`: address, offset and length of each part.
-fn parts(address: u64, length: usize, step: u64) -> impl Iterator<Item = (u64, usize, usize)> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        if done >= length {
-            return None;
-        }
-        let at = address.wrapping_add(done as u64);
-        let count = ((step - at % step) as usize).min(length - done);
-        let part = (at, done, count);
-        done += count;
-        Some(part)
-    })
-}
-
-/// Contents of lines by their numbers, in one piece of memory.
-#[derive(Debug)]
-struct LineContents {
-    bytes: usize,
-    index: NumberMap<u32>,
-    content: Vec<u8>,
-    free: Vec<u32>,
-}
-
-impl LineContents {
-    fn new(bytes: usize) -> Self {
-        Self { bytes, index: NumberMap::default(), content: Vec::new(), free: Vec::new() }
-    }
-
-    fn contains(&self, line: u64) -> bool {
-        self.index.contains_key(&line)
-    }
-
-    fn get(&self, line: u64) -> Option<&[u8]> {
-        let at = *self.index.get(&line)? as usize * self.bytes;
-        self.content.get(at..at + self.bytes)
-    }
-
-    /// Where the content of a line is to be put.
-    fn slot(&mut self, line: u64) -> &mut [u8] {
-        let (free, content, bytes) = (&mut self.free, &mut self.content, self.bytes);
-        let at = *self.index.entry(line).or_insert_with(|| {
-            free.pop().unwrap_or_else(|| {
-                let at = content.len() / bytes;
-                content.resize(content.len() + bytes, 0);
-                at as u32
-            })
-        });
-        let from = at as usize * bytes;
-        &mut self.content[from..from + bytes]
-    }
-
-    fn remove(&mut self, line: u64) -> bool {
-        let gone = self.index.remove(&line);
-        self.free.extend(gone);
-        gone.is_some()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        self.index.iter().map(|(line, at)| {
-            let from = *at as usize * self.bytes;
-            (*line, &self.content[from..from + self.bytes])
-        })
-    }
-}
 
 /// Which caches lie between cores and memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,15 +89,11 @@ pub struct LostData {
 pub struct CachedMemory {
     caches: Caches,
     line_shift: u32,
-    coherent: SparseMemory,
-    /// What memory holds of each dirty line.
-    behind: LineContents,
+    contents: MemoryContents,
     /// Lines of objects, half-open, ascending.
     watched: Vec<(u64, u64)>,
     /// Watched lines that memory was given since they were taken last.
     written: NumberSet,
-    /// Lines read or written, one bit each, sixty-four a word.
-    touched: NumberMap<u64>,
     /// Lines that reached memory in the access at hand.
     reached: Vec<u64>,
     /// No two caches hold different changes to a line.
@@ -223,7 +108,7 @@ impl CachedMemory {
     /// [`HierarchyError`]; [`HierarchyError::Line`] also for lines of more than a page.
     pub fn new(setup: &CacheSetup) -> Result<Self, HierarchyError> {
         let line = setup.line_bytes();
-        if !line.is_power_of_two() || line > PAGE {
+        if !line.is_power_of_two() || line > MOST_LINE {
             return Err(HierarchyError::Line);
         }
         let caches = match setup {
@@ -234,11 +119,9 @@ impl CachedMemory {
         Ok(Self {
             caches,
             line_shift: line.trailing_zeros(),
-            coherent: SparseMemory::default(),
-            behind: LineContents::new(line as usize),
+            contents: MemoryContents::new(line.trailing_zeros()),
             watched: Vec::new(),
             written: NumberSet::default(),
-            touched: NumberMap::default(),
             reached: Vec::new(),
             one_version: setup.keeps_one_version(),
             lines_written: 0,
@@ -267,9 +150,7 @@ impl CachedMemory {
     /// Content that came about unseen, by a system call or before the recording: coherent, and in
     /// memory but for lines that are dirty.
     pub fn preset(&mut self, address: u64, bytes: &[u8]) {
-        for (at, from, count) in parts(address, bytes.len(), PAGE) {
-            self.coherent.write_within(at, &bytes[from..from + count]);
-        }
+        self.contents.write(address, bytes);
     }
 
     /// A core loads.
@@ -282,15 +163,19 @@ impl CachedMemory {
     }
 
     fn load_line(&mut self, core: usize, line: u64) {
-        let Self { caches, touched, reached, .. } = self;
+        let Self { caches, contents, reached, .. } = self;
         match caches {
             Caches::Levels(levels) => {
                 levels.access_line(core, line, false, &mut |traffic| match traffic {
-                    MemoryTraffic::Read(line) => touch(touched, line),
+                    MemoryTraffic::Read(line) => {
+                        contents.touch(line);
+                    }
                     MemoryTraffic::Write(line) => reached.push(line),
                 });
             }
-            Caches::Uncached | Caches::Unlimited => touch(touched, line),
+            Caches::Uncached | Caches::Unlimited => {
+                contents.touch(line);
+            }
         }
         self.settle_reached();
     }
@@ -299,15 +184,15 @@ impl CachedMemory {
     pub fn store(&mut self, core: usize, address: u64, bytes: &[u8]) {
         for (at, from, count) in parts(address, bytes.len(), 1 << self.line_shift) {
             self.store_line(core, at >> self.line_shift);
-            self.coherent.write_within(at, &bytes[from..from + count]);
+            self.contents.write(at, &bytes[from..from + count]);
         }
     }
 
     /// What a store to a line does before its value is there.
     fn store_line(&mut self, core: usize, line: u64) {
-        let known = self.behind.contains(line);
-        let Self { caches, touched, reached, .. } = self;
-        touch(touched, line);
+        let Self { caches, contents, reached, .. } = self;
+        let slot = contents.touch(line);
+        let known = contents.is_behind(slot);
         let stays_behind = match caches {
             Caches::Uncached => {
                 reached.push(line);
@@ -317,7 +202,9 @@ impl CachedMemory {
             Caches::Levels(levels) => {
                 let mut own = false;
                 levels.access_line(core, line, true, &mut |traffic| match traffic {
-                    MemoryTraffic::Read(line) => touch(touched, line),
+                    MemoryTraffic::Read(line) => {
+                        contents.touch(line);
+                    }
                     MemoryTraffic::Write(other) => {
                         reached.push(other);
                         own |= other == line;
@@ -338,13 +225,16 @@ impl CachedMemory {
                 self.lines_written += 1;
                 self.note_written(line);
             }
-            self.coherent.read_within(line << self.line_shift, self.behind.slot(line));
+            self.contents.keep(line, slot);
         }
         self.settle_reached();
     }
 
     /// Lines that reached memory hold there what is coherent.
     fn settle_reached(&mut self) {
+        if self.reached.is_empty() {
+            return;
+        }
         let mut reached = std::mem::take(&mut self.reached);
         for line in reached.drain(..) {
             self.lines_written += 1;
@@ -355,7 +245,7 @@ impl CachedMemory {
                 Caches::Uncached | Caches::Unlimited => false,
             };
             if !newer {
-                self.behind.remove(line);
+                self.contents.settle(line);
                 self.note_written(line);
             }
         }
@@ -393,10 +283,10 @@ impl CachedMemory {
         line: u64,
         flush: impl Fn(&mut Hierarchy, u64, &mut dyn FnMut(MemoryTraffic)),
     ) {
-        let Self { caches, reached, behind, .. } = self;
+        let Self { caches, reached, contents, .. } = self;
         match caches {
             Caches::Uncached => {}
-            Caches::Unlimited => reached.extend(behind.contains(line).then_some(line)),
+            Caches::Unlimited => reached.extend(contents.has_older(line).then_some(line)),
             Caches::Levels(levels) => flush(levels, line, &mut |traffic| {
                 if let MemoryTraffic::Write(line) = traffic {
                     reached.push(line);
@@ -407,10 +297,10 @@ impl CachedMemory {
     }
 
     fn write_back_all(&mut self, core: usize) {
-        let Self { caches, reached, behind, .. } = self;
+        let Self { caches, reached, contents, .. } = self;
         match caches {
             Caches::Uncached => {}
-            Caches::Unlimited => reached.extend(behind.index.keys()),
+            Caches::Unlimited => reached.extend(contents.lines_behind()),
             Caches::Levels(levels) => {
                 levels.wbinvd(core, &mut |traffic| {
                     if let MemoryTraffic::Write(line) = traffic {
@@ -424,37 +314,26 @@ impl CachedMemory {
 
     /// What cores read.
     pub fn read_coherent(&self, address: u64, out: &mut [u8]) {
-        for (at, from, count) in parts(address, out.len(), PAGE) {
-            self.coherent.read_within(at, &mut out[from..from + count]);
-        }
+        self.contents.read_coherent(address, out);
     }
 
     /// What memory holds: what a crash leaves.
     pub fn read_persistent(&self, address: u64, out: &mut [u8]) {
-        for (at, from, count) in parts(address, out.len(), 1 << self.line_shift) {
-            match self.behind.get(at >> self.line_shift) {
-                Some(content) => {
-                    let start = (at % self.line_bytes()) as usize;
-                    out[from..from + count].copy_from_slice(&content[start..start + count]);
-                }
-                None => self.coherent.read_within(at, &mut out[from..from + count]),
-            }
-        }
+        self.contents.read_persistent(address, out);
     }
 
     /// What a crash would lose now: in all, and of each of `objects` the inconsistent bytes. Each
     /// dirty line counts once, however many caches have it (section 3 of the paper).
     #[must_use]
     pub fn lost(&self, objects: &[DataObject]) -> (LostData, Vec<u64>) {
-        let mut all =
-            LostData { dirty_lines: self.behind.index.len() as u64, ..LostData::default() };
+        let mut all = LostData { dirty_lines: self.contents.count_behind(), ..LostData::default() };
         let mut each = vec![0; objects.len()];
         let mut order: Vec<usize> = (0..objects.len()).filter(|i| objects[*i].bytes > 0).collect();
         order.sort_unstable_by_key(|i| objects[*i].address);
         let mut now = vec![0; self.line_bytes() as usize];
-        for (line, then) in self.behind.iter() {
+        for (line, then) in self.contents.contents_behind() {
             let base = line << self.line_shift;
-            self.coherent.read_within(base, &mut now);
+            self.contents.read_coherent(base, &mut now);
             if now == then {
                 continue;
             }
@@ -484,8 +363,7 @@ impl CachedMemory {
     /// Lines read from memory or stored to so far, times their bytes.
     #[must_use]
     pub fn footprint_bytes(&self) -> u64 {
-        self.touched.values().map(|bits| u64::from(bits.count_ones())).sum::<u64>()
-            << self.line_shift
+        self.contents.touched_bytes()
     }
 
     /// Lines written to memory so far.
@@ -493,9 +371,4 @@ impl CachedMemory {
     pub fn lines_written(&self) -> u64 {
         self.lines_written
     }
-}
-
-/// Sixty-four lines share a word.
-fn touch(touched: &mut NumberMap<u64>, line: u64) {
-    *touched.entry(line >> 6).or_default() |= 1 << (line & 63);
 }
