@@ -2,7 +2,8 @@
  * npb-ft: a diffusion equation in three dimensions, solved in Fourier space: one transform forward,
  * then in each iteration all coefficients evolve, are transformed back, and a checksum is taken
  * (RNR-94-007, section 2.2.4; sizes and checksums of the classes: NPB 3.4). Verification of each
- * iteration decides the exit status.
+ * iteration decides the exit status. Its phases are those of the paper (section 4.4): evolution,
+ * then transforms along the third, second and first dimension.
  *
  *     cc -O2 -g -pthread -I.../include ft.c -o ft -lm
  *     terrace crash run -- ./ft S 1 1                     one thread, one iteration
@@ -144,11 +145,20 @@ static void check(int it)
 
 static void *work(void *argument)
 {
-    int thread = (int)(intptr_t)argument, it, dimension;
+    int thread = (int)(intptr_t)argument, it;
     for (it = done + 1; it <= iterations; it++) {
+        if (thread == 0)
+            crash_phase(1);
         evolve(thread);
-        for (dimension = 2; dimension >= 0; dimension--)
-            transform(thread, u1, dimension, 1);
+        if (thread == 0)
+            crash_phase(2);
+        transform(thread, u1, 2, 1);
+        if (thread == 0)
+            crash_phase(3);
+        transform(thread, u1, 1, 1);
+        if (thread == 0)
+            crash_phase(4);
+        transform(thread, u1, 0, 1);
         if (thread == 0) {
             check(it);
             done = it;

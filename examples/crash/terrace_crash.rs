@@ -7,7 +7,7 @@ use std::io::Write;
 
 /// No-ops of seven bytes that a recorder recognises by their displacement.
 macro_rules! mark {
-    ($id:literal, $pointer:expr) => {{
+    ($id:expr, $pointer:expr) => {{
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a no-op; it reads and writes nothing.
         unsafe {
@@ -33,6 +33,13 @@ pub fn cache_line_write_back<T>(pointer: *const T) {
 #[inline(always)]
 pub fn flush_cache_line<T>(pointer: *const T) {
     mark!(0xc5, pointer);
+}
+
+/// The begin of a phase of the region, from 1 to 15: successes and rates are counted by them then.
+#[inline(always)]
+pub fn crash_phase<const NUMBER: u8>() {
+    const { assert!(1 <= NUMBER && NUMBER <= 15) };
+    mark!(0xd0 + NUMBER, 0u64);
 }
 
 /// All lines of all caches: WBINVD.

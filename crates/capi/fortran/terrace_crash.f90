@@ -7,10 +7,11 @@
 !   call write_back_invalidate_cache()
 !   call start_crash()
 module terrace_crash
-    use, intrinsic :: iso_c_binding, only: c_int64_t, c_ptr, c_char, c_null_char
+    use, intrinsic :: iso_c_binding, only: c_int, c_int64_t, c_ptr, c_char, c_null_char
     implicit none
     private
     public :: start_crash, end_crash, crash_restore, critical_data, consistent_data, readonly_data
+    public :: crash_phase
     public :: cache_line_write_back, flush_cache_line, write_back_invalidate_cache
 
     interface
@@ -22,6 +23,10 @@ module terrace_crash
             import :: c_int64_t
             integer(c_int64_t) :: iteration
         end function
+        subroutine crash_phase(number) bind(c, name='terrace_crash_phase')
+            import :: c_int
+            integer(c_int), value :: number
+        end subroutine
         subroutine cache_line_write_back(pointer) bind(c, name='terrace_crash_write_back')
             import :: c_ptr
             type(c_ptr), value :: pointer

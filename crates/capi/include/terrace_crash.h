@@ -20,8 +20,8 @@
  *     end_crash();
  *
  * The calls are those of NVC (Ren, Wu, Li, "Understanding Application Recomputability without Crash
- * Consistency in Non-Volatile Memory", MCHPC 2018, Table 1), except crash_restore() and
- * readonly_data().
+ * Consistency in Non-Volatile Memory", MCHPC 2018, Table 1), except crash_restore(),
+ * crash_phase() and readonly_data().
  */
 #ifndef TERRACE_CRASH_H
 #define TERRACE_CRASH_H
@@ -255,6 +255,16 @@ static inline void write_back_invalidate_cache(void)
 {
     TERRACE_CRASH_MARK(0xc6, 0L);
 }
+
+/*
+ * The begin of a phase of the region, by a literal number from 1 to 15. Successes and rates of a
+ * program that marks phases are counted by them; else by equal parts of its iterations.
+ */
+#define crash_phase(number) \
+    do { \
+        (void)sizeof(char[(number) >= 1 && (number) <= 15 ? 1 : -1]); \
+        TERRACE_CRASH_MARK(0xd0 + number, 0L); \
+    } while (0)
 
 /* An object that a restart needs, of `count` elements of a type: "double", "int", ... */
 #define critical_data(pointer, type, count) \

@@ -61,6 +61,7 @@ fn programs_with_nvcs_own_names_compile_and_run_in_c_and_cpp() {
             clwb(x);
             clflush(&done);
             flush_whole_cache();
+            crash_phase(15);
             end_crash();
             return (int)crash_restore() + (terrace_crash_state_.count == 2 ? 0 : 1);
         }

@@ -108,7 +108,8 @@ pub struct CrashRunArgs {
     /// Caches: nvc, none, unlimited, or levels such as 32K/8+20M/20/shared/inclusive.
     #[arg(long, default_value = "nvc")]
     pub caches: String,
-    /// Equal parts of the iterations by which successes are counted.
+    /// Equal parts of the iterations by which successes are counted, of programs that mark no
+    /// phases.
     #[arg(long, default_value_t = 3)]
     pub phases: u32,
     /// Limit of a restart's address space, MiB.

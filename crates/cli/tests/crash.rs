@@ -139,10 +139,11 @@ fn compile_rust(folder: &Path, name: &str, bug: &str) {
 #[test]
 fn correct_structures_have_no_bad_image_and_planted_bugs_are_found() {
     let Some(folder) = parts() else { return };
-    for (name, bug) in [("list", "0"), ("list", "3"), ("log", "2")] {
+    for (name, bug) in [("list", "0"), ("list", "3"), ("log", "2"), ("btree", "0"), ("btree", "3")]
+    {
         compile_rust(folder, name, bug);
     }
-    for name in ["list", "log", "btree", "list-rs"] {
+    for name in ["list", "log", "btree", "list-rs", "btree-rs"] {
         let output = crash(folder, &["check", "--json", "--", &format!("./{name}-0")]);
         let found = json(&output);
         assert_eq!(output.status.code(), Some(0), "{name}: {found}");
@@ -163,6 +164,7 @@ fn correct_structures_have_no_bad_image_and_planted_bugs_are_found() {
         ("btree-3", true, "never_persisted", "split"),
         ("list-rs-3", true, "written_between_flush_and_fence", "list::push"),
         ("log-rs-2", false, "missing_fence", "log::append"),
+        ("btree-rs-3", true, "never_persisted", "btree::split"),
     ];
     for (program, refused, kind, function) in planted {
         // Few images show a bug of a list or a log; to show none, or one of a tree, takes more.
@@ -205,6 +207,9 @@ fn fortran_programs_crash_and_restart() {
         let arguments = ["run", "--at", "iteration", "--caches", caches, "--json", "--"];
         let found = json(&crash(folder, &[&arguments[..], &["./survive-f90"]].concat()));
         assert_eq!(found["total"]["restarts"], 10, "{found}");
+        // Iterations end in the second of the two phases that it marks.
+        let restarts = |phase: usize| found["phases"][phase]["restarts"].as_u64();
+        assert_eq!((restarts(0), restarts(1), restarts(2)), (Some(0), Some(10), None), "{found}");
         found["total"]["successes"].as_u64().unwrap()
     };
     assert_eq!(successes("none"), 10);

@@ -6,6 +6,7 @@
 //! - [`memory`]: caches with values: what is coherent, what memory holds.
 //! - [`recording`]: a recording's accesses and events, all threads in the order of time.
 //! - [`points`]: where crashes happen.
+//! - [`flushes`]: what a program is taken to flush besides.
 //! - [`images`]: memory at each crash, as differences.
 //! - [`study`]: all of this in one pass over a recording.
 //! - [`outcome`]: what became of a restart, and rates of success.
@@ -16,6 +17,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod contents;
+pub mod flushes;
 mod hash;
 pub mod images;
 pub mod memory;
@@ -26,16 +29,18 @@ pub mod points;
 pub mod recording;
 pub mod region;
 pub mod setup;
+mod span;
 pub mod stack;
 pub mod study;
 
+pub use flushes::{FlushPlace, FlushPlan};
 pub use images::{ImageChain, ImageCursor};
 pub use memory::{CacheSetup, CachedMemory};
 pub use outcome::{RestartOutcome, SuccessRate};
 pub use points::CrashSchedule;
 pub use region::{DataObject, ImageLayout, ObjectKind, RegionError, RegionFile};
 pub use setup::CacheSetupError;
-pub use study::{CrashPoint, CrashSet, FlushPlan, StudyError, StudyOptions};
+pub use study::{CrashPoint, CrashSet, StudyError, StudyOptions};
 
 /// Marks of `terrace_crash.h` in a recording.
 pub mod mark {
@@ -43,4 +48,14 @@ pub mod mark {
     pub const START: u32 = 0xc0;
     /// `end_crash()`.
     pub const END: u32 = 0xc1;
+    /// `crash_phase(0)`, which is none: `crash_phase(n)` is so many more.
+    pub const PHASE: u32 = 0xd0;
+    /// Phases that can be marked.
+    pub const MOST_PHASES: u32 = 15;
+
+    /// The phase that a mark begins, from 1.
+    #[must_use]
+    pub fn phase(id: u32) -> Option<u32> {
+        id.checked_sub(PHASE).filter(|phase| (1..=MOST_PHASES).contains(phase))
+    }
 }

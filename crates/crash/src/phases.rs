@@ -1,8 +1,9 @@
 //! Where the phases of a region lie, for crashes of which each phase has as many.
 
+use crate::mark;
 use crate::outcome::phase_of;
 use crate::points::draw;
-use crate::recording::{visit_process, AccessView, RecordingVisitor};
+use crate::recording::{visit_events, visit_process, AccessView, RecordingVisitor};
 use crate::region::{DataObject, RegionFile};
 use std::io::{Read, Seek};
 use std::ops::ControlFlow;
@@ -14,7 +15,8 @@ pub(crate) struct PhaseDraw {
     /// Crashes of each phase.
     pub count: u32,
     pub seed: u64,
-    /// Equal parts of the iterations, or of the instructions where there are fewer iterations.
+    /// Phases of a program that marks none: equal parts of the iterations, or of the instructions
+    /// where there are fewer iterations.
     pub phases: u32,
 }
 
@@ -86,6 +88,10 @@ pub(crate) fn phase_points<R: Read + Seek>(
     instructions: u64,
     how: PhaseDraw,
 ) -> Result<Vec<u64>, TraceError> {
+    let marked = marked_segments(reader, (process, begin), instructions)?;
+    if let Some(phases) = marked.iter().map(|s| s.phase + 1).max() {
+        return Ok(draw_by_phase(&marked, PhaseDraw { phases, ..how }));
+    }
     let mut found = Vec::new();
     if let Some(object) = region.iteration_object() {
         let mut raw = [0; 8];
@@ -107,6 +113,34 @@ struct PhaseSegment {
     phase: u32,
     first: u64,
     last: u64,
+}
+
+/// Which instructions belong to which of the phases that the program marks; none where it marks
+/// none. What comes before the first mark belongs to the first phase.
+fn marked_segments<R: Read + Seek>(
+    reader: &mut TraceReader<R>,
+    (process, begin): (u32, u64),
+    instructions: u64,
+) -> Result<Vec<PhaseSegment>, TraceError> {
+    let mut marks: Vec<(u64, u32)> = Vec::new();
+    visit_events(reader, |event| {
+        let EventKind::Mark { id } = event.what else { return };
+        let at = event.time.checked_sub(begin).filter(|at| *at <= instructions);
+        let phase = mark::phase(id).filter(|_| event.process == process);
+        marks.extend(at.zip(phase));
+    })?;
+    marks.sort_by_key(|(at, _)| *at);
+    let ends = marks.iter().skip(1).map(|(at, _)| at.saturating_sub(1)).chain([instructions]);
+    let segment = |((at, phase), last): (&(u64, u32), u64)| PhaseSegment {
+        phase: phase - 1,
+        first: (*at).max(1),
+        last,
+    };
+    let mut segments: Vec<PhaseSegment> = marks.iter().zip(ends).map(segment).collect();
+    if let Some((first, _)) = marks.first() {
+        segments.push(PhaseSegment { phase: 0, first: 1, last: first.saturating_sub(1) });
+    }
+    Ok(segments)
 }
 
 /// Which instructions belong to which phase. `found`: iterations done, ascending in time.

@@ -16,7 +16,8 @@ pub enum CrashSchedule {
         count: u32,
         /// Any number.
         seed: u64,
-        /// Equal parts of the iterations, or of the instructions where there are fewer iterations.
+        /// Equal parts of the iterations, or of the instructions where there are fewer iterations;
+        /// of no use where the program marks its phases.
         phases: u32,
     },
     /// One whenever the iteration has changed.

@@ -1,12 +1,14 @@
 //! One pass over a recording: caches with values, crashes, their images and rates.
 
+use crate::flushes::{FlushPlan, PlannedFlushes};
 use crate::images::ImageChain;
 use crate::mark;
 use crate::memory::{CacheSetup, CachedMemory, LostData};
 use crate::phases::{phase_points, PhaseDraw};
 use crate::points::{uniform_points, CrashSchedule};
-use crate::recording::{visit_events, visit_process, AccessView, RecordingVisitor};
+use crate::recording::{visit_process, AccessView, RecordingVisitor};
 use crate::region::{DataObject, RegionFile};
+use crate::span::{find_region, RegionSpan};
 use crate::stack::CallStack;
 use serde::Serialize;
 use std::io::{Read, Seek};
@@ -26,16 +28,6 @@ pub struct StudyOptions {
     pub most: usize,
     /// What the program is taken to flush besides.
     pub flushes: Vec<FlushPlan>,
-}
-
-/// A what-if: an object is flushed (CLWB of each of its lines) just before the program flushes its
-/// iteration, every so many iterations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct FlushPlan {
-    /// Which of the region's objects.
-    pub object: usize,
-    /// Every so many iterations, at least 1.
-    pub period: u64,
 }
 
 /// Why there is nothing to study.
@@ -105,6 +97,9 @@ pub struct CrashPoint {
     pub call_path: Vec<u64>,
     /// The last iteration that was done, as cores see it.
     pub iterations_done: i64,
+    /// The phase that the program marked last, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub marked_phase: Option<u32>,
     /// Bytes of each object that differ between caches and memory.
     pub inconsistent_bytes: Vec<u64>,
     /// The same of all memory.
@@ -134,35 +129,10 @@ pub struct CrashSet {
     pub lines_written: u64,
     /// Iterations done at the region's end.
     pub iterations: i64,
+    /// The highest of the phases that the program marks; 0 where it marks none.
+    pub marked_phases: u32,
     /// Whether the end was seen; else the program ended within the region.
     pub ended: bool,
-}
-
-/// Where the region lies in the recording.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RegionSpan {
-    pub(crate) process: u32,
-    begin: u64,
-    end: Option<u64>,
-}
-
-pub(crate) fn find_region<R: Read + Seek>(
-    reader: &mut TraceReader<R>,
-) -> Result<RegionSpan, StudyError> {
-    let mut span: Option<RegionSpan> = None;
-    visit_events(reader, |event| {
-        let EventKind::Mark { id } = event.what else { return };
-        match (&mut span, id) {
-            (None, mark::START) => {
-                span = Some(RegionSpan { process: event.process, begin: event.time, end: None });
-            }
-            (Some(span), mark::END) if span.process == event.process && span.end.is_none() => {
-                span.end = Some(event.time);
-            }
-            _ => {}
-        }
-    })?;
-    span.ok_or(StudyError::NoRegion)
 }
 
 /// Studies a recording with values. `region`: what the program said at `start_crash()`.
@@ -178,7 +148,7 @@ pub fn study<R: Read + Seek>(
     if !reader.header().values {
         return Err(StudyError::NoValues);
     }
-    let span = find_region(reader)?;
+    let span = find_region(reader)?.ok_or(StudyError::NoRegion)?;
     let last = reader.blocks().iter().filter(|b| b.process == span.process).map(|b| b.last_time);
     let end = span.end.or_else(|| last.max()).unwrap_or(span.begin);
     let instructions = end.saturating_sub(span.begin);
@@ -209,10 +179,12 @@ pub fn study<R: Read + Seek>(
         place: Place::Before,
         last: (0, 0),
         iterations: 0,
+        marked_phase: None,
+        marked_phases: 0,
         loads: 0,
         stores: 0,
         lines_before: 0,
-        iteration_flushes: 0,
+        flushes: PlannedFlushes::new(region, &options.flushes, options.setup.line_bytes()),
         freed: None,
         progress,
     };
@@ -247,11 +219,13 @@ struct Pass<'a> {
     /// Thread and address of the last instruction that loaded or stored.
     last: (u32, u64),
     iterations: i64,
+    /// The phase that was marked last, and the highest.
+    marked_phase: Option<u32>,
+    marked_phases: u32,
     loads: u64,
     stores: u64,
     lines_before: u64,
-    /// How often the program flushed its iteration.
-    iteration_flushes: u64,
+    flushes: PlannedFlushes<'a>,
     freed: Option<(String, u64)>,
     progress: &'a mut dyn FnMut(f64),
 }
@@ -328,6 +302,7 @@ impl Pass<'_> {
             thread,
             call_path,
             iterations_done: self.read_iterations(),
+            marked_phase: self.marked_phase,
             inconsistent_bytes: each,
             inconsistent_bytes_of_all: all.inconsistent_bytes,
             dirty_lines: all.dirty_lines,
@@ -341,26 +316,11 @@ impl Pass<'_> {
         self.crash(time.saturating_sub(self.span.begin));
     }
 
-    /// Where the program flushes its iteration, what-ifs flush their objects first.
-    fn apply_flush_plans(&mut self, core: usize, operation: CacheOperation, address: u64) {
+    /// What-ifs flush their objects before an event.
+    fn apply_flush_plans(&mut self, core: usize, what: &EventKind) {
         let line_bytes = self.memory.line_bytes();
-        let flushes = matches!(
-            operation,
-            CacheOperation::WriteBack | CacheOperation::Flush | CacheOperation::FlushWeak
-        );
-        let is_iteration = |o: &DataObject| o.address / line_bytes == address / line_bytes;
-        if !flushes || !self.region.iteration_object().is_some_and(is_iteration) {
-            return;
-        }
-        self.iteration_flushes += 1;
-        for plan in &self.options.flushes {
-            let Some(object) = self.region.objects.get(plan.object) else { continue };
-            if object.bytes == 0 || self.iteration_flushes % plan.period.max(1) != 0 {
-                continue;
-            }
-            for line in object.address / line_bytes..=(object.end() - 1) / line_bytes {
-                self.memory.operate(core, CacheOperation::WriteBack, line * line_bytes);
-            }
+        for line in self.flushes.lines_before(what) {
+            self.memory.operate(core, CacheOperation::WriteBack, line * line_bytes);
         }
     }
 
@@ -397,6 +357,7 @@ impl Pass<'_> {
             stores: self.stores,
             lines_written: self.memory.lines_written() - self.lines_before,
             iterations: self.iterations,
+            marked_phases: self.marked_phases,
             ended: self.span.end.is_some(),
         })
     }
@@ -455,6 +416,14 @@ impl RecordingVisitor for Pass<'_> {
                 self.place = Place::Behind;
                 return ControlFlow::Break(());
             }
+            EventKind::Mark { id } if self.place == Place::Within => {
+                let Some(phase) = mark::phase(*id) else { return ControlFlow::Continue(()) };
+                self.crash_before(time);
+                let core = self.place_of(thread);
+                self.apply_flush_plans(core, what);
+                self.marked_phase = Some(phase);
+                self.marked_phases = self.marked_phases.max(phase);
+            }
             EventKind::Cache { operation, address, .. } => {
                 use CacheOperation::{Fence, StoreFence};
                 if self.place == Place::Within {
@@ -467,7 +436,7 @@ impl RecordingVisitor for Pass<'_> {
                 }
                 let core = self.place_of(thread);
                 if self.place == Place::Within {
-                    self.apply_flush_plans(core, *operation, *address);
+                    self.apply_flush_plans(core, what);
                 }
                 self.memory.operate(core, *operation, *address);
             }

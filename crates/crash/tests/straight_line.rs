@@ -3,10 +3,11 @@
 
 use std::io::Cursor;
 use terrace_cache::{HierarchySpec, LevelSpec};
+use terrace_crash::flushes::region_flushes;
 use terrace_crash::study::study;
 use terrace_crash::{
-    mark, CacheSetup, CrashSchedule, CrashSet, DataObject, FlushPlan, ObjectKind, RegionFile,
-    StudyError, StudyOptions,
+    mark, CacheSetup, CrashSchedule, CrashSet, DataObject, FlushPlace, FlushPlan, ObjectKind,
+    RegionFile, StudyError, StudyOptions,
 };
 use terrace_trace::{
     Access, CacheOperation, EventKind, TraceEvent, TraceHeader, TraceReader, TraceWriter,
@@ -173,13 +174,59 @@ fn a_what_if_flushes_its_object_before_the_iteration() {
             .cache(CacheOperation::WriteBack, 0x1008)
             .store(0x2000, &[9; 4])
             .mark(mark::END);
-        let plan = vec![FlushPlan { object: 2, period }];
+        let plan = vec![FlushPlan { object: 2, place: FlushPlace::IterationEnd, period }];
         let endless = CacheSetup::Unlimited { line: 64 };
         let set = program.study_with(&region(), endless, EVERY, plan).unwrap();
         let last = images(&set).pop().unwrap();
         assert_eq!((last[8], &last[12..16]), (1, [held; 4].as_slice()));
         assert_eq!(set.lines_written, 3 - period);
     }
+}
+
+/// Two phases of one store each, twice.
+fn two_phases() -> Program {
+    let step = |program: Program, value| {
+        let first = program.mark(mark::PHASE + 1).store(0x2000, &[value; 4]);
+        first.mark(mark::PHASE + 2).store(0x2004, &[value; 4])
+    };
+    step(step(Program::new().mark(mark::START), 8), 9).mark(mark::END)
+}
+
+#[test]
+fn a_program_marks_its_phases() {
+    let endless = CacheSetup::Unlimited { line: 64 };
+    let set = two_phases().study(&region(), endless.clone(), EVERY).unwrap();
+    let phases: Vec<Option<u32>> = set.points.iter().map(|p| p.marked_phase).collect();
+    assert_eq!((phases, set.marked_phases), ([1, 2, 1, 2].map(Some).to_vec(), 2));
+    // Each phase has as many crashes, whatever the schedule says of their number.
+    let schedule = CrashSchedule::EachPhase { count: 10, seed: 1, phases: 7 };
+    let set = two_phases().study(&region(), endless.clone(), schedule).unwrap();
+    let first = set.points.iter().filter(|p| p.marked_phase == Some(1)).count();
+    assert_eq!((first, set.points.len()), (10, 20));
+    // Flushed where the second phase begins, each time or the second time: what the first phase
+    // stored.
+    for period in [1, 2] {
+        let plan = vec![FlushPlan { object: 2, place: FlushPlace::PhaseBegin(2), period }];
+        let set = two_phases().study_with(&region(), endless.clone(), EVERY, plan).unwrap();
+        assert_eq!(images(&set).pop().unwrap()[12..20], [9, 9, 9, 9, 8, 8, 8, 8]);
+        assert_eq!(set.lines_written, 3 - period);
+    }
+}
+
+#[test]
+fn flushes_of_a_region_are_the_programs_own_and_those_planned() {
+    let program = two_phases().writer.finish().unwrap();
+    let mut reader = TraceReader::open(Cursor::new(program)).unwrap();
+    let plan = [FlushPlan { object: 2, place: FlushPlace::PhaseBegin(1), period: 2 }];
+    let found = region_flushes(&mut reader, &region(), &plan, 64).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].thread, found[0].time, &found[0].addresses[..]), (0, 2, &[0x2000][..]));
+    let program = Program::new().mark(mark::START).cache(CacheOperation::WriteBack, 0x1008);
+    let program = program.store(0x1008, &[1]).mark(mark::END).writer.finish().unwrap();
+    let mut reader = TraceReader::open(Cursor::new(program)).unwrap();
+    let plan = [FlushPlan { object: 2, place: FlushPlace::IterationEnd, period: 1 }];
+    let found = region_flushes(&mut reader, &region(), &plan, 64).unwrap();
+    assert_eq!((found.len(), &found[0].addresses[..]), (1, &[0x2000, 0x1008][..]));
 }
 
 #[test]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 # As in terrace_crash.h.
 _START, _END, _WRITE_BACK, _FLUSH, _FLUSH_ALL = 0xC0, 0xC1, 0xC4, 0xC5, 0xC6
+_PHASE, _MOST_PHASES = 0xD0, 15
 _CRITICAL, _CONSISTENT, _READ_ONLY = 1, 2, 3
 _HEAD, _OBJECT = struct.Struct("<8sQQ"), struct.Struct("<IIQQ16s48s")
 _MOST_OBJECTS = 256
@@ -53,7 +54,8 @@ class _Marks:
         self._functions: Dict[int, Any] = {}
         if platform.machine() not in ("x86_64", "AMD64"):
             return
-        numbers = (_START, _END, _WRITE_BACK, _FLUSH, _FLUSH_ALL)
+        numbers = [_START, _END, _WRITE_BACK, _FLUSH, _FLUSH_ALL]
+        numbers += range(_PHASE + 1, _PHASE + _MOST_PHASES + 1)
         # mov rax, rdi; nop [rax + disp32] with the number in its displacement; ret
         code = [b"\x48\x89\xf8\x0f\x1f\x80" + bytes([n]) + b"\xa0\x44\x7e\xc3" for n in numbers]
         self._memory = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -137,6 +139,12 @@ class Region:
             yield number
             self._done[0] = number
             self.write_back(self._done)
+
+    def phase(self, number: int) -> None:
+        """Marks the begin of a phase, from 1 to 15, by which successes are counted then."""
+        if not 1 <= number <= _MOST_PHASES:
+            raise TerraceError(f"phase {number}; give 1 to {_MOST_PHASES}")
+        self._marks(_PHASE + number)
 
     def write_back(self, array: np.ndarray) -> None:
         """Writes the array's cache lines back to memory (CLWB)."""

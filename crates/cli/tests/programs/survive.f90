@@ -13,7 +13,9 @@ program survive
     call write_back_invalidate_cache()
     call start_crash()
     do it = done + 1, 10
+        call crash_phase(1)
         x = x + 1
+        call crash_phase(2)
         call flush_cache_line(c_loc(x))
         done = it
         call cache_line_write_back(c_loc(done))

@@ -4,7 +4,8 @@ use super::{PersistentMapping, PersistentOperation, LINE};
 use crate::mark;
 use crate::recording::{visit_process, AccessView, RecordingVisitor};
 use crate::region::{ImageLayout, RegionFile};
-use crate::study::{find_region, StudyError};
+use crate::span::find_region;
+use crate::study::StudyError;
 use std::io::{Read, Seek};
 use std::ops::ControlFlow;
 use terrace_trace::{CacheOperation, EventKind, TraceReader};
@@ -33,7 +34,7 @@ pub fn collect_operations<R: Read + Seek>(
         return Err(StudyError::NoValues);
     }
     let (process, mapping) = match span {
-        ObservedSpan::Region => (find_region(reader)?.process, None),
+        ObservedSpan::Region => (find_region(reader)?.ok_or(StudyError::NoRegion)?.process, None),
         ObservedSpan::Mapping(mapped) => (mapped.process, Some(*mapped)),
     };
     let mut collector = Collector {

@@ -10,9 +10,11 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_crash::study::study;
-use terrace_crash::{FlushPlan, ObjectKind, RegionFile, StudyError, StudyOptions, SuccessRate};
+use terrace_crash::{
+    FlushPlace, FlushPlan, ObjectKind, RegionFile, StudyError, StudyOptions, SuccessRate,
+};
 
-/// The longest period that is tried, iterations.
+/// The longest period that is tried.
 const LONGEST_PERIOD: u64 = 64;
 
 /// What is wanted, besides a [`CrashSpec`].
@@ -24,19 +26,21 @@ pub struct AdviseSpec {
     pub write_bytes_per_s: f64,
 }
 
-/// An object and how often it is flushed.
+/// An object, where and how often it is flushed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FlushedObject {
     /// Which.
     pub object: String,
-    /// Every so many iterations.
-    pub every_iterations: u64,
+    /// Where.
+    pub place: FlushPlace,
+    /// Every so many times that the program comes there.
+    pub every: u64,
 }
 
 /// A proposal that was tried.
 #[derive(Debug, Clone, Serialize)]
 pub struct FlushTrial {
-    /// What is flushed, just before the program flushes its iteration.
+    /// What is flushed.
     pub flushes: Vec<FlushedObject>,
     /// Restarts.
     #[serde(flatten)]
@@ -96,7 +100,7 @@ impl AdviceReport {
                 best.share * 100.0,
                 best.slowdown * 100.0
             ),
-            None => writeln!(out, "\nno flushes at iterations' ends reach {wanted:.1}%"),
+            None => writeln!(out, "\nno flushes that were tried reach {wanted:.1}%"),
         }
     }
 }
@@ -105,9 +109,13 @@ fn describe(flushes: &[FlushedObject]) -> String {
     if flushes.is_empty() {
         return "nothing".into();
     }
-    let each = |f: &FlushedObject| match f.every_iterations {
-        1 => format!("{} each iteration", f.object),
-        n => format!("{} every {n} iterations", f.object),
+    let each = |f: &FlushedObject| match (f.place, f.every) {
+        (FlushPlace::IterationEnd, 1) => format!("{} each iteration", f.object),
+        (FlushPlace::IterationEnd, n) => format!("{} every {n} iterations", f.object),
+        (FlushPlace::PhaseBegin(phase), 1) => format!("{} before each phase {phase}", f.object),
+        (FlushPlace::PhaseBegin(phase), n) => {
+            format!("{} before phase {phase} every {n} times", f.object)
+        }
     };
     flushes.iter().map(each).collect::<Vec<_>>().join(", ")
 }
@@ -140,6 +148,7 @@ pub fn advise(
         region: &region,
         recorded: &recorded,
         base_lines: 0,
+        marked_phases: 0,
         trials: Vec::new(),
     };
     let critical: Vec<usize> = (0..region.objects.len())
@@ -169,6 +178,8 @@ struct Search<'a> {
     recorded: &'a RecordedRun,
     /// Lines that memory is given without flushes.
     base_lines: u64,
+    /// Phases that the program marks: what can be flushed where one begins.
+    marked_phases: u32,
     trials: Vec<FlushTrial>,
 }
 
@@ -177,7 +188,13 @@ impl Search<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Adds the object that helps most, one by one.
+    /// Where something can be flushed.
+    fn places(&self) -> Vec<FlushPlace> {
+        let begins = (1..=self.marked_phases).map(FlushPlace::PhaseBegin);
+        [FlushPlace::IterationEnd].into_iter().chain(begins).collect()
+    }
+
+    /// Adds the object and the place that help most, one by one.
     fn add_until_wanted(
         &mut self,
         critical: &[usize],
@@ -187,8 +204,7 @@ impl Search<'_> {
         let mut share = self.try_plans(&plans, progress)?.share;
         while share < self.how.wanted && !self.stopped() {
             let mut best: Option<(f64, u64, FlushPlan)> = None;
-            for object in critical.iter().filter(|o| plans.iter().all(|p| p.object != **o)) {
-                let plan = FlushPlan { object: *object, period: 1 };
+            for plan in self.plans_besides(critical, &plans) {
                 let tried = self.try_plans(&[plans.as_slice(), &[plan]].concat(), progress)?;
                 let (now, bytes) = (tried.share, tried.extra_bytes);
                 let better = best
@@ -205,6 +221,16 @@ impl Search<'_> {
             share = now;
         }
         Ok(plans)
+    }
+
+    /// One plan more: any object at any place where it is not flushed yet.
+    fn plans_besides(&self, critical: &[usize], plans: &[FlushPlan]) -> Vec<FlushPlan> {
+        let at = |object: usize, place| FlushPlan { object, place, period: 1 };
+        let all = critical.iter().flat_map(|o| self.places().into_iter().map(|p| at(*o, p)));
+        let is_new = |plan: &FlushPlan| {
+            plans.iter().all(|p| (p.object, p.place) != (plan.object, plan.place))
+        };
+        all.filter(is_new).collect()
     }
 
     /// Leaves objects out, and flushes them less often, while restarts succeed as wanted.
@@ -256,7 +282,7 @@ impl Search<'_> {
             progress(CrashStep::Caches, done);
         })?;
         if self.trials.is_empty() {
-            self.base_lines = set.lines_written;
+            (self.base_lines, self.marked_phases) = (set.lines_written, set.marked_phases);
         }
         let mut rate = SuccessRate::default();
         restart_each(
@@ -272,7 +298,8 @@ impl Search<'_> {
         let extra_seconds = extra_bytes as f64 / self.how.write_bytes_per_s;
         let name = |plan: &FlushPlan| FlushedObject {
             object: self.region.objects[plan.object].name.clone(),
-            every_iterations: plan.period,
+            place: plan.place,
+            every: plan.period,
         };
         let trial = FlushTrial {
             flushes: plans.iter().map(name).collect(),

@@ -101,6 +101,9 @@ pub struct CrashReport {
     pub crashes: usize,
     /// Of all restarts.
     pub total: SuccessRate,
+    /// Whether the phases are those that the program marks; else they are equal parts of its
+    /// iterations, or of its instructions where it has fewer iterations.
+    pub marked_phases: bool,
     /// By phase.
     pub phases: Vec<PhaseSummary>,
     /// By outcome.
@@ -123,6 +126,7 @@ impl CrashReport {
         set: &CrashSet,
         reference: &ReferenceRun,
     ) -> Self {
+        let phases = if set.marked_phases > 0 { set.marked_phases } else { spec.phases.max(1) };
         let summary = |phase| PhaseSummary {
             phase,
             rate: SuccessRate::default(),
@@ -154,7 +158,8 @@ impl CrashReport {
             difference_bytes: set.images.difference_bytes(),
             crashes: set.points.len(),
             total: SuccessRate::default(),
-            phases: (1..=spec.phases.max(1)).map(summary).collect(),
+            marked_phases: set.marked_phases > 0,
+            phases: (1..=phases).map(summary).collect(),
             outcomes: BTreeMap::new(),
             results: Vec::new(),
             call_paths: Vec::new(),
@@ -172,8 +177,11 @@ impl CrashReport {
         for result in &self.results {
             self.total.add(result.outcome);
             *self.outcomes.entry(result.outcome.name()).or_default() += 1;
-            // Fewer iterations than phases are divided by time.
-            let (now, all) = if self.reference_iterations < i64::from(phases) {
+            let (now, all) = if self.marked_phases {
+                // What comes before the first mark belongs to the first phase.
+                (result.point.marked_phase.map_or(1, i64::from), i64::from(phases))
+            } else if self.reference_iterations < i64::from(phases) {
+                // Fewer iterations than phases are divided by time.
                 (result.point.instruction as i64, self.instructions as i64)
             } else {
                 (result.point.iterations_done + 1, self.reference_iterations)
