@@ -49,4 +49,5 @@ pub use run::{
     all, conclude, is_simulated, placement_of, profile_misses, simulate, simulate_custom,
     simulate_placement, simulate_with, CacheCount, NodeEnergy, RunOptions, SimRun, TrackerKind,
 };
-pub use sampled::{sample_program, SampledProgram};
+pub use sampled::{sample_program, IntervalPeak, SampledProgram};
+pub use sampler::BufferDrain;

@@ -8,6 +8,8 @@
 //! daemon reads it; when there is no free space left there, records are lost until somebody drains
 //! it.
 
+use terrace_types::Nanos;
+
 /// One sampled access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sample {
@@ -28,6 +30,8 @@ struct CoreSampling {
     until: (u64, u64),
     /// Records in the core's buffer.
     buffered: usize,
+    /// Number of the draining thread's visit that these came after.
+    visit: u64,
 }
 
 /// The sampling of all cores.
@@ -51,10 +55,27 @@ pub struct AccessSampler {
 /// Interrupts whose time is kept.
 const MAX_INTERRUPTS: usize = 1 << 20;
 
+/// Who takes records out of the buffers of the cores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BufferDrain {
+    /// An interrupt on the core whose buffer is filled to its threshold.
+    #[default]
+    Interrupt,
+    /// A hardware thread of its own that visits each buffer once a period, which the PEBS paper
+    /// (MCHPC'18, section 6) names as future work. A record that finds its buffer full is lost, and
+    /// takes the core as long as one that is kept.
+    Thread {
+        /// From one visit to the next.
+        period: Nanos,
+    },
+}
+
 /// What sampling is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SamplingParams {
-    /// Records between two interrupts.
+    /// Who empties the buffers.
+    pub drain: BufferDrain,
+    /// Records between two interrupts; those that fit where a thread drains.
     pub buffer: usize,
     /// Records that wait for the daemon at most.
     pub capacity: usize,
@@ -80,7 +101,7 @@ impl AccessSampler {
     #[must_use]
     pub fn new(loads: u64, stores: u64, figures: SamplingParams, cores: usize) -> Self {
         let periods = (loads.max(1), stores.max(1));
-        let fresh = CoreSampling { until: periods, buffered: 0 };
+        let fresh = CoreSampling { until: periods, buffered: 0, visit: 0 };
         Self {
             periods,
             current: fresh,
@@ -157,6 +178,11 @@ impl AccessSampler {
 
     #[inline(never)]
     fn write(&mut self, vpn: u64, store: bool, now: u64) -> u64 {
+        if !self.has_space(now) {
+            self.lost += 1;
+            self.totals.time += self.figures.record;
+            return self.figures.record;
+        }
         let sample = Sample { vpn, store, core: self.core, thread: self.thread };
         if self.samples.len() < self.figures.capacity {
             self.samples.push(sample);
@@ -166,7 +192,8 @@ impl AccessSampler {
         self.totals.records += 1;
         self.current.buffered += 1;
         let mut took = self.figures.record;
-        if self.current.buffered >= self.figures.buffer {
+        let interrupts = self.figures.drain == BufferDrain::Interrupt;
+        if interrupts && self.current.buffered >= self.figures.buffer {
             self.current.buffered = 0;
             self.totals.interrupts += 1;
             took += self.figures.interrupt;
@@ -177,14 +204,30 @@ impl AccessSampler {
         self.totals.time += took;
         took
     }
+
+    /// Whether the core's buffer has space at `now`, picoseconds: with interrupts always.
+    fn has_space(&mut self, now: u64) -> bool {
+        let BufferDrain::Thread { period } = self.figures.drain else { return true };
+        let visit = now / period.0.saturating_mul(1000).max(1);
+        if visit != self.current.visit {
+            self.current.visit = visit;
+            self.current.buffered = 0;
+        }
+        self.current.buffered < self.figures.buffer
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const FIGURES: SamplingParams =
-        SamplingParams { buffer: 2, capacity: 4, record: 250, interrupt: 1000 };
+    const FIGURES: SamplingParams = SamplingParams {
+        drain: BufferDrain::Interrupt,
+        buffer: 2,
+        capacity: 4,
+        record: 250,
+        interrupt: 1000,
+    };
 
     #[test]
     fn one_in_a_period_is_kept_until_the_buffer_is_full() {
@@ -219,5 +262,21 @@ mod tests {
         assert_eq!(reported, [(1, 0, 5), (101, 1, 7), (7, 0, 5)]);
         // Core 0 has two records, core 1 one.
         assert_eq!((s.totals().interrupts, s.interrupted()), (1, &[(0, 3)][..]));
+    }
+
+    #[test]
+    fn a_draining_thread_costs_no_interrupts_and_full_buffers_lose_records() {
+        let drain = BufferDrain::Thread { period: Nanos(1) };
+        let mut s = AccessSampler::new(1, 1, SamplingParams { drain, ..FIGURES }, 2);
+        // Two of three fit between visits; the other core has a buffer of its own.
+        let took: u64 = [10, 20, 30].into_iter().map(|now| s.missed_load(now, now)).sum();
+        assert_eq!(took, 3 * 250);
+        s.turn_to(1, 1);
+        s.store(40, 40);
+        s.turn_to(0, 0);
+        s.missed_load(1001, 1001);
+        let (samples, lost) = s.drain();
+        assert_eq!((samples.iter().map(|s| s.vpn).collect(), lost), (vec![10, 20, 40, 1001], 1));
+        assert_eq!(s.totals(), SamplingTotals { records: 4, interrupts: 0, time: 5 * 250 });
     }
 }

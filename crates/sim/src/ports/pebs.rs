@@ -8,7 +8,7 @@
 
 use super::{Shared, PID};
 use crate::costs::EngineInput;
-use crate::sampler::{AccessSampler, Sample, SamplingParams};
+use crate::sampler::{AccessSampler, BufferDrain, Sample, SamplingParams};
 use terrace_engine::{Mapping, Observation, SampleRequest, TrackError, Tracker, TrackerInfo};
 use terrace_tracker::{SampleMap, SamplePeriods, SampledAccess};
 use terrace_types::{BitSource, Bytes, Nanos, NodeId, Request, Tick, Tid, TrackerVisibility, Vpn};
@@ -41,10 +41,16 @@ impl PebsSettings {
     /// What is used where nothing is set.
     pub const DEFAULT: Self = Self { loads: None, stores: STORES, buffer: Bytes(BUFFER_BYTES) };
 
+    /// Records that fit in a core's buffer.
+    #[must_use]
+    pub const fn records(&self) -> u64 {
+        self.buffer.get() / RECORD_BYTES
+    }
+
     /// Records in a core's buffer when the interrupt comes.
     #[must_use]
     pub const fn threshold(&self) -> u64 {
-        let records = self.buffer.get() / RECORD_BYTES;
+        let records = self.records();
         let threshold = records - records / FREE_AT_INTERRUPT;
         if threshold == 0 {
             1
@@ -85,7 +91,8 @@ impl PebsScan {
         let kernel = world.borrow().costs.kernel;
         let (record, interrupt) = (kernel.sample_record.0, kernel.sample_interrupt.0);
         let buffer = settings.threshold() as usize;
-        let params = SamplingParams { buffer, capacity: MAX_SAMPLES, record, interrupt };
+        let drain = BufferDrain::Interrupt;
+        let params = SamplingParams { drain, buffer, capacity: MAX_SAMPLES, record, interrupt };
         let loads = settings.loads.unwrap_or(LOADS.0);
         let (cells, cores): (Vec<NodeId>, usize) = {
             let world = world.borrow();
