@@ -31,7 +31,7 @@ pub struct Block {
     pub number: u32,
     kind: Kind,
     valid: bool,
-    /// Words told before the block's own.
+    /// Words written before the block's own.
     border: u8,
 }
 
@@ -129,7 +129,7 @@ impl Cache {
         }
     }
 
-    /// What is known of the block at `pc`: its number, its kind, words told before it.
+    /// What is known of the block at `pc`: its number, its kind, words written before it.
     pub fn about(&self, pc: u64) -> Option<(u32, Kind, u8)> {
         self.with(|state| {
             let index = state.look_up(pc)?;

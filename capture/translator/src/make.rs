@@ -173,17 +173,17 @@ impl Maker {
     }
 
     /// A word that is always the same.
-    fn tell(&mut self, word: u64) {
+    fn report(&mut self, word: u64) {
         self.code.store_constant(8 * self.words as i32, word);
         self.words += 1;
     }
 
-    fn tell_begin(&mut self, block: u32, count: usize, before: &[u64]) {
-        before.iter().for_each(|w| self.tell(*w));
-        self.tell(IS_WORD | u64::from(block) | (count as u64) << 32);
+    fn report_begin(&mut self, block: u32, count: usize, before: &[u64]) {
+        before.iter().for_each(|w| self.report(*w));
+        self.report(IS_WORD | u64::from(block) | (count as u64) << 32);
     }
 
-    /// The ring's register goes past the words told.
+    /// The ring's register goes past the words written.
     fn advance(&mut self) {
         if self.words > 0 {
             let displacement = 8 * self.words as i64;
@@ -199,28 +199,28 @@ impl Maker {
         factory: &mut InstructionInfoFactory,
     ) -> Result<u64, &'static str> {
         let entry = self.enter(plan.pc, plan.flags_dead);
-        self.tell_begin(block, plan.steps.len(), before);
+        self.report_begin(block, plan.steps.len(), before);
         for (index, step) in plan.steps.iter().enumerate() {
             if let Some(id) = step.mark {
-                self.tell_mark(id, step.instruction.ip());
+                self.report_mark(id, step.instruction.ip());
             }
             let instruction = &step.instruction;
             let accesses = &plan.accesses[step.reported.clone()];
             let begun = self.words;
             for access in accesses {
-                self.tell_access(access, index);
+                self.report_access(access, index);
             }
             if let Some(operation) = step.cache {
-                self.tell_cache(operation, instruction.ip());
+                self.report_cache(operation, instruction.ip());
             }
             let raw = &plan.bytes[step.at..step.at + instruction.len()];
             let ends = instruction.flow_control() != FlowControl::Next;
             if ends {
-                self.tell_return_address(accesses, begun, instruction.next_ip());
+                self.report_return_address(accesses, begun, instruction.next_ip());
                 self.end(instruction, raw, factory)?;
             } else {
                 self.execute(instruction, raw, factory)?;
-                self.tell_values(accesses, begun);
+                self.report_values(accesses, begun);
                 if index + 1 == plan.steps.len() {
                     self.advance();
                     self.go_to(instruction.next_ip());
@@ -242,7 +242,7 @@ impl Maker {
     }
 
     /// The word of a load or store.
-    fn tell_access(&mut self, access: &Access, index: usize) {
+    fn report_access(&mut self, access: &Access, index: usize) {
         let tag = access.tag(index);
         let displacement = 8 * self.words as i32;
         self.words += 1;
@@ -273,7 +273,7 @@ impl Maker {
     }
 
     /// The values of these accesses' stores, whose words begin with the one of this number.
-    fn tell_values(&mut self, accesses: &[Access], begun: usize) {
+    fn report_values(&mut self, accesses: &[Access], begun: usize) {
         if !self.values {
             return;
         }
@@ -290,7 +290,7 @@ impl Maker {
     }
 
     /// The value that a call stores, which is known before.
-    fn tell_return_address(&mut self, accesses: &[Access], begun: usize, next: u64) {
+    fn report_return_address(&mut self, accesses: &[Access], begun: usize, next: u64) {
         let loads = accesses.iter().take_while(|a| !a.store).count();
         if self.values && loads < accesses.len() {
             self.code.store_constant(8 * (begun + loads + 1) as i32, next);
@@ -298,27 +298,27 @@ impl Maker {
     }
 
     /// A mark. Those of `terrace_crash.h` that stand for flushes carry an address in `rax`.
-    fn tell_mark(&mut self, id: u8, pc: u64) {
+    fn report_mark(&mut self, id: u8, pc: u64) {
         let which = match id {
             0xc4 => operation::WRITE_BACK,
             0xc5 => operation::FLUSH,
             0xc6 => operation::WRITE_BACK_ALL,
             _ => {
-                self.tell(head(message::MARK, 1));
-                self.tell(u64::from(id));
+                self.report(head(message::MARK, 1));
+                self.report(u64::from(id));
                 return;
             }
         };
         if self.values {
             let address = Address { base: Some(0), ..Address::default() };
-            self.tell_cache((which, Some((address, false))), pc);
+            self.report_cache((which, Some((address, false))), pc);
         }
     }
 
     /// An operation on caches, the address that it names and its own.
-    fn tell_cache(&mut self, (which, address): CacheOperation, pc: u64) {
-        self.tell(head(message::CACHE, 3));
-        self.tell(which);
+    fn report_cache(&mut self, (which, address): CacheOperation, pc: u64) {
+        self.report(head(message::CACHE, 3));
+        self.report(which);
         match address {
             Some((address, fs)) => {
                 if address.base.is_none() && address.index.is_none() && !fs {
@@ -329,9 +329,9 @@ impl Maker {
                 self.code.store_word(8 * self.words as i32, SCRATCH);
                 self.words += 1;
             }
-            None => self.tell(0),
+            None => self.report(0),
         }
-        self.tell(pc);
+        self.report(pc);
     }
 
     /// An address into the scratch register, by means that leave the flags alone.

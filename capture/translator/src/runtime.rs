@@ -45,7 +45,7 @@ pub unsafe extern "C" fn terrace_runtime(context: *mut Context) -> u64 {
         reason::SLOW => {
             let link = link();
             context.rip = link.pc;
-            slow::tell(context);
+            slow::report(context);
             return link.site;
         }
         reason::STOP => {

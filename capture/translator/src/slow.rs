@@ -13,7 +13,7 @@ use iced_x86::{
 };
 
 /// Tells the block of one instruction at the program's counter, and its accesses.
-pub fn tell(context: &mut Context) {
+pub fn report(context: &mut Context) {
     let mut bytes = [0; 16];
     let got = crate::sys::read_memory(context.rip, &mut bytes);
     let instruction =

@@ -132,11 +132,11 @@ pub unsafe fn run(stack: *const u64) -> ! {
     // SAFETY: the only thread's.
     unsafe { context.adopt() };
     context.claim(area(), 0);
-    tell_maps(context, &loaded, path);
+    report_mappings(context, &loaded, path);
     if let (Some(linker), Some(path)) = (&linker, &loaded.interpreter) {
-        tell_maps(context, linker, path);
+        report_mappings(context, linker, path);
     }
-    tell_kernels(context);
+    report_kernel_mappings(context);
     crate::signal::begin();
     context.jump = crate::runtime::entry(context);
     // SAFETY: the context is whole.
@@ -170,7 +170,7 @@ fn borders(path: &[u8], loaded: &Loaded) -> [u64; 2] {
     })
 }
 
-fn tell_maps(context: &mut Context, loaded: &Loaded, path: &[u8]) {
+fn report_mappings(context: &mut Context, loaded: &Loaded, path: &[u8]) {
     for (start, bytes, protection) in &loaded.parts {
         let numbers = [*start, *bytes, *protection, 2];
         context.text_message(message::MAP, &numbers, &path[..path.len() - 1]);
@@ -178,7 +178,7 @@ fn tell_maps(context: &mut Context, loaded: &Loaded, path: &[u8]) {
 }
 
 /// What the kernel itself maps for a program.
-fn tell_kernels(context: &mut Context) {
+fn report_kernel_mappings(context: &mut Context) {
     let mut all: Vec<u8> = Vec::new();
     let mut part = [0u8; 4096];
     // SAFETY: the path ends with a zero; the kernel writes into `part`.

@@ -77,12 +77,12 @@ impl Context {
         self.writer.process = pid as u64 & 0xffff_ffff | namespace << 32;
         slot.clock.store(start, Ordering::SeqCst);
         slot.state.store(1, Ordering::SeqCst);
-        self.wait_for_room();
+        self.wait_for_space();
         let process = self.writer.process;
         self.message(message::THREAD, &[process, tid as u64, start, parent], &[]);
     }
 
-    /// The clock goes on with the blocks written since it was last told.
+    /// The clock goes on with the blocks written since it was last set.
     fn keep_clock(&mut self) {
         let words = (self.next - self.writer.reported) / 8;
         // SAFETY: words of the ring, or of its second mapping, that this thread wrote.
@@ -119,10 +119,10 @@ impl Context {
         if unsafe { (*self.writer.area).control.stopped.load(Ordering::Relaxed) != 0 } {
             return self.drop_all();
         }
-        self.wait_for_room();
+        self.wait_for_space();
     }
 
-    fn wait_for_room(&mut self) {
+    fn wait_for_space(&mut self) {
         let Some(slot) = self.slot() else { return };
         let words = self.writer.bytes / 8;
         let mut most = words - CHUNK - SLACK;

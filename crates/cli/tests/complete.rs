@@ -260,7 +260,7 @@ fn a_new_pid_namespace_is_followed() {
 }
 
 #[test]
-fn libraries_are_found_beside_the_program() {
+fn libraries_are_found_in_the_folder_of_the_program() {
     let Some(folder) = parts() else { return };
     let (library, program) = (folder.join("libbeside.so"), folder.join("beside"));
     let write = |name: &str, code: &str| {

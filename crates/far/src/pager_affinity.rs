@@ -27,7 +27,7 @@ impl PagerAffinity {
         Self { refused: !may, ..Self::default() }
     }
 
-    /// Takes in faults just told, and the page of one that is alone.
+    /// Takes in faults just reported, and the page of one that is alone.
     pub fn observe(&mut self, faults: &[Fault], page: impl FnOnce(u64) -> u64, now: Tick) {
         let one = match faults {
             [] => return,

@@ -384,7 +384,7 @@ fn may_run_on(cpus: usize) -> bool {
 }
 
 #[test]
-fn a_lone_waiter_keeps_its_affinity_beside_the_pager() {
+fn a_lone_waiter_keeps_its_affinity_while_the_pager_runs() {
     let options = FarOptions { chunk: Bytes(64 << 10), beside: true, ..FarOptions::default() };
     let Some(map) =
         map(Bytes::mib(16), Bytes::mib(4), Box::new(Compressed::new(Bytes::mib(16))), &options)

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_is_what_is_executed_whoever_starts_it() {
+    fn the_program_is_found_by_its_path_and_not_by_its_parent() {
         let path = program("inner");
         let Some(watch) = watch(&path) else { return };
         let before = kernel::now();

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn talks_to_a_scripted_peer() {
+    fn talks_to_a_scripted_monitor() {
         const STATUS: &str = "{\"event\":\"STOP\"}\n{\"return\":{\"status\":\"ok\"}}";
         let (mut m, peer) = scripted("status", &["{\"return\":{}}", STATUS]);
         assert_eq!(m.command("query-status", json!({})).unwrap(), json!({"status": "ok"}));

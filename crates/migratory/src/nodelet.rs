@@ -399,7 +399,7 @@ impl Nodelet {
         });
     }
 
-    /// Gives a context to the migration engine; where its queue is full, when there is room.
+    /// Gives a context to the migration engine; where its queue is full, when there is space.
     fn depart(
         &mut self,
         to: u32,

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn two_machines_that_tell_each_other_share_as_two_cores_do() {
+    fn two_machines_that_exchange_their_use_share_as_two_cores_do() {
         let mut machines = [Channel::new(1, 64).unwrap(), Channel::new(1, 64).unwrap()];
         let quantum = 64_000;
         for q in 0..10 {

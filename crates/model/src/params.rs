@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn where_latency_ties_bandwidth_tells_which_tier_is_fast() {
+    fn where_latency_ties_bandwidth_decides_which_tier_is_fast() {
         let plain = of("lab-hbm", TWO).unwrap();
         assert_eq!((plain.fast, plain.slow), (1, 0));
         assert_eq!(plain.links[0][0].read_latency, plain.links[0][1].read_latency);

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_told_and_answer_through_the_manager() {
+    fn hosts_are_notified_and_answer_through_the_manager() {
         let latencies = ShootdownLatencies { manager_ps: 2_000, service_ps: 10, handler_ps: 1_000 };
         let round = |others, pages, mode| latencies.round(others, pages, mode);
         assert_eq!(round(0, 5, ShootdownMode::Batched), ShootdownRound::default());

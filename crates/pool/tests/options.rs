@@ -15,7 +15,7 @@ const SKEW: &str = "skew,accesses=100k";
 
 #[test]
 fn a_placement_policy_brings_hot_pages_from_the_pool_and_gives_frames_back() {
-    // Cold pages are touched first, so that the hot ones lie in the pool. The last cache has room
+    // Cold pages are touched first, so that the hot ones lie in the pool. The last cache has space
     // for a quarter of those.
     let input = "skew,accesses=8M,size=16MiB,hot_size=4MiB";
     let mut small = machine(16 << 20);
@@ -135,7 +135,7 @@ fn checks_and_translations_take_time_and_walks_of_more_steps_more_of_it() {
     );
     assert!(few.walks > 1000 && few.walks < few.lookups, "{few:?}");
     assert!(same.walks.abs_diff(few.walks) < few.walks / 10, "{same:?} and {few:?}");
-    // With room for all, every page is walked for once, or again where a set is full.
+    // With space for all, every page is walked for once, or again where a set is full.
     assert!((frames..frames + frames / 10).contains(&fewer.walks), "{fewer:?}, {frames} frames");
 }
 

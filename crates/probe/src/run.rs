@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_beside_other_work_are_reported_though_the_figures_are_good() {
+    fn runs_during_other_work_are_reported_though_the_figures_are_good() {
         let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Quick);
         let reported = |disturbed| {
             run(&plan, Depth::Quick, &mut Fake { disturbed, ..fake() }, &mut |_| {}).notes

@@ -26,7 +26,7 @@ impl Default for Batch {
 
 /// Accesses, one by one.
 pub(crate) trait Accesses {
-    /// First words. An address may be told otherwise than where it is, by a name that is the same
+    /// First words. An address may be given otherwise than where it is, by a name that is the same
     /// for all of its GiB and for no other in its space.
     fn words(&self) -> &[u64];
     /// Where an address of a word is.

@@ -76,7 +76,7 @@ pub struct SimFarMemory {
 pub struct FarCount {
     /// Memory that the program could have.
     pub dram_bytes: u64,
-    /// Faults told to the pager.
+    /// Faults reported to the pager.
     pub faults: u64,
     /// Of them, those that waited for the store.
     pub misses: u64,

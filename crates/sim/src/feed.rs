@@ -23,7 +23,7 @@ const BATCH: usize = 8192;
 const AHEAD: usize = 4;
 /// Virtual address of a workload's first word.
 pub const BASE: u64 = 0x1000_0000_0000;
-/// Virtual address of the first byte of its own heap, where that is told of.
+/// Virtual address of the first byte of its own heap, where that is reported.
 pub const HEAP: u64 = 0x0800_0000_0000;
 const WORD: u64 = 8;
 const LINE: u64 = 64;
@@ -111,7 +111,7 @@ impl WorkloadFeed {
         Self::start(spec, true)
     }
 
-    /// The same, and nothing is told of its own heap: its data alone.
+    /// The same, and its own heap is not reported: its data alone.
     #[must_use]
     pub fn without_heap(spec: &WorkloadSpec) -> Self {
         Self::start(spec, false)
@@ -274,7 +274,7 @@ struct Recorder {
     rest: AtomicU64,
     /// Nobody listens (any more).
     silent: AtomicUsize,
-    /// Bytes of the heap so far; `None`: nothing is told of it.
+    /// Bytes of the heap so far; `None`: it is not reported.
     allocated: Option<AtomicU64>,
     reply: Mutex<SyncSender<StepReply>>,
 }

@@ -35,7 +35,7 @@ impl World {
     }
 
     /// `SAMPLED`: somebody samples accesses. `FAR`: so many accesses leave a core's own caches that
-    /// the host is told ahead what will be looked at.
+    /// the host prefetches what will be read.
     fn run_events_as<const SAMPLED: bool, const FAR: bool>(
         &mut self,
         core: usize,
@@ -107,7 +107,8 @@ struct CoreLane<'a> {
     /// The core's time at which it stops.
     end: u64,
     pace: u64,
-    /// The core's time and instructions; the core itself is told before anything else needs them.
+    /// The core's time and instructions; the core itself is updated before anything else needs
+    /// them.
     time: u64,
     instructions: u64,
     /// Up to this count of instructions to execute is only to add.

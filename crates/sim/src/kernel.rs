@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_takes_longer_to_be_born_on_a_slow_node() {
+    fn a_first_touch_takes_longer_on_a_slow_node() {
         let filled = |first_touch_placement| {
             let (world, _) = under_way(first_touch_placement, 1);
             let pages = world.memory.present().count() as f64;

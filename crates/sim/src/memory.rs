@@ -26,7 +26,7 @@ pub const MOVING: u8 = 1 << 4;
 /// When a page is there that is moving, and nobody knows yet when that will be.
 pub const UNTIL_REPORTED: u64 = u64::MAX;
 
-/// Mapped against writing, so that the first write is told to a pager.
+/// Mapped against writing, so that the first write is reported to a pager.
 pub const PROTECTED: u8 = 1 << 5;
 
 /// On the swap device.
@@ -357,7 +357,7 @@ impl ProgramMemory {
         Some(index)
     }
 
-    /// As [`Self::index`], where that is quickly told; nothing is changed.
+    /// As [`Self::index`], where that is quickly known; nothing is changed.
     #[inline(always)]
     #[must_use]
     pub fn index_near(&self, vpn: u64, hint: usize) -> Option<usize> {

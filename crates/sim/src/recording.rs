@@ -56,7 +56,7 @@ pub enum RecordingError {
     /// It is no recording, or damaged.
     #[error("{0}")]
     Trace(#[from] TraceError),
-    /// Nothing can be told from it.
+    /// Nothing can be concluded from it.
     #[error("{0}")]
     Useless(&'static str),
     /// Accesses are missing by design: of what is left, no time can be computed.

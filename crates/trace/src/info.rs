@@ -76,7 +76,7 @@ impl Info {
     /// Reads all of a trace.
     ///
     /// # Errors
-    /// [`TraceError::Read`]; damaged blocks are left out and told in `damage`.
+    /// [`TraceError::Read`]; damaged blocks are left out and named in `damage`.
     pub fn from_reader<R: Read + Seek>(reader: &mut TraceReader<R>) -> Result<Self, TraceError> {
         let header = reader.header().clone();
         let page_shift = header.page_size_bytes.max(1).ilog2();

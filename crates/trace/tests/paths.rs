@@ -64,7 +64,7 @@ impl Program {
         Self { random, blocks, addresses, odd, values, words: Vec::new() }
     }
 
-    fn tell_block(&mut self, number: usize, pc: u64) {
+    fn report_block(&mut self, number: usize, pc: u64) {
         let block = &self.blocks[number];
         let mut code: Vec<u8> = block.iter().flat_map(|i| INSTRUCTIONS[*i].0).copied().collect();
         let (count, bytes) = (block.len() as u64, code.len() as u64);
@@ -121,7 +121,7 @@ impl Program {
             3 => self.words.extend([MESSAGE | 7 | 1 << 16, 5]),
             4 => self.words.extend([MESSAGE | 5 | 5 << 16, 0x1000, 0x2000, 3, 2, 0]),
             5 => self.words.push(BLOCK | 999_999 | 7 << 32),
-            6 => self.tell_block(number, 0x9_0000),
+            6 => self.report_block(number, 0x9_0000),
             7 => self.words.push(self.random.below(u64::MAX)),
             _ => self.words.push(0xffff_ffff_fff8 | 3 << 48),
         }
@@ -132,7 +132,7 @@ impl Program {
         self.words.extend([MESSAGE | 1 | 4 << 16, 100, 100, 0, 0]);
         for number in 0..self.blocks.len() {
             // Some blocks lie within others, and one at 0.
-            self.tell_block(number, 0x40_0000 * (number as u64 / 2));
+            self.report_block(number, 0x40_0000 * (number as u64 / 2));
         }
         let mut at = 0;
         for _ in 0..steps {

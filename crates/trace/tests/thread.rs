@@ -105,7 +105,7 @@ fn a_full_disk_is_reported_and_written_blocks_can_be_read() {
 }
 
 #[test]
-fn flushing_tells_a_full_disk_too() {
+fn flushing_reports_a_full_disk_too() {
     let (_, disk) = Disk::new(1000);
     let mut writer = TraceWriter::new(disk, &TraceHeader::default()).unwrap().with_thread();
     for i in 0..1000 {

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_found_or_looked_at_is_told_as_nothing() {
+    fn nothing_found_or_sampled_is_reported_as_nothing() {
         assert_eq!(group_by_first_write(&[], 5), [PageEvidence::default()]);
         let none = group_by_first_write(&[(Nanos::millis(2), 0), (Nanos::millis(6), 0)], 1_000);
         assert!(none[0].per_second < 0.1 && none[0].over == Nanos::millis(6), "{none:?}");

@@ -318,9 +318,9 @@ impl ElementClock {
         Ok(ready)
     }
 
-    /// Before a request whose operands are these registers: there is room for it. When they are
+    /// Before a request whose operands are these registers: there is space for it. When they are
     /// there.
-    pub(crate) fn make_room(&mut self, read: u32) -> Result<u64, RequestsUnderWay> {
+    pub(crate) fn make_space(&mut self, read: u32) -> Result<u64, RequestsUnderWay> {
         let ready = self.reach_operands(read)?;
         self.has_flights();
         if self.flights.len() >= self.outstanding {

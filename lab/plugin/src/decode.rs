@@ -58,7 +58,7 @@ mod tests {
 
     /// Bytes as GNU as makes them.
     #[test]
-    fn instructions_are_told_by_their_bytes() {
+    fn instructions_are_recognised_by_their_bytes() {
         let all: [(&[u8], InstructionKind, &str); 24] = [
             (&[0x0f, 0x1f, 0x80, 0x12, 0xa0, 0x44, 0x7e], InstructionKind::Mark(0x12), "our mark"),
             (&[0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00], InstructionKind::Plain, "nopl 0x0(%rax)"),

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remembers_pages_until_told_to_forget() {
+    fn remembers_pages_until_they_are_forgotten() {
         let mut t = Translations::new();
         assert_eq!(t.get(0x1234), None);
         t.put(0x1234, 0x9000_0234);

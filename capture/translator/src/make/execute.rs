@@ -126,13 +126,13 @@ impl Maker {
         let step = &plan.steps[0];
         let instruction = &step.instruction;
         let entry = self.enter(plan.pc, false);
-        self.tell_begin(block, 1, before);
+        self.report_begin(block, 1, before);
         let begun = self.words as i64;
         let none = self.code.short(&[0xe3]);
         let accesses = &plan.accesses[step.reported.clone()];
         let first = self.words;
         for access in accesses {
-            self.tell_access(access, 0);
+            self.report_access(access, 0);
         }
         self.place(instruction.ip(), [None; 2]);
         let raw = &plan.bytes[step.at..step.at + instruction.len()];
@@ -146,7 +146,7 @@ impl Maker {
             }
         }
         self.code.put(&raw[prefixes..]);
-        self.tell_values(accesses, first);
+        self.report_values(accesses, first);
         self.advance();
         self.code.lea(RCX, Address { base: Some(RCX), displacement: -1, ..Address::default() });
         use iced_x86::Mnemonic::*;

@@ -1,6 +1,6 @@
 //! Allocating and freeing: an arena's caches, one a thread, over its segments.
 //!
-//! One allocation of 64 bytes, told from end to end: the thread's table gives its cache in the
+//! One allocation of 64 bytes from end to end: the thread's table gives its cache in the
 //! arena; the cache's bin for that size has a short stack of blocks freed lately, and its top is
 //! the answer. If the stack is empty, the bin's current slab is asked: its summary gives a word,
 //! the word a bit, the bit an address. Freeing goes the other way: address to slab by table, slab

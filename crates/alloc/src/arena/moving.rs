@@ -355,7 +355,7 @@ fn bring_back(nodes: &dyn NodeOps, undo: Undo) {
     }
     for (node, pages) in by_node {
         for batch in pages.chunks(nodes.batch(CALL) as usize) {
-            // What cannot go back stays where it is: the report has told that the move failed.
+            // What cannot go back stays where it is: the report says that the move failed.
             let _best_effort = nodes.move_to(batch, node);
         }
     }

@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn freed_twice_is_seen_whoever_frees() {
+    fn freed_twice_is_seen_from_any_thread() {
         let slab = slab(3);
         let at = slab.take() as usize;
         let Place::Block(block) = slab.place(at) else { panic!("{:?}", slab.place(at)) };

@@ -33,14 +33,15 @@ impl CaseSeconds {
     }
 
     /// The fastest peer of those measured.
-    fn best_peer(&self) -> Option<(&str, f64)> {
+    fn best_baseline(&self) -> Option<(&str, f64)> {
         self.peers.iter().filter_map(|p| self.of(p)).min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
     /// The ratio, where both sides were measured.
     #[must_use]
     pub fn ratio(&self, ratio: &Ratio) -> Option<Value<'_>> {
-        let side = |name: &str| if name == BEST_PEER { self.best_peer() } else { self.of(name) };
+        let side =
+            |name: &str| if name == BEST_PEER { self.best_baseline() } else { self.of(name) };
         let ((_, above), (to, below)) = (side(&ratio.0)?, side(&ratio.1)?);
         let to_best = ratio.0 == BEST_PEER || ratio.1 == BEST_PEER;
         let partial = to_best && self.peers.iter().any(|p| self.of(p).is_none());
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_by_the_name_and_the_best_peer_is_named() {
+    fn ratios_are_by_the_name_and_the_best_baseline_is_named() {
         let text = tables(&list(), &measured());
         assert!(text.contains("| a | 0.500 | 2.000 (damos) |"), "{text}");
         assert!(text.contains("| b | 0.950 | >= 0.950 (first-touch) |"), "{text}");

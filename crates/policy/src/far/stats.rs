@@ -3,7 +3,7 @@
 /// Counts since the map was made; gauges say so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FarCounts {
-    /// Faults told by the kernel.
+    /// Faults that the kernel reported.
     pub faults: u64,
     /// Of them, those that waited for the store.
     pub misses: u64,

@@ -61,8 +61,8 @@ pub struct MergeResult {
     pub stray: u64,
 }
 
-/// Whether samples are saturated: those of the length that told most, of several samples each. None
-/// where there are none such.
+/// Whether samples are saturated: those of the length with most findings, of several samples each.
+/// None where there are none such.
 fn saturated(samples: &[PageSamples]) -> Option<bool> {
     let mut groups: Vec<(Nanos, usize, usize)> = Vec::new();
     for one in samples.iter().filter(|one| one.sample_count > 1) {
@@ -389,7 +389,7 @@ impl HeatMap {
         self.sweeps.share()
     }
 
-    /// Whether most of what the last samples told is a lower bound: see
+    /// Whether most of what the last samples found is a lower bound: see
     /// [`terrace_types::Snapshot::at_least`].
     #[must_use]
     pub fn at_least(&self) -> bool {

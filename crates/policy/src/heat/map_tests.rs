@@ -358,7 +358,7 @@ fn pages_that_share_a_bit_share_its_accesses() {
 }
 
 #[test]
-fn looks_that_find_everything_touched_every_time_are_saturated_unless_sharper_ones_tell() {
+fn samples_that_always_hit_are_saturated_unless_shorter_ones_differ() {
     let mut map = map(&[(Pid(1), range(0, 100))]);
     let looked = |interval: u64, always: u8| {
         let hits = (0..100).map(|page| if page < always { 4 } else { page % 2 }).collect();

@@ -118,7 +118,7 @@ pub struct PageWrites {
     pub start: Vpn,
     /// Time to the first sample of the interval: more than some writes in it are not distinguished.
     pub interval: Nanos,
-    /// What can be told of a page.
+    /// What is known of a page.
     pub reported: Vec<PageEvidence>,
     /// By page, which of `reported`; what is not there was not sampled.
     pub found: Vec<u8>,

@@ -201,8 +201,8 @@ impl SampleRound<'_> {
     }
 
     /// The same for pages that differ; `table` has what `found` names, and whether such pages were
-    /// found dirty. Gives the pages told of. `sampled`: samples of accesses were of each page, so
-    /// that it is not written more often than they leave space for.
+    /// found dirty. Returns the number of pages updated. `sampled`: samples of accesses were of
+    /// each page, so that it is not written more often than they leave space for.
     pub fn page_writes(
         &self,
         table: &[(Option<SampleHits>, bool)],

@@ -7,7 +7,7 @@ const STEPS: f32 = 8.0;
 const SHIFT: u32 = 20;
 /// The uppermost bits of 1.0.
 const ONE: u32 = 127 << 3;
-/// The shortest span told apart from none.
+/// The shortest span distinguished from none.
 const UNIT: f32 = 1e-6;
 
 /// Seconds of evidence, on a logarithmic scale from one microsecond to about an hour; 0: none.

@@ -16,7 +16,7 @@
 
 use super::{HeatTuning, PageSamples};
 
-/// What bursts told so far.
+/// What bursts showed so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct SweepEstimator {
     differ: f32,
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_told_nothing_is_said() {
+    fn where_nothing_is_known_nothing_is_said() {
         assert_eq!(share(burst(8, |_, _| true)), 0.0);
         assert_eq!(share(burst(8, |_, _| false)), 0.0);
         assert_eq!(share(burst(1, |page, _| page < 4000)), 0.0, "one sample tells nothing");

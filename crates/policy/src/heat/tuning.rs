@@ -46,7 +46,7 @@ crate::tuning! {
     /// Times that chance is counted where dirty bits differ: the spread that it was estimated with
     /// is itself by chance.
     dirty_caution: f32 = 1.5;
-    /// Part of what earlier bursts told of sweeps that still counts.
+    /// Part of what earlier bursts showed of sweeps that still counts.
     sweep_kept: f32 = 0.5;
     /// Squared differences that chance must explain before anything is said of sweeps.
     sweep_least: f32 = 64.0;

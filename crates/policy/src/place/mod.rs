@@ -36,7 +36,7 @@ pub struct PolicyNeeds {
     pub heat: bool,
     /// Counts by cell: it cannot decide without, and does not start where nothing tells.
     pub cells: bool,
-    /// Writes told apart from reads: it decides worse without.
+    /// Writes distinguished from reads: it decides worse without.
     pub writes: bool,
     /// Referenced and dirty bits: it falls back on a named approximation without.
     pub bits: bool,

@@ -188,8 +188,8 @@ impl PageTableScan {
         self.tallies.get(at)?.get((page.0 - first.0) as usize).copied()
     }
 
-    /// Samples of huge pages by themselves, as the live tracker does; what ordinary samples told of
-    /// them is left out.
+    /// Samples of huge pages by themselves, as the live tracker does; what ordinary samples found
+    /// of them is left out.
     fn sample_huge_pages(
         &mut self,
         world: &mut World,

@@ -2,7 +2,7 @@
 
 use terrace_model::Counters;
 
-/// Accesses after which it is told anew whether that is worth it.
+/// Accesses after which it is judged anew whether that is worth it.
 const OUTLOOK: u64 = 4096;
 /// It is where one access in so many is not served by a core's own caches.
 const OFTEN: u64 = 8;
@@ -10,7 +10,7 @@ const OFTEN: u64 = 8;
 /// How many accesses a core's own caches do not serve.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MissOutlook {
-    /// Accesses, and those among them, until it was last told.
+    /// Accesses, and those among them, until it was last judged.
     seen: (u64, u64),
     pub far: bool,
 }

@@ -43,7 +43,7 @@ impl LoopLookahead {
         }
     }
 
-    /// So many were told together.
+    /// So many were reported together.
     pub fn came(&mut self, turns: usize) {
         self.expected = (2 * turns).clamp(2, MAX_TURNS) as u8;
         self.paused = if turns > 0 { 0 } else { (2 * self.paused + 1).min(MAX_PAUSE) };

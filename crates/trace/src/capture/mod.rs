@@ -234,8 +234,8 @@ impl<W: Write> Capture<W> {
         Ok(run)
     }
 
-    /// An access that a compiler's hook told: whole, without the code it stands in. It counts as
-    /// one instruction.
+    /// An access that a compiler's hook reported: whole, without the code it stands in. It counts
+    /// as one instruction.
     #[inline]
     fn hooked_access(&mut self, thread: &mut CaptureThread, word: u64) -> Result<(), TraceError> {
         let Some((process, number)) = thread.number else {

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_source_tells_loads_from_stores_and_is_no_instruction() {
+    fn the_data_source_distinguishes_loads_from_stores_and_is_no_instruction() {
         let line =
             |source: &str, rest: &str| format!("x 7/8 1.5: 100000 ibs_op//: 7f00 {source} {rest}");
         let at = |source: &str, rest: &str| {
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_event_is_called_tells_less() {
+    fn the_name_of_an_event_says_less_than_its_data_source() {
         assert_eq!(operation_of("cpu/mem-loads,ldlat=30/P"), MemoryOperation::Load);
         assert_eq!(operation_of("mem_inst_retired.all_stores:p"), MemoryOperation::Store);
         assert_eq!(operation_of("arm_spe/load_filter=1,store_filter=1/"), MemoryOperation::Unknown);

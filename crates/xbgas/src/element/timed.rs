@@ -251,7 +251,7 @@ impl<H: Host> ElementMachine<H> {
         let element = &mut self.elements[index];
         let Some(clock) = element.clock.as_mut() else { return Ok(()) };
         let read = instruction.base_registers_read();
-        let Ok(ready_ps) = clock.make_room(read) else {
+        let Ok(ready_ps) = clock.make_space(read) else {
             element.state = ElementState::Suspended { until: None };
             return Ok(());
         };

@@ -1,4 +1,4 @@
-//! What the pager asks for, and what it is told of a fault.
+//! What the pager asks for, and what is reported to it of a fault.
 
 use super::*;
 

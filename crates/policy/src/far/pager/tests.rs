@@ -315,7 +315,7 @@ impl World {
     fn attach(&mut self, range: std::ops::Range<u64>) {
         let cover: Vec<_> = self.geometry.cover(range.clone(), true).collect();
         let all: Vec<_> = cover.into_iter().flat_map(|(u, mask)| self.pages(u, mask)).collect();
-        // Those of the range that are the pager's already are not told anew.
+        // Those of the range that are the pager's already are not reported again.
         for g in all {
             let Some(value) = self.detached.remove(&g) else { continue };
             self.pager.attach(g << 12..(g + 1) << 12);

@@ -102,7 +102,8 @@ impl HeatMap {
         updated
     }
 
-    /// Calls `apply` for the part of each area that lies in `range`; gives the pages told of.
+    /// Calls `apply` for the part of each area that lies in `range`; returns the number of pages
+    /// updated.
     pub(super) fn each_part(
         &mut self,
         pid: Pid,
