@@ -22,7 +22,7 @@ mod thread;
 
 pub(crate) use allocating::{alloc, alloc_cached, alloc_with};
 pub(crate) use freeing::{free, free_cached, inner_of, resize_large, usable};
-pub(crate) use thread::{threads, Thread};
+pub(crate) use thread::Thread;
 
 use guards::{ChangingCache, InsideAllocator};
 use raw::{freed_of, raw_of, raw_of_free, result_of, Raw};

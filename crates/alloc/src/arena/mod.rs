@@ -380,9 +380,3 @@ pub fn thread_default() -> Option<Arena> {
     let inner = Inner::by_index(number as usize);
     (inner.generation.load(Acquire) == generation).then_some(Arena { generation })
 }
-
-/// Addresses reserved for all arenas together, and threads that have allocated and not ended.
-#[must_use]
-pub fn process_figures() -> (Bytes, usize) {
-    (Bytes(space::reserved() as u64), heap::threads())
-}

@@ -181,11 +181,6 @@ pub(crate) fn ready() -> Result<(), ArenaError> {
     Err(last.map_or(ArenaError::TooMany(0), ArenaError::NoAddresses))
 }
 
-/// Bytes of addresses reserved for arenas; 0 before there is one.
-pub(crate) fn reserved() -> usize {
-    SPACE.len.load(Relaxed)
-}
-
 /// Entry of the slab table for an address; `None` outside the reservation.
 #[inline(always)]
 pub(crate) fn slab_entry(at: usize) -> Option<&'static AtomicPtr<Slab>> {

@@ -3,7 +3,7 @@
 use super::{meta, Cache, Inner, NO_CACHE};
 use std::cell::Cell;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::OnceLock;
 use terrace_sys::ThreadEnd;
 
@@ -113,12 +113,6 @@ pub(crate) struct Thread {
 }
 
 static TOKENS: AtomicU64 = AtomicU64::new(1);
-static STARTED: AtomicUsize = AtomicUsize::new(0);
-
-/// Threads that have a state now.
-pub(crate) fn threads() -> usize {
-    STARTED.load(Relaxed)
-}
 
 fn key() -> Option<ThreadEnd> {
     static KEY: OnceLock<Option<ThreadEnd>> = OnceLock::new();
@@ -155,7 +149,6 @@ impl Thread {
         // SAFETY: a fresh record of this size.
         unsafe { record.write(thread) };
         HERE.with(|h| h.set(record));
-        STARTED.fetch_add(1, Relaxed);
         // Without the word at the thread's end its caches stay its own for ever: a leak, nothing
         // worse.
         let _reported_at_the_end = key().is_some_and(|key| key.arm(record as usize));
@@ -222,7 +215,6 @@ unsafe extern "C" fn ended(value: *mut std::ffi::c_void) {
             Inner::by_index(index).orphan(entry.cache, entry.generation);
         }
     }
-    STARTED.fetch_sub(1, Relaxed);
     // SAFETY: nobody else knows of the table or the record, and this thread has forgotten them.
     unsafe {
         if thread.len.get() > 0 {
