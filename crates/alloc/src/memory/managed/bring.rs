@@ -1,8 +1,8 @@
-//! Managed pages brought to where they are at home.
+//! Managed memory: the driver's advice on the preferred location of pages, and their migration.
 
 use super::*;
 
-/// What became of pages that were to be brought.
+/// What became of pages that were to migrate.
 pub(super) enum Brought {
     /// They are there: so many bytes that were not before.
     All(Bytes),
@@ -11,7 +11,7 @@ pub(super) enum Brought {
 }
 
 impl Managed {
-    /// Says of each piece where it is at home, where that is not so yet.
+    /// Advises the driver of the preferred location of each piece, where that changed.
     pub(super) fn say(
         &mut self,
         class: &GpuClass,
