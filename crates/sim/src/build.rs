@@ -227,7 +227,6 @@ impl SimSetup {
         mode: MachineMode,
         first_touch_placement: FirstTouchPlacement,
     ) -> Result<World, SimError> {
-        let machine = || self.machine.name.clone();
         // If it does not fit the simulated machine either, `TooSmall` is returned below instead.
         let machine_has = Bytes((0..self.ids.len()).map(|node| self.usable(node)).sum());
         let need = self.host_bytes();
@@ -235,7 +234,39 @@ impl SimSetup {
             return Err(self.too_little_memory(need));
         }
         let params = self.params(mode)?;
-        let feed: Box<dyn Feed> = match &self.input {
+        let feed = self.feed(mode)?;
+        let costs = CostTable::new(&self.machine);
+        let pools = self.pools(mode, &params, costs.models_kernel_memory());
+        let have = pools.iter().map(|p| p.frames() * PAGE).sum();
+        let bytes = feed.bytes();
+        let bounded = mode != MachineMode::Paged && self.swap.is_none();
+        if let Some(need) = bytes.filter(|bytes| *bytes > have && bounded) {
+            return Err(SimError::TooSmall {
+                machine: self.machine.name.clone(),
+                input: self.input.to_string(),
+                have: Bytes(have),
+                need: Bytes(need),
+            });
+        }
+        let memory = self.program_memory(mode, first_touch_placement, pools, bytes)?;
+        let homes = params.homes.clone();
+        let quantum =
+            if mode == MachineMode::Paged { self.quantum.min(PAGED_QUANTUM) } else { self.quantum };
+        let engine = MemorySystem::new(params, quantum.get() * PS)
+            .map_err(|why| SimError::Machine { machine: self.machine.name.clone(), why })?;
+        let mmu =
+            |unit: &Vcpu| Mmu::new(self.machine.core.tlb_flush, &self.machine.tlb, unit.l1.sets());
+        let mmus = engine.units.iter().map(mmu).collect();
+        let mut world = World::new(engine, memory, mmus, homes, costs, feed);
+        if matches!(self.input, SimInput::Workload(_)) {
+            world.start_late(nanos(costs.kernel.exec));
+        }
+        Ok(world)
+    }
+
+    /// The accesses of the input.
+    fn feed(&self, mode: MachineMode) -> Result<Box<dyn Feed>, SimError> {
+        Ok(match &self.input {
             // A pager manages the program's data only, not its heap.
             SimInput::Workload(spec) if mode == MachineMode::Paged => {
                 Box::new(WorkloadFeed::without_heap(spec))
@@ -247,7 +278,16 @@ impl SimSetup {
                     why: why.to_string(),
                 })?)
             }
-        };
+        })
+    }
+
+    /// Frames of each node, with per-CPU page lists where the kernel's memory is modelled.
+    fn pools(
+        &self,
+        mode: MachineMode,
+        params: &ModelParams,
+        kernel_memory: bool,
+    ) -> Vec<FramePool> {
         let frames = |node: usize| match mode {
             // In memory mode a node that caches others provides no memory of its own.
             MachineMode::MemoryMode if params.cached_by.iter().any(|(cache, _)| *cache == node) => {
@@ -256,38 +296,30 @@ impl SimSetup {
             MachineMode::Paged if !self.best().contains(&node) => 0,
             _ => self.usable(node) / PAGE,
         };
-        let others = |node: usize| {
-            if frames(node) > 0 {
-                self.machine.nodes[node].in_use.get() / PAGE
-            } else {
-                0
+        let others = |node: usize| match frames(node) {
+            0 => 0,
+            _ => self.machine.nodes[node].in_use.get() / PAGE,
+        };
+        let listed = kernel_memory && mode != MachineMode::Paged;
+        let pool = |(node, zone)| {
+            let pool =
+                FramePool::new(node, frames(node), params.layout.clone()).beside(others(node));
+            match Option::filter(zone, |_| listed && pool.frames() > 0) {
+                Some(zone) => pool.with_lists(zone, self.cores as usize),
+                None => pool,
             }
         };
-        let costs = CostTable::new(&self.machine);
-        let listed = costs.models_kernel_memory() && mode != MachineMode::Paged;
-        let pools: Vec<FramePool> = (0..)
-            .zip(self.zones())
-            .map(|(node, zone)| {
-                let pool =
-                    FramePool::new(node, frames(node), params.layout.clone()).beside(others(node));
-                match zone.filter(|_| listed && pool.frames() > 0) {
-                    Some(zone) => pool.with_lists(zone, self.cores as usize),
-                    None => pool,
-                }
-            })
-            .collect();
-        let have = pools.iter().map(|p| p.frames() * PAGE).sum();
-        let bytes = feed.bytes();
-        let bounded = mode != MachineMode::Paged && self.swap.is_none();
-        if let Some(need) = bytes.filter(|bytes| *bytes > have && bounded) {
-            let (have, need) = (Bytes(have), Bytes(need));
-            return Err(SimError::TooSmall {
-                machine: machine(),
-                input: self.input.to_string(),
-                have,
-                need,
-            });
-        }
+        (0..).zip(self.zones()).map(pool).collect()
+    }
+
+    /// The program's memory, mapped where its size is known (`bytes`).
+    fn program_memory(
+        &self,
+        mode: MachineMode,
+        first_touch_placement: FirstTouchPlacement,
+        pools: Vec<FramePool>,
+        bytes: Option<u64>,
+    ) -> Result<ProgramMemory, SimError> {
         let nearest: Vec<Vec<usize>> = (0..self.ids.len()).map(|home| self.nearest(home)).collect();
         let rank = |node: &usize| self.tiers.iter().position(|t| t.contains(node));
         let mut worst_first = nearest.clone();
@@ -319,19 +351,7 @@ impl SimSetup {
         if memory.unaccounted > 0 {
             return Err(self.too_little_memory(self.host_bytes()));
         }
-        let homes = params.homes.clone();
-        let quantum =
-            if mode == MachineMode::Paged { self.quantum.min(PAGED_QUANTUM) } else { self.quantum };
-        let engine = MemorySystem::new(params, quantum.get() * PS)
-            .map_err(|why| SimError::Machine { machine: machine(), why })?;
-        let mmu =
-            |unit: &Vcpu| Mmu::new(self.machine.core.tlb_flush, &self.machine.tlb, unit.l1.sets());
-        let mmus = engine.units.iter().map(mmu).collect();
-        let mut world = World::new(engine, memory, mmus, homes, costs, feed);
-        if matches!(self.input, SimInput::Workload(_)) {
-            world.start_late(nanos(costs.kernel.exec));
-        }
-        Ok(world)
+        Ok(memory)
     }
 
     /// As [`SimSetup::world`], with the best tier as local memory and the far-memory store of this
