@@ -35,7 +35,7 @@ impl ShiftDetector {
         let faster = (seen.all.found / seen.all.expected.max(1.0)).max(1.0);
         let new = TouchedPages { expected: seen.new.expected * faster, ..seen.new };
         let ratio = new.found / new.expected.max(1.0);
-        let usual = self.usual.unwrap_or_else(|| ratio.clamp(1.0, tuning.shift_first));
+        let usual = self.usual.unwrap_or_else(|| ratio.min(tuning.shift_first).max(1.0));
         if new.found
             > (tuning.shift_came * usual * new.expected).max(new.expected + chance(&new, tuning))
         {
