@@ -28,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
         most: 3,
         flushes: Vec::new(),
     };
-    let _ = study(&mut reader, &region, &options, &mut |_| {});
+    let _ = study(&mut reader, &region, &options, &mut |_| std::ops::ControlFlow::Continue(()));
     if let Ok(operations) = collect_operations(&mut reader, &region, &ObservedSpan::Region, 1000) {
         find_misuse(&operations);
         let layout = ImageLayout::new(&region.objects);

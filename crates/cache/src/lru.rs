@@ -140,6 +140,16 @@ impl Cache {
         self.ways.forget(set, tag);
     }
 
+    /// `line` has been written back and is clean from now on; whether it was dirty. It stays.
+    pub fn clean(&mut self, line: u64) -> bool {
+        let (set, tag) = self.place(line);
+        let Some(slot) = self.ways.peek(set, tag).filter(|slot| self.ways.flag(*slot)) else {
+            return false;
+        };
+        self.ways.put_flag(slot, false);
+        true
+    }
+
     /// Mark `line` as written without using it; `false` if it is not here.
     #[inline]
     pub fn mark_dirty(&mut self, line: u64) -> bool {
@@ -175,6 +185,7 @@ mod tests {
         let mut c = Cache::new(64, 1, 64).unwrap();
         c.access(0, false);
         assert!(c.mark_dirty(0) && !c.mark_dirty(1));
+        assert!(c.clean(0) && !c.clean(0) && !c.clean(1) && c.mark_dirty(0));
         assert_eq!(
             c.access(7, false),
             LruOutcome::Miss { victim: Some(Victim { line: 0, dirty: true }) }

@@ -86,6 +86,8 @@ fn is_flush(operation: CacheOperation) -> bool {
 /// Lines that a thread flushes at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionFlush {
+    /// The process, as the recording numbers it.
+    pub process: u32,
     /// The thread, as the recording numbers it.
     pub thread: u32,
     /// When, as the recording has time.
@@ -118,7 +120,8 @@ pub fn region_flushes<R: Read + Seek>(
             addresses.extend(is_flush(*operation).then_some(*address));
         }
         if !addresses.is_empty() {
-            all.push(RegionFlush { thread: event.thread, time: event.time, addresses });
+            let (process, thread, time) = (event.process, event.thread, event.time);
+            all.push(RegionFlush { process, thread, time, addresses });
         }
     })?;
     Ok(all)

@@ -16,6 +16,11 @@ pub trait RecordingVisitor {
     fn store(&mut self, access: &AccessView<'_>) -> ControlFlow<()>;
     /// Something else.
     fn event(&mut self, thread: u32, time: u64, what: &EventKind) -> ControlFlow<()>;
+    /// A block of accesses was read when the recording had come to this time: some tens of
+    /// thousands of accesses lie between two.
+    fn reached(&mut self, _time: u64) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
 }
 
 /// An access.
@@ -51,18 +56,20 @@ struct ThreadCursor {
 }
 
 impl ThreadCursor {
-    /// Reads on where what was read is used up.
+    /// Reads on where what was read is used up: whether accesses were read.
     fn refill<R: Read + Seek>(
         &mut self,
         reader: &mut TraceReader<R>,
         process: u32,
         events: &mut Block,
-    ) -> Result<(), TraceError> {
+    ) -> Result<bool, TraceError> {
+        let mut has_read = false;
         while self.next >= self.times.len() {
             let Some(position) = self.blocks.pop_front() else { break };
             reader.read(position, &mut self.block)?;
             self.block.times_into(&mut self.times);
             (self.next, self.value) = (0, 0);
+            has_read = true;
         }
         while self.events.is_empty() {
             let Some(position) = self.event_blocks.pop_front() else { break };
@@ -70,7 +77,7 @@ impl ThreadCursor {
             let own = |e: &&TraceEvent| e.thread == self.thread && e.process == process;
             self.events.extend(events.events().iter().filter(own).cloned());
         }
-        Ok(())
+        Ok(has_read)
     }
 
     /// When it goes on, and whether with an event. An access at the time of an event comes before
@@ -183,7 +190,7 @@ pub fn visit_process<R: Read + Seek>(
                 None => first = Some((time, is_event, i)),
             }
         }
-        let Some((_, is_event, i)) = first else { return Ok(()) };
+        let Some((time, is_event, i)) = first else { return Ok(()) };
         let cursor = &mut cursors[i];
         let flow = if is_event {
             cursor.visit_event(visitor)
@@ -194,7 +201,9 @@ pub fn visit_process<R: Read + Seek>(
         if flow.is_break() {
             return Ok(());
         }
-        cursor.refill(reader, process, &mut events)?;
+        if cursor.refill(reader, process, &mut events)? && visitor.reached(time).is_break() {
+            return Ok(());
+        }
     }
 }
 

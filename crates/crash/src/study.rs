@@ -76,6 +76,9 @@ pub enum StudyError {
         /// How many can.
         most: usize,
     },
+    /// Somebody asked to stop.
+    #[error("stopped while the caches were simulated")]
+    Stopped,
     /// An object's memory was given back.
     #[error("the memory of {object} is unmapped within the region, at instruction {time}")]
     FreedObject {
@@ -135,6 +138,9 @@ pub struct CrashSet {
     pub ended: bool,
 }
 
+/// Told how much is done, from 0 to 1; breaks a study off.
+pub type StudyProgress<'a> = dyn FnMut(f64) -> ControlFlow<()> + 'a;
+
 /// Studies a recording with values. `region`: what the program said at `start_crash()`.
 ///
 /// # Errors
@@ -143,7 +149,7 @@ pub fn study<R: Read + Seek>(
     reader: &mut TraceReader<R>,
     region: &RegionFile,
     options: &StudyOptions,
-    progress: &mut dyn FnMut(f64),
+    progress: &mut StudyProgress<'_>,
 ) -> Result<CrashSet, StudyError> {
     if !reader.header().values {
         return Err(StudyError::NoValues);
@@ -187,6 +193,7 @@ pub fn study<R: Read + Seek>(
         flushes: PlannedFlushes::new(region, &options.flushes, options.setup.line_bytes()),
         freed: None,
         progress,
+        stopped: false,
     };
     visit_process(reader, span.process, &mut pass)?;
     pass.finish(instructions)
@@ -227,7 +234,9 @@ struct Pass<'a> {
     lines_before: u64,
     flushes: PlannedFlushes<'a>,
     freed: Option<(String, u64)>,
-    progress: &'a mut dyn FnMut(f64),
+    progress: &'a mut StudyProgress<'a>,
+    /// It was broken off.
+    stopped: bool,
 }
 
 impl Pass<'_> {
@@ -308,7 +317,6 @@ impl Pass<'_> {
             dirty_lines: all.dirty_lines,
             footprint_bytes: self.memory.footprint_bytes(),
         });
-        (self.progress)(instruction as f64 / (self.end - self.span.begin).max(1) as f64);
     }
 
     /// A crash now, where the schedule follows what the program does.
@@ -338,6 +346,9 @@ impl Pass<'_> {
     }
 
     fn finish(mut self, instructions: u64) -> Result<CrashSet, StudyError> {
+        if self.stopped {
+            return Err(StudyError::Stopped);
+        }
         if let Some((object, time)) = self.freed {
             return Err(StudyError::FreedObject { object, time });
         }
@@ -405,6 +416,13 @@ impl RecordingVisitor for Pass<'_> {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    fn reached(&mut self, time: u64) -> ControlFlow<()> {
+        let length = (self.end - self.span.begin).max(1) as f64;
+        let flow = (self.progress)((time.saturating_sub(self.span.begin) as f64 / length).min(1.0));
+        self.stopped |= flow.is_break();
+        flow
     }
 
     fn event(&mut self, thread: u32, time: u64, what: &EventKind) -> ControlFlow<()> {

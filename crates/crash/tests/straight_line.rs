@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::Cursor;
+use std::ops::ControlFlow;
 use terrace_cache::{HierarchySpec, LevelSpec};
 use terrace_crash::flushes::region_flushes;
 use terrace_crash::study::study;
@@ -70,7 +71,7 @@ impl Program {
         let bytes = self.writer.finish().unwrap();
         let mut reader = TraceReader::open(Cursor::new(bytes)).unwrap();
         let options = StudyOptions { setup, schedule, most: 1000, flushes };
-        study(&mut reader, region, &options, &mut |_| {})
+        study(&mut reader, region, &options, &mut |_| ControlFlow::Continue(()))
     }
 }
 
@@ -248,6 +249,29 @@ fn a_crash_after_so_many_instructions_sees_what_was_executed_by_then() {
     }
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
     assert_eq!(seen.iter().sum::<i32>(), 64);
+}
+
+#[test]
+fn a_study_is_broken_off_between_blocks() {
+    let mut program = Program::new().mark(mark::START);
+    for _ in 0..100_000 {
+        program = program.store(0x2000, &[3]);
+    }
+    let program = program.mark(mark::END).writer.finish().unwrap();
+    let mut reader = TraceReader::open(Cursor::new(program)).unwrap();
+    let (setup, schedule, most) = (one_line(), CrashSchedule::EachFence, usize::MAX);
+    let options = StudyOptions { setup, schedule, most, flushes: Vec::new() };
+    let mut told = Vec::new();
+    let error = study(&mut reader, &region(), &options, &mut |done| {
+        told.push(done);
+        if told.len() < 2 {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    assert!(matches!(error, Err(StudyError::Stopped)));
+    assert!(0.0 < told[0] && told[0] < told[1] && told[1] < 1.0, "{told:?}");
 }
 
 #[test]

@@ -296,6 +296,26 @@ impl MemorySystem {
         true
     }
 
+    /// `vcpu` writes the line at a physical address back (CLWB): what any cache has changed of it
+    /// goes over the bus, and the line stays, clean. Nobody waits for that, up to what the bus
+    /// takes. Whether memory was written.
+    pub fn write_line_back(&mut self, vcpu: usize, physical: u64) -> bool {
+        let line = physical / LINE;
+        if self.uncore.params.layout.node_of(physical).is_none() {
+            return false;
+        }
+        let mut dirty = self.uncore.llc.clean(line);
+        for unit in &mut self.units {
+            dirty |= unit.l1.clean(line);
+            dirty |= unit.l2.as_mut().is_some_and(|l2| l2.clean(line));
+        }
+        let (unit, uncore) = self.parts(vcpu);
+        if dirty {
+            uncore.write_back(unit, line);
+        }
+        dirty
+    }
+
     /// The kernel copies `bytes` from one physical address to another on `vcpu`, a load and a store
     /// a line through the caches, as `copy_page` does (arch/x86/lib/copy_page_64.S): a line written
     /// is read first and leaves the last level later. The time that takes, picoseconds, with the

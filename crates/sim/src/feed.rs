@@ -63,6 +63,8 @@ pub enum ThreadSupply {
     Accesses(Batch),
     /// The step is over; ask for another.
     Continue,
+    /// It writes the lines at these addresses back, one instruction each (CLWB); the step goes on.
+    WriteBack(Vec<u64>),
     /// It waits until all threads have come to this point.
     Meet,
     /// Its heap has so many bytes from [`HEAP`] on; the step goes on.

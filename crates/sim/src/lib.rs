@@ -47,7 +47,8 @@ pub use ports::PebsSettings;
 pub use recording::Recording;
 pub use run::{
     all, conclude, is_simulated, placement_of, profile_misses, simulate, simulate_custom,
-    simulate_placement, simulate_with, CacheCount, NodeEnergy, RunOptions, SimRun, TrackerKind,
+    simulate_in_slow_memory, simulate_placement, simulate_with, CacheCount, NodeEnergy, RunOptions,
+    SimRun, SlowMemoryRun, TrackerKind,
 };
 pub use sampled::{sample_program, IntervalPeak, SampledProgram};
 pub use sampler::BufferDrain;

@@ -30,6 +30,10 @@ pub struct Recording {
     open: Arc<OpenRecording>,
     /// Threads in it that make accesses, each with its blocks' positions in the file.
     threads: Arc<Vec<Vec<usize>>>,
+    /// Their numbers in the recording.
+    numbers: Arc<Vec<u32>>,
+    /// Of each, the lines that it writes back, ascending in time.
+    flushes: Arc<Vec<Vec<RecordedFlush>>>,
     accesses: u64,
     start: u64,
     /// What the file says of itself, and what is wrong with it at first sight.
@@ -100,11 +104,28 @@ impl Recording {
         if accesses == 0 {
             return Err(RecordingError::Useless("it holds no accesses"));
         }
-        let threads = Arc::new(threads.into_values().collect());
+        let numbers: Vec<u32> = threads.keys().copied().collect();
+        let flushes = Arc::new(vec![Vec::new(); numbers.len()]);
+        let (threads, numbers) = (Arc::new(threads.into_values().collect()), Arc::new(numbers));
         let mut notes = reader.shortcomings();
         notes.extend(reader.header().notes.iter().cloned());
         let (notes, sharing) = (Arc::new(notes), Arc::new(Sharing::default()));
-        Ok(Self { open, threads, accesses, start, notes, sharing })
+        Ok(Self { open, threads, numbers, flushes, accesses, start, notes, sharing })
+    }
+
+    /// The same, where threads write lines back besides: recordings have such operations as events,
+    /// which a simulation leaves out by itself.
+    #[must_use]
+    pub fn with_flushes(mut self, flushes: impl IntoIterator<Item = RecordedFlush>) -> Self {
+        let mut by_thread = vec![Vec::new(); self.numbers.len()];
+        for flush in flushes {
+            if let Ok(index) = self.numbers.binary_search(&flush.thread) {
+                by_thread[index].push(flush);
+            }
+        }
+        by_thread.iter_mut().for_each(|own| own.sort_by_key(|flush| flush.time));
+        self.flushes = Arc::new(by_thread);
+        self
     }
 
     /// Threads that make accesses.
@@ -121,7 +142,7 @@ impl Recording {
 
     pub(crate) fn feed(&self) -> Result<RecordingFeed, RecordingError> {
         let reader = TraceReader::open((self.open)()?)?;
-        let thread = || Cursor { next: 0, reached: self.start, waiting: Vec::new() };
+        let thread = || Cursor { next: 0, flushed: 0, reached: self.start, waiting: Vec::new() };
         Ok(RecordingFeed {
             cursors: self.threads.iter().map(|_| thread()).collect(),
             recording: self.clone(),
@@ -141,11 +162,26 @@ impl Recording {
     }
 }
 
+/// Lines that a thread writes back at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedFlush {
+    /// Its process, as the recording numbers it.
+    pub process: u32,
+    /// The thread, as the recording numbers it.
+    pub thread: u32,
+    /// When, in the recording's ticks: behind accesses of this time.
+    pub time: u64,
+    /// Addresses in the lines.
+    pub addresses: Vec<u64>,
+}
+
 /// Where a thread is in the recording.
 #[derive(Debug)]
 struct Cursor {
     /// Of its blocks, the next to read.
     next: usize,
+    /// Of its flushes, the next.
+    flushed: usize,
     /// Time it has come to.
     reached: u64,
     /// What is left of its last block, backwards.
@@ -191,6 +227,15 @@ impl AddressFolds {
         let next = self.places.len() as u64 + 1;
         *self.places.entry((process, gib)).or_insert(next)
     }
+
+    /// A flush at addresses of this space.
+    fn flush(&mut self, flush: &RecordedFlush) -> ThreadSupply {
+        let place = |address: &u64| {
+            let gib = self.place(flush.process, address >> KEPT);
+            gib << KEPT | address & ((1 << KEPT) - 1)
+        };
+        ThreadSupply::WriteBack(flush.addresses.iter().map(place).collect())
+    }
 }
 
 impl RecordingFeed {
@@ -198,15 +243,16 @@ impl RecordingFeed {
     /// damaged is left out and noted, as `terrace trace info` and `terrace report` do.
     fn read_on(&mut self, index: usize) -> bool {
         let cursor = &mut self.cursors[index];
-        let Some(position) = self.recording.threads[index].get(cursor.next) else { return false };
+        let next = self.recording.threads[index].get(cursor.next);
+        let Some(position) = next.copied() else { return false };
         cursor.next += 1;
-        let count = self.reader.blocks().get(*position).map_or(0, |b| u64::from(b.count));
+        let count = self.reader.blocks().get(position).map_or(0, |b| u64::from(b.count));
         let (reader, block) = (&mut self.reader, &mut self.block);
-        let decode = |memory| match reader.read_packed(*position, block) {
+        let decode = |memory| match reader.read_packed(position, block) {
             Ok(()) => Ok(Columns::from_block(block, memory)),
             Err(error) => Err(error.to_string()),
         };
-        let columns = match self.member.block(*position, decode) {
+        let columns = match self.member.block(position, decode) {
             Ok(columns) => columns,
             Err(why) => {
                 self.notes.push(format!("{why}; its {count} accesses are left out"));
@@ -214,6 +260,8 @@ impl RecordingFeed {
                 return true;
             }
         };
+        let flushes = self.flushes_of(index, position, columns.last_time);
+        let cursor = &mut self.cursors[index];
         let place = |(name, gib): &(u64, u64)| (*name, self.folds.place(columns.process, *gib));
         let places = Arc::new(columns.gibs.iter().map(place).collect::<Places>());
         let part = |from: usize, to: usize| {
@@ -224,14 +272,19 @@ impl RecordingFeed {
                 to,
             }))
         };
+        // What the thread does before which access. Flushes come before waits.
+        let mut cuts: Vec<(usize, Vec<ThreadSupply>)> = flushes;
+        cuts.extend(columns.waits.iter().map(|(at, before, after)| {
+            (*at, vec![ThreadSupply::Reached(*before), ThreadSupply::Until(*after)])
+        }));
+        cuts.sort_by_key(|(at, _)| *at);
         // Backwards: what comes first is taken last.
         cursor.waiting.push(ThreadSupply::Reached(columns.last_time));
         let mut end = columns.words.len();
-        for (at, before, after) in columns.waits.iter().rev() {
-            cursor.waiting.push(part(*at, end));
-            cursor.waiting.push(ThreadSupply::Until(*after));
-            cursor.waiting.push(ThreadSupply::Reached(*before));
-            end = *at;
+        for (at, supplies) in cuts.into_iter().rev() {
+            cursor.waiting.push(part(at, end));
+            cursor.waiting.extend(supplies.into_iter().rev());
+            end = at;
         }
         cursor.waiting.push(part(0, end));
         if columns.first_time > cursor.reached {
@@ -239,6 +292,41 @@ impl RecordingFeed {
         }
         cursor.reached = columns.last_time;
         true
+    }
+}
+
+impl RecordingFeed {
+    /// What a thread flushes up to `last_time`, where its block at `position` ends: before which of
+    /// the block's accesses.
+    fn flushes_of(
+        &mut self,
+        index: usize,
+        position: usize,
+        last_time: u64,
+    ) -> Vec<(usize, Vec<ThreadSupply>)> {
+        let own = self.recording.flushes.get(index).map_or(&[][..], Vec::as_slice);
+        let first = self.cursors[index].flushed.min(own.len());
+        let due = own[first..].partition_point(|flush| flush.time <= last_time);
+        self.cursors[index].flushed = first + due;
+        let mut times = Vec::new();
+        // A block that cannot be read was noted by who decoded it.
+        if due > 0 && self.reader.read(position, &mut self.block).is_ok() {
+            self.block.times_into(&mut times);
+        }
+        let mut cuts = Vec::new();
+        for flush in &own[first..first + due] {
+            let at = times.partition_point(|time| *time <= flush.time);
+            cuts.push((at, vec![self.folds.flush(flush)]));
+        }
+        cuts
+    }
+
+    /// What a thread flushes behind its last access.
+    fn last_flushes(&mut self, index: usize) -> Option<ThreadSupply> {
+        let cursor = &mut self.cursors[index];
+        let flush = self.recording.flushes.get(index)?.get(cursor.flushed)?;
+        cursor.flushed += 1;
+        Some(self.folds.flush(flush))
     }
 }
 
@@ -260,7 +348,7 @@ impl Feed for RecordingFeed {
             match self.cursors[index].waiting.pop() {
                 Some(supply) => return supply,
                 None if self.read_on(index) => {}
-                None => return ThreadSupply::Done,
+                None => return self.last_flushes(index).unwrap_or(ThreadSupply::Done),
             }
         }
     }

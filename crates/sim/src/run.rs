@@ -173,6 +173,29 @@ fn alone(plan: &SimSetup, policy: &Contender, mode: MachineMode) -> Result<SimRu
     Ok(run)
 }
 
+/// What a program takes whose memory is the machine's slowest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SlowMemoryRun {
+    /// Modelled seconds of the phase that counts.
+    pub seconds: f64,
+    /// Bytes written on the buses of all nodes.
+    pub written_bytes: u64,
+}
+
+/// Runs the input with all of its memory on the worst tier, as persistent memory is; nobody moves
+/// anything.
+///
+/// # Errors
+/// [`SimError`].
+pub fn simulate_in_slow_memory(plan: &SimSetup) -> Result<SlowMemoryRun, SimError> {
+    let mut world = plan.world(MachineMode::Plain, FirstTouchPlacement::Slow)?;
+    world.pass(FOR_EVER);
+    let name = Contender::Policy(PolicyId::FirstTouch);
+    let run = result(plan, &name, &mut world, Moves::default())?;
+    let written = (0..plan.ids.len()).map(|node| world.engine().bus_bytes(node).written);
+    Ok(SlowMemoryRun { seconds: run.seconds, written_bytes: written.sum() })
+}
+
 /// The result of a world that somebody else has run to its program's end, called `policy` in it.
 ///
 /// # Errors

@@ -5,7 +5,10 @@ mod common;
 
 use common::recording;
 use terrace_machine::preset;
-use terrace_sim::{simulate, RunOptions, SimError, SimInput, SimRun, SimSetup};
+use terrace_sim::recording::RecordedFlush;
+use terrace_sim::{
+    simulate, simulate_in_slow_memory, RunOptions, SimError, SimInput, SimRun, SimSetup,
+};
 use terrace_trace::{Access, TraceWriter};
 
 fn run(input: SimInput, policy: &str) -> Result<SimRun, SimError> {
@@ -54,6 +57,40 @@ fn a_chase_takes_the_latency_and_independent_loads_overlap() {
     assert!((35.0..45.0).contains(&quick), "{quick}");
     let dependent = run(recording(chase(0, 1)), "first-touch").unwrap();
     assert_eq!((dependent.accesses, dependent.fast_access_share), (STEPS, Some(1.0)));
+}
+
+#[test]
+fn lines_that_are_written_back_cost_bytes_and_time() {
+    const LINES: u64 = 512;
+    const ROUNDS: u64 = 20;
+    let line = |number: u64| 0x7f12_0000_0000 + number * 64;
+    let stores = |w: &mut TraceWriter<Vec<u8>>| {
+        for i in 0..ROUNDS * LINES {
+            let address = line(i % LINES);
+            let access = Access { address, size: 8, gap: 4, store: true, ..Access::default() };
+            w.access(0, 0, &access).unwrap();
+        }
+    };
+    let SimInput::Recording { name, recording } = recording(stores) else { panic!() };
+    // All lines are written back every so many rounds.
+    let run = |period: u64| {
+        let flush = |round: u64| RecordedFlush {
+            process: 0,
+            thread: 0,
+            time: (round + 1) * LINES * 4,
+            addresses: (0..LINES).map(line).collect(),
+        };
+        let due = (0..ROUNDS).filter(|round| (round + 1) % period == 0).map(flush);
+        let recording = recording.clone().with_flushes(due);
+        let input = SimInput::Recording { name: name.clone(), recording };
+        let plan = SimSetup::from_machine(&preset("lab-dcpmm").unwrap(), input).unwrap();
+        simulate_in_slow_memory(&plan).unwrap()
+    };
+    // Whole blocks are written, and the lines fit the caches.
+    let (never, every, second) = (run(ROUNDS + 1), run(1), run(2));
+    assert_eq!(every.written_bytes - never.written_bytes, ROUNDS * LINES * 64);
+    assert_eq!(second.written_bytes - never.written_bytes, ROUNDS / 2 * LINES * 64);
+    assert!(never.seconds < second.seconds && second.seconds < every.seconds);
 }
 
 #[test]

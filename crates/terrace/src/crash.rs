@@ -20,12 +20,15 @@ use recorded::RecordedRun;
 use reference::ReferenceRun;
 use restart::{restart_all, RestartJob};
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_crash::study::study;
 use terrace_crash::{
     CacheSetup, CrashSchedule, CrashSet, RegionError, RegionFile, StudyError, StudyOptions,
 };
+use terrace_sim::recording::RecordingError;
+use terrace_sim::SimError;
 use terrace_sys::{CommandExit, SysError};
 use terrace_trace::TraceError;
 use terrace_types::{Bytes, Nanos};
@@ -127,6 +130,12 @@ pub enum CrashError {
     /// The recording is of no use.
     #[error(transparent)]
     Study(#[from] StudyError),
+    /// The recording cannot be simulated.
+    #[error("the simulator cannot take the recording: {0}")]
+    Simulated(#[from] RecordingError),
+    /// Nor the machine.
+    #[error(transparent)]
+    Simulator(#[from] SimError),
     /// Somebody asked to stop before there was a result.
     #[error("stopped before the first restart")]
     Stopped,
@@ -183,6 +192,7 @@ pub fn run(
     let mut reader = recorded.open()?;
     let set = study(&mut reader, &region, &options, &mut |done| {
         progress(CrashStep::Caches, done);
+        stop_or_go_on(stop)
     })?;
     let study_time = terrace_sys::now().since(begun);
     let names = symbols::SourceLines::read(&mut reader)?;
@@ -214,6 +224,15 @@ pub fn run(
     results.restarts_seconds = terrace_sys::now().since(begun).as_secs_f64();
     results.finish(&names);
     Ok(results)
+}
+
+/// What a study is to do.
+fn stop_or_go_on(stop: &AtomicBool) -> ControlFlow<()> {
+    if stop.load(Ordering::Relaxed) {
+        ControlFlow::Break(())
+    } else {
+        ControlFlow::Continue(())
+    }
 }
 
 /// What is said where the kernel has no Landlock.

@@ -3,6 +3,7 @@
 
 use super::{SimThread, ThreadActivity, World, MAIN, PAGE};
 use crate::feed::{ThreadSupply, HEAP};
+use crate::memory::ABSENT;
 use terrace_model::PS;
 use terrace_types::{Nanos, Vpn, VpnRange};
 
@@ -31,6 +32,7 @@ impl World {
                 self.hold(bytes);
                 self.ask(core, thread);
             }
+            ThreadSupply::WriteBack(addresses) => self.write_lines_back(core, &addresses),
             ThreadSupply::Meet => {
                 self.program.threads[thread].doing = ThreadActivity::Meeting;
                 self.release(core);
@@ -68,6 +70,20 @@ impl World {
                 other => break self.program.threads[thread].then = other,
             }
         }
+    }
+
+    /// A core writes lines back; those of pages that nobody touched yet are in no cache.
+    fn write_lines_back(&mut self, core: usize, addresses: &[u64]) {
+        for address in addresses {
+            self.engine.units[core].core.execute(1);
+            let page = self.memory.page_of(address / PAGE).filter(|page| page.frame != ABSENT);
+            if let Some(page) = page {
+                let physical = u64::from(page.frame) * PAGE + address % PAGE;
+                self.engine.write_line_back(core, physical);
+            }
+        }
+        // Who stores to such a line again changes more than counts.
+        self.cores.iter_mut().for_each(|core| core.mmu.unsettle());
     }
 
     /// The program's own heap is about to have so many bytes.

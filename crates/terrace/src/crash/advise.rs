@@ -1,29 +1,35 @@
 //! `crash advise`: which objects to flush, and how often, so that restarts succeed as often as
 //! wanted at least cost. Each proposal is tried: the recording goes through the caches with the
-//! flushes added, and the program restarts from every image.
+//! flushes added, and the program restarts from every image. What flushes cost is simulated: the
+//! recording runs on a machine file with all memory in the slowest tier, with and without them.
 
 use super::recorded::RecordedRun;
 use super::reference::ReferenceRun;
 use super::workspace::Workspace;
-use super::{restart_each, CrashError, CrashProgress, CrashSpec, CrashStep};
+use super::{restart_each, stop_or_go_on, CrashError, CrashProgress, CrashSpec, CrashStep};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_crash::flushes::region_flushes;
 use terrace_crash::study::study;
 use terrace_crash::{
     FlushPlace, FlushPlan, ObjectKind, RegionFile, StudyError, StudyOptions, SuccessRate,
 };
+use terrace_machine::Machine;
+use terrace_model::LINE;
+use terrace_sim::recording::RecordedFlush;
+use terrace_sim::{simulate_in_slow_memory, SimInput, SimSetup, SlowMemoryRun};
 
 /// The longest period that is tried.
 const LONGEST_PERIOD: u64 = 64;
 
 /// What is wanted, besides a [`CrashSpec`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct AdviseSpec {
     /// Share of restarts that succeed, from 0 to 1.
     pub wanted: f64,
-    /// What memory takes, bytes a second.
-    pub write_bytes_per_s: f64,
+    /// The machine on which flushes are simulated; its slowest memory takes them.
+    pub machine: Machine,
 }
 
 /// An object, where and how often it is flushed.
@@ -47,11 +53,11 @@ pub struct FlushTrial {
     pub rate: SuccessRate,
     /// The share that succeeds.
     pub share: f64,
-    /// Bytes that memory is given beyond those without flushes.
+    /// Modelled bytes that memory is given beyond those without flushes of any object.
     pub extra_bytes: u64,
-    /// What that takes.
+    /// Modelled seconds beyond those of that run.
     pub extra_seconds: f64,
-    /// As a share of a run without a crash.
+    /// As a share of them.
     pub slowdown: f64,
 }
 
@@ -62,8 +68,10 @@ pub struct AdviceReport {
     pub command: Vec<String>,
     /// The share of successes that is wanted.
     pub wanted: f64,
-    /// What memory takes, bytes a second.
-    pub write_bytes_per_s: f64,
+    /// The machine on which flushes are simulated.
+    pub machine: String,
+    /// Modelled seconds of the whole program with its own flushes alone.
+    pub base_seconds: f64,
     /// In the order in which they were tried; the first flushes nothing.
     pub trials: Vec<FlushTrial>,
     /// The cheapest that reaches what is wanted.
@@ -95,10 +103,12 @@ impl AdviceReport {
         match &self.advice {
             Some(best) => writeln!(
                 out,
-                "\nflush {}: {:.1}% of restarts succeed, at {:.2}% of a run's time",
+                "\nflush {}: {:.1}% of restarts succeed, at {:.2}% of {:.3} s on {}",
                 describe(&best.flushes),
                 best.share * 100.0,
-                best.slowdown * 100.0
+                best.slowdown * 100.0,
+                self.base_seconds,
+                self.machine
             ),
             None => writeln!(out, "\nno flushes that were tried reach {wanted:.1}%"),
         }
@@ -147,22 +157,25 @@ pub fn advise(
         reference: &reference,
         region: &region,
         recorded: &recorded,
-        base_lines: 0,
+        base: None,
         marked_phases: 0,
         trials: Vec::new(),
     };
     let critical: Vec<usize> = (0..region.objects.len())
         .filter(|i| region.objects[*i].kind == ObjectKind::Critical && region.objects[*i].bytes > 0)
         .collect();
-    let mut plans = search.add_until_wanted(&critical, progress)?;
-    search.thin_out(&mut plans, progress)?;
+    match search.find(&critical, progress) {
+        Err(CrashError::Study(StudyError::Stopped)) if !search.trials.is_empty() => {}
+        other => other?,
+    }
     let reaches = |t: &&FlushTrial| t.share >= how.wanted;
     let cost = |a: &&FlushTrial, b: &&FlushTrial| a.extra_seconds.total_cmp(&b.extra_seconds);
     let advice = search.trials.iter().filter(reaches).min_by(cost).cloned();
     Ok(AdviceReport {
         command: spec.argv.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
         wanted: how.wanted,
-        write_bytes_per_s: how.write_bytes_per_s,
+        machine: how.machine.name.clone(),
+        base_seconds: search.base.map_or(0.0, |run| run.seconds),
         trials: search.trials,
         advice,
     })
@@ -176,8 +189,8 @@ struct Search<'a> {
     reference: &'a ReferenceRun,
     region: &'a RegionFile,
     recorded: &'a RecordedRun,
-    /// Lines that memory is given without flushes.
-    base_lines: u64,
+    /// The simulation with the program's own flushes alone.
+    base: Option<SlowMemoryRun>,
     /// Phases that the program marks: what can be flushed where one begins.
     marked_phases: u32,
     trials: Vec<FlushTrial>,
@@ -192,6 +205,15 @@ impl Search<'_> {
     fn places(&self) -> Vec<FlushPlace> {
         let begins = (1..=self.marked_phases).map(FlushPlace::PhaseBegin);
         [FlushPlace::IterationEnd].into_iter().chain(begins).collect()
+    }
+
+    fn find(
+        &mut self,
+        critical: &[usize],
+        progress: &mut CrashProgress<'_>,
+    ) -> Result<(), CrashError> {
+        let mut plans = self.add_until_wanted(critical, progress)?;
+        self.thin_out(&mut plans, progress)
     }
 
     /// Adds the object and the place that help most, one by one.
@@ -266,6 +288,21 @@ impl Search<'_> {
         Ok(())
     }
 
+    /// The program with its own flushes and those of plans, in the machine's slowest memory.
+    fn simulate(&self, plans: &[FlushPlan]) -> Result<SlowMemoryRun, CrashError> {
+        let mut reader = self.recorded.open()?;
+        let flushes = region_flushes(&mut reader, self.region, plans, LINE)?;
+        let flushes = flushes.into_iter().map(|flush| RecordedFlush {
+            process: flush.process,
+            thread: flush.thread,
+            time: flush.time,
+            addresses: flush.addresses,
+        });
+        let recording = self.recorded.simulated()?.with_flushes(flushes);
+        let input = SimInput::Recording { name: "the program".into(), recording };
+        Ok(simulate_in_slow_memory(&SimSetup::from_machine(&self.how.machine, input)?)?)
+    }
+
     fn try_plans(
         &mut self,
         plans: &[FlushPlan],
@@ -280,9 +317,10 @@ impl Search<'_> {
         let mut reader = self.recorded.open()?;
         let set = study(&mut reader, self.region, &options, &mut |done| {
             progress(CrashStep::Caches, done);
+            stop_or_go_on(self.stop)
         })?;
         if self.trials.is_empty() {
-            (self.base_lines, self.marked_phases) = (set.lines_written, set.marked_phases);
+            self.marked_phases = set.marked_phases;
         }
         let mut rate = SuccessRate::default();
         restart_each(
@@ -293,9 +331,9 @@ impl Search<'_> {
             self.stop,
             &mut |(result, _)| rate.add(result.outcome),
         )?;
-        let line = self.spec.setup.line_bytes();
-        let extra_bytes = set.lines_written.saturating_sub(self.base_lines) * line;
-        let extra_seconds = extra_bytes as f64 / self.how.write_bytes_per_s;
+        let run = self.simulate(plans)?;
+        let base = *self.base.get_or_insert(run);
+        let extra_seconds = (run.seconds - base.seconds).max(0.0);
         let name = |plan: &FlushPlan| FlushedObject {
             object: self.region.objects[plan.object].name.clone(),
             place: plan.place,
@@ -305,9 +343,9 @@ impl Search<'_> {
             flushes: plans.iter().map(name).collect(),
             rate,
             share: rate.share().unwrap_or(0.0),
-            extra_bytes,
+            extra_bytes: run.written_bytes.saturating_sub(base.written_bytes),
             extra_seconds,
-            slowdown: extra_seconds / self.reference.wall.as_secs_f64().max(1e-9),
+            slowdown: extra_seconds / base.seconds.max(1e-12),
         };
         // A trial that was cut short says nothing.
         if !self.stopped() {

@@ -10,6 +10,8 @@ use std::io::BufReader;
 use std::path::PathBuf;
 use std::sync::Arc;
 use terrace_crash::RegionFile;
+use terrace_sim::recording::RecordingSource;
+use terrace_sim::Recording;
 use terrace_sys::CommandExit;
 use terrace_trace::capture::Filter;
 use terrace_trace::TraceReader;
@@ -77,6 +79,16 @@ impl RecordedRun {
         let file = File::open(&self.recording)
             .map_err(|source| CrashError::Work { path: path(), source })?;
         Ok(TraceReader::open(BufReader::new(file))?)
+    }
+
+    /// The recording as the simulator takes it.
+    pub fn simulated(&self) -> Result<Recording, CrashError> {
+        let path = self.recording.clone();
+        let open = move || {
+            let file = File::open(&path)?;
+            Ok(Box::new(BufReader::new(file)) as Box<dyn RecordingSource>)
+        };
+        Ok(Recording::new(Arc::new(open))?)
     }
 
     /// What the program said at the region's begin.
