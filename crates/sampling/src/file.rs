@@ -82,7 +82,7 @@ pub struct RecordCounts {
     pub mappings: u64,
     /// Damaged records, which were left out.
     pub damaged: u64,
-    /// Whether the file ends within a record.
+    /// Whether the file ends before its records do.
     pub cut_off: bool,
 }
 
@@ -97,6 +97,8 @@ pub struct PerfDataFile<R> {
     /// Node of each CPU, where the file says.
     pub cpu_nodes: HashMap<u32, u16>,
     data: std::ops::Range<u64>,
+    /// Whether the header says that there are more records than the file has space for.
+    cut_off: bool,
 }
 
 impl<R: Read + Seek> PerfDataFile<R> {
@@ -122,6 +124,7 @@ impl<R: Read + Seek> PerfDataFile<R> {
             command: Vec::new(),
             cpu_nodes: HashMap::new(),
             data: PIPE_HEADER_BYTES..length,
+            cut_off: false,
         };
         match size {
             PIPE_HEADER_BYTES => file.read_piped_events()?,
@@ -162,7 +165,9 @@ impl<R: Read + Seek> PerfDataFile<R> {
             self.events.push(RecordedEvent { attributes, ids, name: String::new() });
         }
         // A recording that was killed has no size yet: its records go on to the end.
-        let end = if data.1 == 0 { length } else { data.0.saturating_add(data.1).min(length) };
+        let declared = if data.1 == 0 { length } else { data.0.saturating_add(data.1) };
+        let end = declared.min(length);
+        self.cut_off = declared > length;
         self.data = data.0.min(end)..end;
         if data.1 > 0 && end < length {
             features::read(self, &[word(72), word(80), word(88), word(96)], end);
@@ -224,7 +229,7 @@ impl<R: Read + Seek> PerfDataFile<R> {
             true
         });
         (self.events, self.by_id) = (events, by_id);
-        counts.cut_off = walked?;
+        counts.cut_off = walked? || self.cut_off;
         if compressed {
             return Err(PerfDataError::Compressed);
         }

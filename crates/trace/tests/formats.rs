@@ -590,6 +590,21 @@ fn a_file_of_perf_keeps_latencies_and_data_sources() {
     assert!(first.contains("latency=71 level=L1 cpu="), "{first}");
 }
 
+/// What was cut off is neither a recording without such samples nor a whole one.
+#[test]
+fn a_file_of_perf_that_was_cut_off_says_so() {
+    let Some(bytes) = outside("weight_struct.data") else { return };
+    let part = |percent: usize| Cursor::new(bytes[..bytes.len() * percent / 100].to_vec());
+    let error = import_perf_data(part(40), Cursor::new(Vec::new())).unwrap_err();
+    assert!(matches!(error, ImportError::CutOff { samples: 0 }), "{error}");
+    let mut out = Cursor::new(Vec::new());
+    let read = import_perf_data(part(90), &mut out).unwrap();
+    assert!(read.accesses == 14 && read.cut_off, "{read:?}");
+    let mut reader = TraceReader::open(Cursor::new(out.get_ref())).unwrap();
+    let text = Info::from_reader(&mut reader).unwrap().text();
+    assert!(text.contains("it was cut off"), "{text}");
+}
+
 #[test]
 fn a_file_of_perf_without_addresses_says_so() {
     let Some(bytes) = outside("throttle.data") else { return };

@@ -74,6 +74,15 @@ pub enum ImportError {
         /// Samples in the file.
         samples: u64,
     },
+    /// It ends before its records do, and what is there has no data address.
+    #[error(
+        "it was cut off, and none of the {samples} samples left has a data address; copy it again, \
+         or record it again"
+    )]
+    CutOff {
+        /// Samples in what is left of the file.
+        samples: u64,
+    },
     /// No line, or less than half of them, was understood: what was would mislead.
     #[error(
         "{understood} of {lines} lines are understood, and line {first} is not: {quoted}; \
@@ -123,6 +132,8 @@ pub struct Imported {
     pub throttled: u64,
     /// How often such an event went on.
     pub unthrottled: u64,
+    /// Whether a `perf.data` file ends before its records do.
+    pub cut_off: bool,
 }
 
 /// What a line was.

@@ -98,7 +98,11 @@ pub fn import_perf_data<R: Read + Seek, W: Write + Seek>(
     let mut file = PerfDataFile::open(input)?;
     let (mut noted, counts) = read_events(&mut file)?;
     if counts.addressed == 0 {
-        return Err(ImportError::NoAddresses { samples: counts.samples });
+        let samples = counts.samples;
+        return Err(match counts.cut_off {
+            true => ImportError::CutOff { samples },
+            false => ImportError::NoAddresses { samples },
+        });
     }
     noted.sort_by_key(|event| event.time);
     let mut tally = SampleTally::default();
@@ -148,6 +152,7 @@ pub fn import_perf_data<R: Read + Seek, W: Write + Seek>(
         lost: counts.lost,
         throttled: counts.throttled,
         unthrottled: counts.unthrottled,
+        cut_off: counts.cut_off,
         ..Imported::default()
     })
 }
@@ -256,7 +261,7 @@ fn say_losses<W: Write>(writer: &mut TraceWriter<W>, counts: &RecordCounts) {
         writer.omit(&format!("{} records of the file are damaged", counts.damaged));
     }
     if counts.cut_off {
-        writer.omit("the file ends within a record");
+        writer.omit("the file ends before its records do: it was cut off");
     }
 }
 
