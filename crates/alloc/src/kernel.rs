@@ -31,7 +31,7 @@ pub trait AllocatorKernel: Debug + Send + Sync {
     fn nodes(&self) -> Vec<NodeId>;
     /// Free memory by node, above the kernel's own reserves.
     fn free_memory(&self) -> Vec<(NodeId, Bytes)>;
-    /// What the memory limits of the process's groups leave; `None` without a limit.
+    /// Bytes left below the memory limits of the process's cgroups; `None` without a limit.
     fn headroom(&self) -> Option<Bytes>;
     /// CPUs that the calling thread may run on.
     fn cpus(&self) -> Vec<CpuId>;

@@ -1,10 +1,10 @@
 //! Memory by what it is for: by attributes, and in arenas.
 //!
 //! By attributes: which class of memory, how it is divided, when it is bound and what happens when
-//! there is none, after "hexe" (Oden and Balaji, section IV-B). [`memory::Memory`] is the door: it
-//! allocates, frees and commits. [`attributes`] says what can be asked for, [`classes`] what a
-//! class is on this machine, [`kernel`] what is needed of the kernel, [`commit`] how many requests
-//! are weighed together and what is reported. [`gpu`] is the class whose indices are GPUs.
+//! there is none, after "hexe" (Oden and Balaji, section IV-B). [`memory::Memory`] is the entry
+//! point: it allocates, frees and commits. [`attributes`] says what can be asked for, [`classes`]
+//! what a class is on this machine, [`kernel`] what is needed of the kernel, [`commit`] how many
+//! requests are weighed together and what is reported. [`gpu`] is the class whose indices are GPUs.
 //!
 //! In arenas ([`arena`]): heaps whose pages lie on the nodes asked for and move together;
 //! [`shared`]: heaps that several processes have. Unsafe code is allowed there; each block carries

@@ -1,4 +1,4 @@
-//! The door: allocate, free, commit, look.
+//! The allocator's entry point: allocate, free, commit, ask where memory is.
 
 mod apply;
 mod inside;

@@ -24,6 +24,7 @@ void terrace_crash_phase(int number)
     PHASE(1); PHASE(2); PHASE(3); PHASE(4); PHASE(5);
     PHASE(6); PHASE(7); PHASE(8); PHASE(9); PHASE(10);
     PHASE(11); PHASE(12); PHASE(13); PHASE(14); PHASE(15);
+    default: terrace_crash_fail_("is no phase from 1 to 15", "crash_phase");
     }
 }
 

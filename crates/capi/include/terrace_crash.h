@@ -263,7 +263,7 @@ static inline void write_back_invalidate_cache(void)
 #define crash_phase(number) \
     do { \
         (void)sizeof(char[(number) >= 1 && (number) <= 15 ? 1 : -1]); \
-        TERRACE_CRASH_MARK(0xd0 + number, 0L); \
+        TERRACE_CRASH_MARK((0xd0 + (number)), 0L); \
     } while (0)
 
 /* An object that a restart needs, of `count` elements of a type: "double", "int", ... */

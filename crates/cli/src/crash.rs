@@ -209,6 +209,7 @@ fn job_count(jobs: Option<usize>) -> Result<usize, CommandFailure> {
 fn failure(error: &CrashError) -> CommandFailure {
     match error {
         CrashError::Record(RecordError::Lacking(_)) => CommandFailure::lacking(error),
+        CrashError::Simulator(_) => CommandFailure::usage(error),
         _ => CommandFailure::failed(error),
     }
 }
@@ -226,6 +227,7 @@ fn show_progress(live: &mut StatusLine) -> impl FnMut(CrashStep, f64) + '_ {
             CrashStep::Recording => "recording",
             CrashStep::Caches => "finding what memory holds",
             CrashStep::Restarts => "restarts",
+            CrashStep::Simulation => "simulating what flushes cost",
         };
         if done > 0.0 {
             let left = past / done * (1.0 - done);

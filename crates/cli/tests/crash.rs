@@ -137,6 +137,15 @@ fn compile_rust(folder: &Path, name: &str, bug: &str) {
 }
 
 #[test]
+fn numerical_programs_in_rust_verify() {
+    let Some(folder) = parts() else { return };
+    for name in ["cg", "ft", "mg", "kmeans"] {
+        compile_rust(folder, name, "0");
+        done(Command::new(folder.join(format!("{name}-rs-0"))).arg("S")).unwrap();
+    }
+}
+
+#[test]
 fn correct_structures_have_no_bad_image_and_planted_bugs_are_found() {
     let Some(folder) = parts() else { return };
     for (name, bug) in [("list", "0"), ("list", "3"), ("log", "2"), ("btree", "0"), ("btree", "3")]

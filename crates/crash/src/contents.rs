@@ -121,7 +121,7 @@ impl MemoryContents {
         self.blocks[slot.block as usize].behind & slot.bit != 0
     }
 
-    /// The same of a line by its number, for who does not use it.
+    /// The same of a line by its number, for a caller that does not use its contents.
     pub fn has_older(&self, line: u64) -> bool {
         self.kept.contains_key(&line)
     }

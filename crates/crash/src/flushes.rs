@@ -1,5 +1,5 @@
 //! Flushes besides the program's own: what it is taken to flush in a what-if, and all of a region's
-//! flushes for who computes what they cost.
+//! flushes for a caller that computes what they cost.
 
 use crate::mark;
 use crate::recording::visit_events;

@@ -138,7 +138,7 @@ pub struct CrashSet {
     pub ended: bool,
 }
 
-/// Told how much is done, from 0 to 1; breaks a study off.
+/// Called with how much is done, from 0 to 1; breaks a study off.
 pub type StudyProgress<'a> = dyn FnMut(f64) -> ControlFlow<()> + 'a;
 
 /// Studies a recording with values. `region`: what the program said at `start_crash()`.

@@ -261,17 +261,17 @@ fn a_study_is_broken_off_between_blocks() {
     let mut reader = TraceReader::open(Cursor::new(program)).unwrap();
     let (setup, schedule, most) = (one_line(), CrashSchedule::EachFence, usize::MAX);
     let options = StudyOptions { setup, schedule, most, flushes: Vec::new() };
-    let mut told = Vec::new();
+    let mut progress = Vec::new();
     let error = study(&mut reader, &region(), &options, &mut |done| {
-        told.push(done);
-        if told.len() < 2 {
+        progress.push(done);
+        if progress.len() < 2 {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(())
         }
     });
     assert!(matches!(error, Err(StudyError::Stopped)));
-    assert!(0.0 < told[0] && told[0] < told[1] && told[1] < 1.0, "{told:?}");
+    assert!(0.0 < progress[0] && progress[0] < progress[1] && progress[1] < 1.0, "{progress:?}");
 }
 
 #[test]

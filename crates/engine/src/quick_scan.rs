@@ -139,6 +139,14 @@ mod tests {
     }
 
     #[test]
+    fn a_first_shift_is_found_where_less_than_was_foreseen_is_usual() {
+        let mut tuning = usual();
+        assert!(tuning.scale("shift_first", 0.5) && tuning.shift_first < 1.0);
+        let came = seen((5_000.0, 5_000.0), (2_400.0, 1_000.0));
+        assert!(ShiftDetector::default().surprised_by(&came, true, &tuning).is_some());
+    }
+
+    #[test]
     fn pages_that_cool_are_none_where_that_could_gain_nothing() {
         let cooled = seen((2_000.0, 5_000.0), (0.0, 0.0));
         assert_eq!(ShiftDetector::default().surprised_by(&cooled, false, &usual()), None);

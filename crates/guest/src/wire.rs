@@ -6,8 +6,10 @@
 //! are used, checksums before parsing.
 //!
 //! ```text
-//! offset 0     header, 64 bytes used:  magic, version, state, job length + sum, reply length + sum
-//! offset 4096  one archive: first the job (written by the host), later the reply (written by the guest)
+//! offset 0     header of 64 bytes, of which 32 are used: magic, version, state, length and
+//!              checksum of the archive
+//! offset 4096  one archive: first the job (written by the host), later the reply (by the guest)
+//! end - 16 MiB the sampling unit's region (`terrace_sampling`), never part of an archive
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -19,13 +21,13 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"TERRLAB\x01");
 pub const VERSION: u32 = 3;
 /// Where the archive begins.
 pub const BODY_OFFSET: usize = 4096;
-/// Bytes that are left to an archive in a mailbox of so many: its end is the sampling unit's.
+/// Bytes left for an archive in a mailbox of `mailbox_bytes`, whose end is the sampling unit's.
 #[must_use]
 pub const fn archive_capacity(mailbox_bytes: u64) -> u64 {
     mailbox_bytes.saturating_sub(BODY_OFFSET as u64 + terrace_sampling::UNIT_REGION_BYTES)
 }
 
-/// How many bytes of the header are used.
+/// Bytes of the header, unused ones included.
 pub const HEADER_LEN: usize = 64;
 /// Most files in one archive; a count above it is damage, not a job.
 pub const MAX_ENTRIES: usize = 65_536;
@@ -225,7 +227,7 @@ impl ArchiveWriter {
         ArchiveWriter { bytes: vec![0; 8], count: 0 }
     }
 
-    /// Add one file of the guest's own time.
+    /// Adds a file whose time of change is left to the guest's clock.
     pub fn add(&mut self, name: &str, mode: u32, data: &[u8]) {
         self.put(&ArchiveEntry { name, mode, changed_s: 0, data });
     }
@@ -403,7 +405,7 @@ pub struct MemoryPolicy {
     pub nodes: Vec<u32>,
 }
 
-/// The mark protocol: the workload stops at the begin of its measured phase until the guest
+/// The mark protocol: the workload stops at the beginning of its measured phase until the guest
 /// answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
@@ -476,7 +478,7 @@ pub enum JobOutcome {
     },
 }
 
-/// What placing at the mark did: tried, applied, and why not for each rest.
+/// What placing at the mark did: what was tried and applied, and the reasons for what was not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaceReport {
     /// Pages of the ranking that fit the fast node.

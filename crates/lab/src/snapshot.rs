@@ -23,8 +23,8 @@ pub const MAILBOX_BYTES: u64 = 256 << 20;
 /// PCI vendor and device of the shared memory.
 const IVSHMEM: (u64, u64) = (0x1af4, 0x1110);
 const BOOT_LIMIT: Duration = Duration::from_secs(900);
-/// The plugin's arguments while a machine boots: time goes by in long steps, and memory takes none
-/// of it. A kernel waits for its clocks by turning in loops (a fifth of a second for the local
+/// The plugin's arguments while a machine boots: time goes by in long steps, and accesses to memory
+/// take none of it. A kernel waits for its clocks by spinning (a fifth of a second for the local
 /// APIC's timer alone), and the fewer instructions these take, the sooner they are emulated.
 const BOOTING: [(&str, &str); 2] = [("instruction_ns", "4"), ("count_only", "on")];
 /// Begins the name of a folder in which a machine is being made.
@@ -152,7 +152,7 @@ impl MachineSnapshot {
             monitor.wait_event("SHUTDOWN", limit)?;
             let head = mailbox.with_extension("head");
             monitor.dump_memory(self.meta.mailbox_address, wire::HEADER_LEN as u64, &head)?;
-            let archive = read_header(&head)?.len.min(MAILBOX_BYTES - wire::BODY_OFFSET as u64);
+            let archive = read_header(&head)?.len.min(wire::archive_capacity(MAILBOX_BYTES));
             monitor.dump_memory(
                 self.meta.mailbox_address,
                 wire::BODY_OFFSET as u64 + archive,

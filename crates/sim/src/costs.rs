@@ -159,8 +159,8 @@ impl CostTable {
     }
 }
 
-/// What the engine has to do with what the ports showed it since it was last charged for that.
-/// Nothing: it doubled an idle interval or waited for free memory to stand still.
+/// What trackers and target delivered since the engine's CPU time was last charged. All false: it
+/// did no more than double an idle interval or wait for free memory to stand still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct EngineInput {
     /// A quick scan was compared with what the heat map foresees.
@@ -174,7 +174,7 @@ pub(crate) struct EngineInput {
 }
 
 impl EngineInput {
-    /// Of both.
+    /// Everything that either one contains.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {

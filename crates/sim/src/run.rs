@@ -182,8 +182,8 @@ pub struct SlowMemoryRun {
     pub written_bytes: u64,
 }
 
-/// Runs the input with all of its memory on the worst tier, as persistent memory is; nobody moves
-/// anything.
+/// Runs the input with its memory on the worst tier, as persistent memory is, and on the next one
+/// where that is full; nobody moves anything.
 ///
 /// # Errors
 /// [`SimError`].

@@ -53,7 +53,8 @@ pub struct SampledProgram {
 pub struct IntervalPeak {
     /// The middle of its bin, seconds.
     pub seconds: f64,
-    /// Intervals in the bin and two on each side, as a share of all.
+    /// Intervals in the bin and two on each side, as a share of all; of peaks less than five bins
+    /// apart these overlap.
     pub share: f64,
 }
 

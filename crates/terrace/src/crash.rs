@@ -46,7 +46,8 @@ pub struct CrashSpec {
     pub setup: CacheSetup,
     /// Where crashes happen.
     pub schedule: CrashSchedule,
-    /// Equal parts of the iterations by which successes are counted.
+    /// Equal parts of the iterations by which successes are counted, of programs that mark no
+    /// phases.
     pub phases: u32,
     /// Restarts at a time.
     pub jobs: usize,
@@ -158,9 +159,11 @@ pub enum CrashStep {
     Caches,
     /// The program restarts.
     Restarts,
+    /// What added flushes cost is simulated.
+    Simulation,
 }
 
-/// Told the step, and how much of it is done, from 0 to 1.
+/// Called with the step, and how much of it is done, from 0 to 1.
 pub type CrashProgress<'a> = dyn FnMut(CrashStep, f64) + 'a;
 
 /// Runs the whole study. `stop`: ends it early, with the results so far. `each`: told every result

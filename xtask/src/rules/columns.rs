@@ -41,7 +41,6 @@ const EXCEPTIONS: &[(&str, usize, &str)] = &[
     ("crates/far/examples/far-study/results.rs", 1, "a diagram, or a string without spaces"),
     ("crates/far/examples/far-study/statements.rs", 1, "a diagram, or a string without spaces"),
     ("crates/gpu/examples/collect.rs", 1, "a diagram, or a string without spaces"),
-    ("crates/guest/src/wire.rs", 1, "a diagram, or a string without spaces"),
     ("crates/lab/examples/sweep.rs", 1, "a diagram, or a string without spaces"),
     ("crates/lab/src/policies.rs", 1, "a diagram, or a string without spaces"),
     ("crates/lab/src/qemu.rs", 1, "a diagram, or a string without spaces"),

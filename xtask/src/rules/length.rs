@@ -64,6 +64,9 @@ fn functions(text: &str) -> impl Iterator<Item = (String, usize)> + '_ {
         });
         let name = words.next().filter(|word| *word == "fn").and_then(|_| words.next())?;
         let name = name.split(['(', '<']).next().unwrap_or(name).to_owned();
+        if line.ends_with('}') {
+            return None;
+        }
         let indent = &lines[at][..lines[at].len() - line.len()];
         let body =
             lines[at..].iter().position(|line| line.ends_with('{') || line.ends_with(';'))?;
@@ -109,7 +112,7 @@ mod tests {
             "trait T {\n    fn declared(\n        a: u8,\n    );\n}\n",
             &format!("impl A {{\n    pub(crate) fn long(&self) {{\n{long}    }}\n\n"),
             &format!("    fn longer<T>(&self) {{\n{longer}    }}\n\n"),
-            &format!("    fn short() {{\n{short}    }}\n}}\n"),
+            &format!("    fn one() -> u8 {{ 0 }}\n    fn short() {{\n{short}    }}\n}}\n"),
         ]
         .concat();
         let tree = Tree::with(&[("crates/a/src/b.rs", &text)]);

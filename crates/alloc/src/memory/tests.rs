@@ -1,4 +1,4 @@
-//! The door on kernels of several nodes.
+//! [`Memory`] on fake kernels with several nodes.
 
 use super::*;
 use crate::attributes::{ClassId, ClassPlacement, Index};

@@ -18,7 +18,7 @@ use std::f64::consts::FRAC_PI_4;
 const INTERPOSER_UM: f64 = 100.0;
 /// Thickness of the processor below stacks, um: ours, thinned.
 const THIN_PROCESSOR_UM: f64 = 100.0;
-/// Thickness of the bump layer below base die and processor, um, of that of a microbump bond.
+/// Thickness of the bump layer below base die and processor, um: the same as of a microbump bond.
 const BUMPS_UM: f64 = 30.0;
 /// Thickness of the interface material, um: ours.
 const INTERFACE_UM: f64 = 50.0;
@@ -149,6 +149,8 @@ impl PackageHeat {
             })
             .collect();
         let shares = areas(design, &columns, &dx, &dy);
+        // Beside the stacks the processor's heat is made in the lowest layer above interposer and
+        // bumps.
         let processor_layer = layers.iter().position(|l| *l == Layer::Processor).unwrap_or(2);
         let properties = Properties::new(design);
         let grid = HeatGrid::new(

@@ -225,7 +225,7 @@ fn migration(
     })
 }
 
-/// What is not given is as the first of the usual ones has it.
+/// What is not given is as in the first of [`FarStore::usual`], a disk.
 fn far_store(section: &Section<'_, '_>, evidence: Evidence) -> Result<FarStore, MachineError> {
     let [usual, _] = FarStore::usual();
     let rate = |key, usual| -> Result<BytesPerSec, MachineError> {

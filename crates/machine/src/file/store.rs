@@ -1,4 +1,4 @@
-//! A far store into the text of a machine file, everything else as it stands there.
+//! Adds or replaces a far store in the text of a machine file; everything else stays as it is.
 
 use super::write::far;
 use crate::error::MachineError;

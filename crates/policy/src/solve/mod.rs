@@ -18,7 +18,7 @@
 //! - with [`TierSplit::Ordered`], in each tier of the list less than in those before it, by a
 //!   millionth at least: the order is the wish;
 //! - nowhere, nothing. Leaving a byte out is taken only where all tiers that may hold it are full:
-//!   it costs twice the largest worth of any byte, times the number of tiers and two. That is more
+//!   it costs 2 x (largest worth of any byte) x (number of tiers + 2). That is more
 //!   than any exchange of places gains, but of whole objects a smaller one worth much may be placed
 //!   before a larger one worth little.
 //!
@@ -206,7 +206,7 @@ pub enum SolveError {
     },
     /// A weight that weighs nothing.
     #[error(
-        "object {object} has a priority or intensity that is not a finite number; leave it at \
+        "object {object} has a priority, reads or writes that are not a finite number; leave it at \
         1 when unsure"
     )]
     BadWeight {

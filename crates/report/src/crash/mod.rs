@@ -206,9 +206,16 @@ fn phase_table(body: &mut String, studies: &[StudyFigures<'_>]) {
             );
         }
     }
-    body.push_str(
-        "</table></div>\n<p class=\"small under\">Phases are equal parts of the iterations. \
-         Inconsistent: of all memory, the mean at the phase's crashes.</p>\n</section>\n",
+    let marked = studies.iter().filter(|study| study.value["marked_phases"] == true).count();
+    let phases = match studies.len() - marked {
+        0 => "Phases are those that the programs mark.",
+        _ if marked == 0 => "Phases are equal parts of the iterations.",
+        _ => "Phases are those that a program marks, or else equal parts of its iterations.",
+    };
+    put!(
+        body,
+        "</table></div>\n<p class=\"small under\">{phases} Inconsistent: of all memory, the mean \
+         at the phase's crashes.</p>\n</section>\n"
     );
 }
 

@@ -109,7 +109,7 @@ fn joined(pair: &[Window]) -> Window {
 }
 
 /// Before each interval, the pages that will gain most in it are put into the fast node, for
-/// nothing; pages that are born in it are born where they belong in it.
+/// nothing; pages first touched in it are where they belong in it from the beginning.
 ///
 /// What it is a bound of: policies that move whole pages when an interval begins (256 Ki accesses,
 /// or so many that there are 256 intervals at most) and rank them by what their misses save. It

@@ -331,6 +331,10 @@ impl Search<'_> {
             self.stop,
             &mut |(result, _)| rate.add(result.outcome),
         )?;
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(StudyError::Stopped.into());
+        }
+        progress(CrashStep::Simulation, 0.0);
         let run = self.simulate(plans)?;
         let base = *self.base.get_or_insert(run);
         let extra_seconds = (run.seconds - base.seconds).max(0.0);

@@ -97,7 +97,7 @@ pub enum ReadOutcome {
 pub enum WriteOutcome {
     /// The store has all of it.
     Done,
-    /// The store has none of it for sure.
+    /// It must be assumed that the store has none of it.
     Failed,
 }
 
@@ -141,9 +141,9 @@ impl Pager {
         self.used += reserve;
         self.take_frame(chunk, busy);
         self.counts.read_bytes += u64::from(mask.count_ones()) * self.geometry.page_bytes() as u64;
-        // What somebody waits for does not wait for the victims that free space for it; but for a
-        // frame that is free only when what comes before is done, and for what concerns its own
-        // chunk.
+        // A read that a thread waits for goes to the front of the queue, before the evictions that
+        // make room for it, unless no frame is free until an earlier action is done, or an earlier
+        // action concerns the same chunk.
         let freed =
             self.actions.iter().filter(|a| matches!(a, PagerAction::Release { .. })).count();
         let own = self.actions.iter().any(|a| a.chunk() == Some(chunk));
@@ -190,8 +190,9 @@ impl Pager {
         self.actions.push_back(PagerAction::Release { chunk });
     }
 
-    /// Serves a touch of a chunk that has a frame. `None`: the frame does not matter to it (mapped,
-    /// or the frame was given back).
+    /// Serves a touch of a chunk that has a frame: whether it is served or on its way, or must be
+    /// tried again when the frame is done. `None`: the frame does not matter to it (mapped, or the
+    /// frame was given back).
     pub(super) fn serve_busy(
         &mut self,
         chunk: ChunkNo,
