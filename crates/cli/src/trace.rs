@@ -164,6 +164,12 @@ fn imported_perf_data(args: &TraceImportArgs, output: &Path, read: &importers::I
         let (file, skipped) = (args.file.display(), read.skipped);
         say(&format!("import {file}: {skipped} records are damaged and left out"));
     }
+    if read.cut_off {
+        say(&format!(
+            "import {}: it ends before its records do: it was cut off",
+            args.file.display()
+        ));
+    }
     if args.json {
         return print_json(read);
     }

@@ -89,6 +89,11 @@ fn a_file_of_perf_record_is_recognized() {
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert_eq!(done.status.code(), Some(1), "{said}");
     assert!(said.contains("none of 14980 samples has a data address"), "{said}");
+    let (bytes, cut) = (fs::read(&file).unwrap(), folder.0.join("cut.data"));
+    fs::write(&cut, &bytes[..bytes.len() * 9 / 10]).unwrap();
+    let done = import(&cut);
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success() && said.contains("it was cut off"), "{said}");
     fs::write(folder.0.join("y.txt"), "whose?\n").unwrap();
     assert_eq!(terrace(&folder.0, &["trace", "import", "y.txt"]).status.code(), Some(2));
 }
