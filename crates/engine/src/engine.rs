@@ -12,6 +12,7 @@ mod log;
 mod moving;
 mod next;
 mod prescan;
+mod sample_price;
 mod stop;
 
 use crate::account::Account;
@@ -25,6 +26,7 @@ use located::LocatedPages;
 use log::JournalLog;
 use next::{AfterWarmUp, Cooling, Next, NextInterval, SampleStart};
 use prescan::PrescanState;
+use sample_price::SampleDebt;
 pub use stop::StopReason;
 use terrace_machine::Machine;
 use terrace_policy::heat::{HeatMap, NodeTally, PageSamples};
@@ -72,6 +74,7 @@ struct SamplingState {
     quick_scans: QuickScans,
     usual: UsualFindings,
     writes: WriteSchedule,
+    debt: SampleDebt,
 }
 
 /// What happened since the last decision that the next snapshot says, once.
@@ -241,19 +244,19 @@ impl Engine {
         if let Some(every) = self.quick_scan_due() {
             return self.quick_scan(&mappings, every, refresh_cpu, report);
         }
-        self.full_step(&mappings, refresh_cpu, report)
+        self.full_step(mappings, refresh_cpu, report)
     }
 
     /// An interval of full samples or without trackers, and the decision that follows.
     fn full_step(
         &mut self,
-        mappings: &[Mapping],
+        mappings: Vec<Mapping>,
         refresh_cpu: Nanos,
         report: &mut StepReport,
     ) -> Result<(), StopReason> {
         let idling = self.next.is_idle();
         let mut observed =
-            if idling { self.idle(report) } else { self.sample_interval(mappings, report) };
+            if idling { self.idle(report) } else { self.sample_interval(mappings, report)? };
         let before = self.own_cpu.since(refresh_cpu);
         let now = self.clock.now();
         let tiers = self.target.tiers()?;
@@ -288,7 +291,7 @@ impl Engine {
         }
         let spent = observed.cpu + self.own_cpu.since(before);
         let (snapshot, mut plan) = self.decide(tiers, &tally, &observed, (filling, spent), now);
-        self.budget.book_gain(&plan, now);
+        self.budget.book_gain(plan.measured_gain, now);
         self.journal_step(&snapshot, &plan, &observed, now, report);
         let deciding = self.own_cpu.since(before);
         let planned = !plan.moves.is_empty();
@@ -352,7 +355,9 @@ impl Engine {
         report.notes.extend(
             change.left_out.iter().map(|(pid, why)| format!("left alone: process {pid}: {why}")),
         );
-        self.located.due |= change.mappings_changed || !change.born.is_empty();
+        self.located.due |= change.mappings_changed;
+        // A child shares its parent's pages.
+        self.located.all_moved |= !change.born.is_empty();
         let shared = self.config.shared;
         let managed = |m: &&Mapping| match m.kind {
             MappingKind::Anonymous | MappingKind::FilePrivate => true,
@@ -392,7 +397,7 @@ impl Engine {
             return Ok(false);
         }
         // Where pages came, those that were there are where they were.
-        let all = !(self.next.is_idle() && waited);
+        let all = self.located.all_due(tiers, self.config.locate_every, now);
         let areas = self.heat.areas_mut();
         match all {
             true => self.target.locate(areas),

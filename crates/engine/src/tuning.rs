@@ -61,6 +61,12 @@ terrace_policy::tuning! {
     /// Where more than this part of a program's pages was promoted at once, rates that were known
     /// count for little: it goes on at another pace.
     pace_part: u64 = 16;
+    /// A tier with less than this part of it free is full: what came since pages were last located
+    /// is below it. No measured reason.
+    full_part: u64 = 64;
+    /// Standard deviations of a count by which displaced pages may be found touched less often on
+    /// the best tier, or more often below it, than was foreseen: else their gain is not known.
+    gain_deviations: f64 = 3.0;
     /// A measured gain is taken to have lasted since the last time, and no longer than this.
     gain_lasts: Nanos = Nanos::secs(1);
     /// Pages that must have moved before their cost is known: a full batch.

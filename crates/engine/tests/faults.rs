@@ -170,6 +170,8 @@ fn failures_are_counted_by_reason_and_retried() {
 #[test]
 fn pages_that_vanish_are_no_trouble() {
     let world = world();
+    // Where little is to be had, a step takes a second.
+    world.borrow_mut().end_at(Tick(60_000_000_000));
     let trackers: Vec<Box<dyn Tracker>> = vec![Box::new(PageTracker::new(world.clone()))];
     let mut engine = Engine::new(parts(&world, "terrace", trackers), Config::default());
     for step in 0..20 {

@@ -177,6 +177,7 @@ pub struct PageTracker {
     /// The length follows the share of pages found touched, as the live tracker's does.
     adapts: bool,
     ask: Option<SampleRequest>,
+    ranges: Vec<(Pid, VpnRange)>,
     begun: Tick,
 }
 
@@ -191,6 +192,7 @@ impl PageTracker {
             sample: SAMPLE_LENGTH,
             adapts: false,
             ask: None,
+            ranges: Vec::new(),
             begun: Tick(0),
         }
     }
@@ -231,9 +233,10 @@ impl Tracker for PageTracker {
         TrackerInfo { name: "pages", sees, blind_to: "writes as such" }
     }
 
-    fn begin(&mut self, _: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
+    fn begin(&mut self, mappings: &[Mapping], ask: &SampleRequest) -> Result<(), TrackError> {
         self.begun = self.world.borrow().now;
         self.ask = Some(ask.clone());
+        self.ranges = mappings.iter().map(|m| (m.pid, m.range)).collect();
         Ok(())
     }
 
@@ -249,8 +252,7 @@ impl Tracker for PageTracker {
             (_, true, false) => 8,
             _ => samples(now.since(self.begun), ask.relaxed),
         };
-        let all = [(PID, world.range())];
-        let ranges: &[(Pid, VpnRange)] = if self.only_asked { &ask.fine } else { &all };
+        let ranges = if self.only_asked { &ask.fine } else { &self.ranges };
         let begun = self.begun;
         for (pid, range) in ranges {
             let Some(range) = world.range().intersect(*range).filter(|_| *pid == PID) else {
@@ -293,7 +295,9 @@ impl Tracker for PageTracker {
                 _ => Nanos(self.sample.get() / 2).max(Nanos::micros(400)),
             };
         }
-        let pages: usize = seen.samples.iter().map(|l| l.hits.len()).sum();
+        // The kernel clears the bits of all pages, wherever they are read.
+        let asked = seen.samples.iter().map(|l| l.hits.len()).sum();
+        let pages = if self.only_asked { asked } else { world.pages() };
         let cost = pages as f64 * f64::from(n) * self.cost_ns;
         charge(&mut world, &mut seen, cost);
         Ok(seen)

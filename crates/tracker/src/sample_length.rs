@@ -47,6 +47,10 @@ const HUGE: SampleLengths = SampleLengths {
 };
 /// Share of pages seen in a sample, in thousandths, between which its length is left alone.
 const AIM: (u64, u64) = (80, 600);
+/// The share that a length is set for where it was found above them.
+const AIMED_SHARE: f64 = 0.3;
+/// Of a share above this little is known but that it is large.
+const LARGEST_SHARE: f64 = 0.98;
 /// Share of pages found accessed in every sample, in thousandths, from which some samples are made
 /// sharp.
 const SATURATED: u64 = 5;
@@ -216,7 +220,7 @@ impl SampleLengthTuner {
             self.aim_sharply(group.length, share);
             return;
         }
-        if ask.quick_scan || found.present == 0 {
+        if found.present == 0 || ask.quick_scan && share <= AIM.1 {
             return;
         }
         if group.samples > 2 {
@@ -230,7 +234,12 @@ impl SampleLengthTuner {
             };
         }
         if share > AIM.1 {
-            self.length = Nanos(group.length.min(self.length).get() / 2).max(self.lengths.shortest);
+            // Touches taken as a Poisson stream that is the same for all pages: where pages differ,
+            // as they do, fewer are left out than that tells, and the next samples go on.
+            let untouched = |share: f64| -(1.0 - share.min(LARGEST_SHARE)).ln();
+            let part = untouched(AIMED_SHARE) / untouched(share as f64 / 1000.0);
+            let length = group.length.min(self.length).get() as f64 * part;
+            self.length = Nanos(length as u64).max(self.lengths.shortest);
         } else if share < AIM.0 {
             self.length = Nanos(self.length.get() * 2)
                 .min(ask.interval.max(self.lengths.shortest))
@@ -300,8 +309,22 @@ mod tests {
         let (mut aim, full) = (SampleLengthTuner::default(), ask(Nanos::millis(100), false, false));
         let group = SampleGroup { length: FIRST, samples: 8, sharp: false };
         assert_eq!(aim.groups(&full), [group]);
-        aim.learn(group, found(900, 0), &full);
-        assert_eq!(aim.length(), Nanos::millis(1));
+        let mut quick = aim;
+        quick.learn(
+            SampleGroup { samples: 1, ..group },
+            found(650, 0),
+            &ask(Nanos::ZERO, true, true),
+        );
+        aim.learn(group, found(650, 0), &full);
+        // 2 ms times ln(0.7) / ln(0.35).
+        assert_eq!(aim.length(), Nanos(679_495));
+        assert_eq!(quick.length(), aim.length(), "a quick scan tells that as well");
+        quick.learn(
+            SampleGroup { samples: 1, ..group },
+            found(10, 0),
+            &ask(Nanos::ZERO, true, true),
+        );
+        assert_eq!(quick.length(), aim.length(), "but not that it was too short");
         for _ in 0..9 {
             aim.learn(group, found(10, 0), &full);
         }

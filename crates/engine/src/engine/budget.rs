@@ -3,7 +3,7 @@
 use crate::Config;
 use std::borrow::Cow;
 use terrace_policy::quota::{CpuLedger, TokenBucket};
-use terrace_types::{Bytes, Move, Nanos, Plan, PolicyWork, Tick};
+use terrace_types::{Bytes, Move, Nanos, PolicyWork, Tick};
 
 /// CPU time that this thread used, the policy's work included.
 pub(super) struct OwnCpu {
@@ -59,13 +59,10 @@ impl Budget {
         self.measures.then(|| self.ledger.for_moves(spent))
     }
 
-    /// Books what moves were measured to save since that was last booked.
-    pub fn book_gain(&mut self, plan: &Plan, now: Tick) {
-        if plan.measured_gain == 0.0 {
-            return;
-        }
+    /// Books what moves were measured to save a second, since that was last booked.
+    pub fn book_gain(&mut self, ns_a_second: f64, now: Tick) {
         let since = self.gained.replace(now).map_or(Nanos::ZERO, |then| now.since(then));
-        self.ledger.gain(plan.measured_gain / 1e9 * since.min(self.gain_lasts).as_secs_f64());
+        self.ledger.gain(ns_a_second / 1e9 * since.min(self.gain_lasts).as_secs_f64());
     }
 
     /// Books moves: their bytes, and their time where gains are measured.

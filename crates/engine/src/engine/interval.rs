@@ -63,6 +63,7 @@ impl Engine {
         let before = self.own_cpu.since(looked);
         let tiers = self.target.tiers()?;
         let now = self.clock.now();
+        self.gain_by_part(&observed.samples);
         let why = self.sampling.usual.quick_scans.surprised_by(
             &self.heat.foreseen(&observed.samples, &worse_nodes(&tiers)),
             self.next.settled() != Some(Cooling::Ignored),
@@ -95,23 +96,19 @@ impl Engine {
 
     pub(super) fn sample_interval(
         &mut self,
-        mappings: &[Mapping],
+        mut mappings: Vec<Mapping>,
         report: &mut StepReport,
-    ) -> IntervalSamples {
+    ) -> Result<IntervalSamples, StopReason> {
         let settled = self.next.settled().is_some();
         if settled && self.trackers.sees().pages {
             // Quick scans took the time that would be rested through.
             self.sampling.quick_scans.over();
             self.next.length = self.next.length.min(self.config.first_interval);
-            return self.sample(mappings, self.ask(true), report);
+            return Ok(self.sample(&mappings, self.ask(true), report));
         }
-        self.budget.ledger.advance(self.clock.now());
-        let pace = self.budget.ledger.pace(self.next.length, !settled);
-        if pace.rest > Nanos::ZERO {
-            self.clock.wait(pace.rest);
-        }
+        let pace = self.rest(&mut mappings, !settled, report)?;
         let ask = self.ask(settled || pace.thrifty);
-        self.sample(mappings, ask, report)
+        Ok(self.sample(&mappings, ask, report))
     }
 
     pub(super) fn ask(&self, relaxed: bool) -> SampleRequest {

@@ -50,6 +50,8 @@ pub(super) struct LocatedPages {
     all: Option<Tick>,
     /// Something happened after which they must be located.
     pub due: bool,
+    /// The same, and those that were there may be elsewhere.
+    pub all_moved: bool,
     /// Touched pages that locating did not find.
     pub unplaceable: u64,
     /// Pages that were there when they were last located.
@@ -72,9 +74,8 @@ impl LocatedPages {
     ) -> bool {
         let seldom = Nanos(every.get().saturating_mul(4));
         let every = if next.settled().is_some() || next.is_idle() { seldom } else { every };
-        if self.new.is_none_or(|then| now.since(then) >= every)
-            || self.all.is_none_or(|then| now.since(then) >= seldom)
-        {
+        let is = |then: Option<Tick>, every| then.is_none_or(|then| now.since(then) >= every);
+        if self.all_moved || is(self.new, every) || is(self.all, seldom) {
             return true;
         }
         if next.is_idle() && !waited {
@@ -87,6 +88,18 @@ impl LocatedPages {
                 .zip(&self.free)
                 .any(|(t, then)| t.free.get().abs_diff(then.get()) > t.capacity.get() / 64);
         shifted || self.due
+    }
+
+    /// Whether all pages must be located, not only those that came: where memory came free, some
+    /// of those that were there are gone.
+    pub fn all_due(&self, tiers: &[TierState], every: Nanos, now: Tick) -> bool {
+        let seldom = Nanos(every.get().saturating_mul(4));
+        let freed = |(t, then): (&TierState, &Bytes)| {
+            t.free.get().saturating_sub(then.get()) > t.capacity.get() / 64
+        };
+        self.all_moved
+            || self.all.is_none_or(|then| now.since(then) >= seldom)
+            || tiers.iter().zip(&self.free).any(freed)
     }
 
     /// Whether free memory of a worse tier shrank since pages were last located.
@@ -107,7 +120,10 @@ impl LocatedPages {
         now: Tick,
     ) {
         self.new = Some(now);
-        self.all = if all { Some(now) } else { self.all };
+        if all {
+            self.all = Some(now);
+            self.all_moved = false;
+        }
         self.due = false;
         self.growth.least = resident;
         let smallest = tiers.iter().map(|t| t.capacity).min().unwrap_or_default();

@@ -76,7 +76,8 @@ impl Engine {
         let pages = entry.promoted_pages + entry.demoted_pages + entry.sideways_pages;
         // Those that were not tried are where they were.
         let tried = |why: &MoveFailure| *why != MoveFailure::OutOfTime;
-        self.located.due |= outcome.failed.iter().any(|(why, pages)| *pages > 0 && tried(why));
+        self.located.all_moved |=
+            outcome.failed.iter().any(|(why, pages)| *pages > 0 && tried(why));
         let moved = Bytes(pages * snapshot.page_size.get());
         self.budget.book_moves(moved, outcome.cost, self.clock.now());
         self.account.outcome(&entry, snapshot.page_size);

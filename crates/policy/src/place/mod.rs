@@ -26,7 +26,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_machine::Machine;
 use terrace_types::{
-    BitSource, Move, Plan, PolicyId, PolicyWork, Seed, Snapshot, Tick, TrackerVisibility,
+    BitSource, Move, Pid, Plan, PolicyId, PolicyWork, Seed, Snapshot, Tick, TrackerVisibility,
+    VpnRange,
 };
 
 /// What a policy needs to be shown, beyond which pages are where.
@@ -329,6 +330,34 @@ impl Placement {
     pub fn moved(&mut self, done: &[Move], snapshot: &Snapshot) {
         if let Self::Terrace { state, .. } = self {
             state.gain.moved(done, snapshot);
+        }
+    }
+
+    /// Ranges that hold pages which its moves displaced, some of many: to be sampled for
+    /// [`Self::gain_by_some`]. None where it does not measure gains, or moved nothing.
+    pub fn displaced(&mut self) -> Vec<(Pid, VpnRange)> {
+        match self {
+            Self::Terrace { params, state } => state.gain.some_blocks(&params.tuning),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What one access saves on the best tier, nanoseconds; `None` while that is not known.
+    #[must_use]
+    pub fn each_access(&self) -> Option<f64> {
+        match self {
+            Self::Terrace { state, .. } => state.gain.each_access(),
+            _ => None,
+        }
+    }
+
+    /// What its moves save the program now, as [`Plan::measured_gain`], by the ranges that were
+    /// sampled; `None` where that says nothing.
+    #[must_use]
+    pub fn gain_by_some(&self, sampled: &Snapshot) -> Option<f64> {
+        match self {
+            Self::Terrace { state, .. } => state.gain.by_some(sampled),
+            _ => None,
         }
     }
 

@@ -213,6 +213,13 @@ impl CpuLedger {
         SamplingPace { rest: rest.min(longest), thrifty: true }
     }
 
+    /// What a full sample has cost lately, with its decision; `None` before the first.
+    #[must_use]
+    pub fn sample_cost(&self) -> Option<Nanos> {
+        let [full, _] = self.window_cost;
+        (full > 0.0).then_some(Nanos((full * 1e9) as u64))
+    }
+
     /// CPU time that may still be spent; negative when overdrawn.
     #[must_use]
     pub fn left_seconds(&self) -> f64 {

@@ -4,7 +4,7 @@ use super::HeatMap;
 use crate::heat::estimate::HitCurve;
 use crate::heat::span::LogDuration;
 use crate::heat::PageSamples;
-use terrace_types::{BytesPerSec, Nanos, NodeId, PageFlags, PageStat, Vpn};
+use terrace_types::{Area, BytesPerSec, Nanos, NodeId, PageFlags, PageStat, Vpn};
 
 /// What is on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -196,6 +196,81 @@ impl HeatMap {
             for (sum, one) in [(&mut out.all, seen.all), (&mut out.new, seen.new)] {
                 sum.found += one.found * events;
                 sum.expected += one.expected * events;
+            }
+        }
+        out
+    }
+
+    /// Accesses a second, by these samples alone, of pages on these nodes that may be moved.
+    /// `unplaced`: and of those of which it is not known where they are, for they came since.
+    #[must_use]
+    pub fn accesses_on(&self, samples: &[PageSamples], nodes: &[NodeId], unplaced: bool) -> f64 {
+        let mut on = [false; 256];
+        nodes.iter().for_each(|n| on[usize::from(n.0 as u8)] = true);
+        let mut sum = 0.0;
+        for one in samples.iter().filter(|one| one.sample_count > 0) {
+            for (page, hits) in
+                self.sampled_pages(one).flat_map(|(pages, hits)| pages.iter().zip(hits))
+            {
+                let there = page.flags.has(PageFlags::PRESENT);
+                if !there && unplaced || page.movable() && on[usize::from(page.node)] {
+                    sum += self.rate_by(one, page, *hits).map_or(0.0, f64::from);
+                }
+            }
+        }
+        sum
+    }
+
+    /// Accesses a second of a page by a short sample alone: found touched as often as what was
+    /// known of it lets expect, or not at all. That one of many pages that share a bit was touched
+    /// tells too little: what was known holds, and where nothing was, each may have been. None
+    /// where it was not sampled.
+    fn rate_by(&self, one: &PageSamples, page: &PageStat, hits: u8) -> Option<f32> {
+        let known = || page.reads.per_second() + page.writes.per_second();
+        match hits {
+            _ if one.each > 1 && page.flags.has(PageFlags::KNOWN) => Some(known()),
+            0 => Some(0.0),
+            _ if one.each > 1 => Some(1.0 / one.seconds()),
+            PageSamples::NOT_SAMPLED => None,
+            _ => {
+                let accesses = self.curve.at(known() * one.seconds()).given_hit;
+                Some(f32::from(hits) / f32::from(one.sample_count) * accesses / one.seconds())
+            }
+        }
+    }
+
+    /// Pages that short samples found touched on the other nodes and on these, beside those that
+    /// the map would have foreseen.
+    #[must_use]
+    pub fn touched_by_side(&self, samples: &[PageSamples], nodes: &[NodeId]) -> [TouchedPages; 2] {
+        let mut on = [false; 256];
+        nodes.iter().for_each(|n| on[usize::from(n.0 as u8)] = true);
+        let mut out = [TouchedPages::default(); 2];
+        for one in samples.iter().filter(|one| one.each == 1 && one.sample_count > 0) {
+            let time = one.seconds() * f32::from(one.sample_count);
+            for (page, hits) in
+                self.sampled_pages(one).flat_map(|(pages, hits)| pages.iter().zip(hits))
+            {
+                if page.flags.has(PageFlags::PRESENT) && *hits != PageSamples::NOT_SAMPLED {
+                    let rate = page.reads.per_second() + page.writes.per_second();
+                    let found = [u32::from(*hits == 0), u32::from(*hits > 0)];
+                    out[usize::from(on[usize::from(page.node)])]
+                        .add(found, 1.0 - self.curve.at(rate * time).missed);
+                }
+            }
+        }
+        out
+    }
+
+    /// What is known of the pages that samples are about.
+    #[must_use]
+    pub fn known_of(&self, samples: &[PageSamples]) -> Vec<Area> {
+        let mut out = Vec::new();
+        for one in samples {
+            let mut start = one.start;
+            for (pages, _) in self.sampled_pages(one) {
+                out.push(Area { pid: one.pid, start, pages: pages.to_vec() });
+                start = Vpn(start.0 + pages.len() as u64);
             }
         }
         out

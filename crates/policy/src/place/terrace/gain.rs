@@ -9,7 +9,7 @@ use super::hotness::value_of;
 use super::tuning::TerraceTuning;
 use crate::place::worth::AccessWorth;
 use std::collections::BTreeMap;
-use terrace_types::{Move, PageFlags, Pid, Snapshot, Vpn};
+use terrace_types::{Move, PageFlags, Pid, Snapshot, Vpn, VpnRange};
 
 /// Pages of a block, a bit each.
 const BLOCK: u64 = u64::BITS as u64;
@@ -21,6 +21,8 @@ pub struct MeasuredGain {
     displaced: BTreeMap<(Pid, u64), u64>,
     /// Times found.
     turn: u64,
+    /// What an access was worth at each boundary when that was last known.
+    worths: Vec<AccessWorth>,
 }
 
 impl MeasuredGain {
@@ -46,8 +48,8 @@ impl MeasuredGain {
     /// What they save now, nanoseconds a second; negative: cost. Pages that are no more are
     /// forgotten as they are met. A page on a tier between two others is taken to have come down.
     pub fn now(&mut self, tuning: &TerraceTuning, snap: &Snapshot, worths: &[AccessWorth]) -> f64 {
-        let all: u64 = self.displaced.values().map(|bits| u64::from(bits.count_ones())).sum();
-        let stride = all.div_ceil(tuning.gain_samples).max(1);
+        self.worths = worths.to_vec();
+        let stride = self.pages().div_ceil(tuning.gain_samples).max(1);
         self.turn = self.turn.wrapping_add(1);
         let (mut until, mut sum) = (self.turn % stride, 0.0);
         self.displaced.retain(|(pid, block), bits| {
@@ -71,6 +73,46 @@ impl MeasuredGain {
             *bits != 0
         });
         sum
+    }
+
+    /// What one access saves on the best tier, nanoseconds, as far as that is known.
+    #[must_use]
+    pub fn each_access(&self) -> Option<f64> {
+        self.worths.first().map(AccessWorth::unit)
+    }
+
+    /// How many there are.
+    fn pages(&self) -> u64 {
+        self.displaced.values().map(|bits| u64::from(bits.count_ones())).sum()
+    }
+
+    /// Some of the blocks that hold them, others at each time: what is sampled of these alone tells
+    /// what they save at a small part of what a sample of all pages costs.
+    pub fn some_blocks(&mut self, tuning: &TerraceTuning) -> Vec<(Pid, VpnRange)> {
+        self.turn = self.turn.wrapping_add(1);
+        let stride = self.displaced.len().div_ceil(tuning.gain_blocks).max(1);
+        let first = self.turn as usize % stride;
+        let range = |block: u64| VpnRange::new(Vpn(block * BLOCK), Vpn((block + 1) * BLOCK));
+        let blocks = self.displaced.keys().skip(first).step_by(stride);
+        blocks.map(|(pid, block)| (*pid, range(*block))).collect()
+    }
+
+    /// What all save now, nanoseconds a second, by those of them that `snap` holds, an area for
+    /// each block; `None` where it holds none.
+    #[must_use]
+    pub fn by_some(&self, snap: &Snapshot) -> Option<f64> {
+        let (mut sum, mut found) = (0.0, 0u64);
+        for area in &snap.areas {
+            for (page, vpn) in area.pages.iter().zip(area.start.0..) {
+                let bits = self.displaced.get(&(area.pid, vpn / BLOCK));
+                let displaced = bits.is_some_and(|bits| bits >> (vpn % BLOCK) & 1 == 1);
+                if displaced && page.flags.has(PageFlags::PRESENT) {
+                    sum += saved(page, snap, &self.worths);
+                    found += 1;
+                }
+            }
+        }
+        (found > 0).then(|| sum * self.pages() as f64 / found as f64)
     }
 }
 
@@ -135,6 +177,27 @@ mod tests {
             assert!(
                 gain.now(&TerraceTuning::USUAL, &snap, &WORTHS) == 0.0 && gain.displaced.is_empty()
             );
+        }
+    }
+
+    #[test]
+    fn some_blocks_tell_what_all_displaced_pages_save() {
+        let (mut snap, mut gain) = (snapshot(20_000), MeasuredGain::default());
+        moved(&mut gain, &mut snap, 12_000, 5_003, 0);
+        moved(&mut gain, &mut snap, 1_000, 5_003, 1);
+        let all = gain.now(&TerraceTuning::USUAL, &snap, &WORTHS);
+        assert_eq!(gain.by_some(&Snapshot::default()), None);
+        for _ in 0..5 {
+            let ranges = gain.some_blocks(&TerraceTuning::USUAL);
+            assert!(ranges.len() <= TerraceTuning::USUAL.gain_blocks, "{}", ranges.len());
+            let part = |(pid, range): &(Pid, VpnRange)| {
+                let from = (range.start.0 - 7) as usize;
+                let pages = snap.areas[0].pages[from..from + range.len() as usize].to_vec();
+                Area { pid: *pid, start: range.start, pages }
+            };
+            let some = Snapshot { areas: ranges.iter().map(part).collect(), ..snap.clone() };
+            let part = gain.by_some(&some).unwrap();
+            assert!((part / all - 1.0).abs() < 0.1, "{part} of {all}");
         }
     }
 

@@ -140,6 +140,9 @@ crate::tuning! {
     /// Displaced pages found at a time, at most: a mean of so many is off by a thirty-second where
     /// pages scatter as widely as their mean.
     gain_samples: u64 = 1024;
+    /// Blocks of 64 pages that tell what displaced pages save between samples of all pages. No
+    /// measured reason.
+    gain_blocks: usize = 64;
 
     /// Ranges in a probe.
     probe_ranges: u64 = 16;

@@ -1,0 +1,155 @@
+//! Between samples of all pages while heat has not settled: what the next one could be worth, and
+//! what moves have gained, by one short sample of each page.
+//!
+//! A sample costs some tens of milliseconds with its decision, and can gain no more than what the
+//! worse tiers cost. So it is made once they have cost as much as it does since the last one: who
+//! rents until the rent comes to the price, and buys then, pays at most twice what he had to,
+//! whatever comes (Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
+
+use super::interval::worse_nodes;
+use super::{Engine, Next, SampleStart, StepReport, StopReason};
+use crate::{Mapping, SampleRequest};
+use terrace_policy::heat::{PageSamples, TouchedPages};
+use terrace_policy::quota::SamplingPace;
+use terrace_types::{Nanos, Pid, Snapshot, Tick, VpnRange};
+
+/// What the worse tiers have cost since the last sample of all pages.
+#[derive(Debug, Default)]
+pub(super) struct SampleDebt {
+    /// Nanoseconds.
+    sum: f64,
+    /// Up to then.
+    at: Option<Tick>,
+    /// Nanoseconds a second, lately.
+    rate: f64,
+}
+
+impl SampleDebt {
+    /// So much a second since it was last told.
+    fn add(&mut self, rate: f64, now: Tick) {
+        let since = self.at.replace(now).map_or(Nanos::ZERO, |then| now.since(then));
+        self.rate = rate;
+        self.sum += rate * since.as_secs_f64();
+    }
+
+    /// Time until it comes to `price`.
+    fn time_to(&self, price: Nanos) -> Nanos {
+        let left = (price.get() as f64 - self.sum).max(0.0);
+        Nanos((left / self.rate.max(1.0) * 1e9) as u64)
+    }
+}
+
+impl Engine {
+    /// Lets pass what the ledger asks for before the next sample of all pages, and the time until
+    /// it is worth its price.
+    pub(super) fn rest(
+        &mut self,
+        mappings: &mut Vec<Mapping>,
+        urgent: bool,
+        report: &mut StepReport,
+    ) -> Result<SamplingPace, StopReason> {
+        let since = self.clock.now();
+        self.sampling.debt = SampleDebt { at: Some(since), ..SampleDebt::default() };
+        let mut ended = false;
+        loop {
+            self.budget.ledger.advance(self.clock.now());
+            let pace = self.budget.ledger.pace(self.next.length, urgent);
+            // Where heat has shifted, a quick scan has just told that; and who filled memory was
+            // waited for.
+            let gated = urgent
+                && self.next.kind == Next::Sample(SampleStart::AtEnd)
+                && !self.since_decision.shifted
+                && self.trackers.sees().pages
+                && self.placement.each_access().is_some();
+            let price = self.budget.ledger.sample_cost().filter(|_| gated);
+            let Some(price) = price.filter(|_| !ended) else {
+                if !ended {
+                    self.clock.wait(pace.rest);
+                }
+                return Ok(pace);
+            };
+            let tuning = &self.config.tuning;
+            // Once in a long time it is made in any case, so that heat may settle.
+            let left = tuning.prescan_longest.saturating_sub(self.clock.now().since(since));
+            let due = self.sampling.debt.time_to(price).min(left);
+            if pace.rest == Nanos::ZERO && due == Nanos::ZERO {
+                // Long enough was waited: the interval is no longer than its samples.
+                self.next.kind = Next::Sample(SampleStart::AtOnce);
+                self.next.length = self.next.length.max(self.config.first_interval);
+                return Ok(pace);
+            }
+            let shortest = tuning.quick_scan_shortest;
+            // A shift is waited for no longer than an interval while the share lasts.
+            let paid = match pace.rest {
+                Nanos::ZERO => self.config.first_interval,
+                _ => self.budget.ledger.quick_scan_interval(),
+            };
+            let rarest = paid.max(shortest);
+            let wait = due.max(pace.rest).clamp(shortest, rarest);
+            let begun = self.clock.now();
+            self.clock.wait(wait);
+            // It ends early with the target.
+            ended = self.clock.now().since(begun) < Nanos(wait.get() / 2);
+            if !ended {
+                let before = self.own_cpu.used();
+                *mappings = self.refresh_mappings(report)?;
+                self.note_cost(mappings, before, report);
+            }
+        }
+    }
+
+    /// Samples each page once: what the worse tiers cost now, and what moves gain.
+    fn note_cost(&mut self, mappings: &[Mapping], before: Nanos, report: &mut StepReport) {
+        let ask = SampleRequest {
+            interval: self.config.tuning.quick_scan_shortest,
+            fine: Vec::new(),
+            reads: true,
+            writes: false,
+            relaxed: true,
+            quick_scan: true,
+        };
+        self.trackers.begin(mappings, &ask, &mut report.notes);
+        let observed = self.trackers.finish(self.clock.now(), &mut report.notes);
+        let now = self.clock.now();
+        self.gain_by_part(&observed.samples);
+        let tiers = self.target.tiers().unwrap_or_default();
+        // The best tier is filled first.
+        let full = tiers
+            .first()
+            .is_some_and(|t| t.free.get() < t.capacity.get() / self.config.tuning.full_part);
+        let below = self.heat.accesses_on(&observed.samples, &worse_nodes(&tiers), full);
+        self.sampling.debt.add(below * self.placement.each_access().unwrap_or_default(), now);
+        let deciding = self.own_cpu.since(before).saturating_sub(observed.cpu);
+        let memory = self.heat.memory() + observed.memory;
+        self.account.interval(observed.cpu, deciding, memory, observed.lost);
+        self.budget.ledger.charge_quick_scan(observed.cpu + deciding, now);
+    }
+
+    /// Books what displaced pages save, where samples of all pages find as many of them touched as
+    /// what is known of them lets expect. One short sample does not tell how often a page is
+    /// accessed: where it finds less on the best tier, or more below it, nothing is known.
+    pub(super) fn gain_by_part(&mut self, samples: &[PageSamples]) {
+        let part = |(pid, range): (Pid, VpnRange)| {
+            let of = samples.iter().filter(move |one| one.pid == pid);
+            of.filter_map(move |one| {
+                let both = one.range().intersect(range)?;
+                let from = (both.start.0 - one.start.0) as usize;
+                let hits = one.hits[from..from + both.len() as usize].to_vec();
+                Some(PageSamples { start: both.start, hits, ..*one })
+            })
+        };
+        let some: Vec<PageSamples> =
+            self.placement.displaced().into_iter().flat_map(part).collect();
+        let Ok(tiers) = self.target.tiers() else { return };
+        let [best, below] = self.heat.touched_by_side(&some, &worse_nodes(&tiers));
+        let deviations = self.config.tuning.gain_deviations;
+        let chance = |touched: TouchedPages| deviations * touched.expected.max(1.0).sqrt();
+        let as_foreseen = best.found >= best.expected - chance(best)
+            && below.found <= below.expected + chance(below);
+        let areas = self.heat.known_of(&some);
+        let sampled = Snapshot { tiers, areas, ..Snapshot::default() };
+        if let Some(gain) = self.placement.gain_by_some(&sampled) {
+            self.budget.book_gain(if as_foreseen { gain } else { 0.0 }, self.clock.now());
+        }
+    }
+}
