@@ -64,8 +64,11 @@ terrace_policy::tuning! {
     /// A tier with less than this part of it free is full: what came since pages were last located
     /// is below it. No measured reason.
     full_part: u64 = 64;
-    /// Standard deviations of a count by which displaced pages may be found touched less often on
-    /// the best tier, or more often below it, than was foreseen: else their gain is not known.
+    /// Displaced pages may be found touched less often on the best tier, or more often below it,
+    /// than was foreseen, by this part (those that were chosen for their heat had more of it by
+    /// chance): else their gain is not known.
+    gain_part: f64 = 0.2;
+    /// And by so many standard deviations of a count.
     gain_deviations: f64 = 3.0;
     /// A measured gain is taken to have lasted since the last time, and no longer than this.
     gain_lasts: Nanos = Nanos::secs(1);

@@ -142,10 +142,11 @@ impl Engine {
             self.placement.displaced().into_iter().flat_map(part).collect();
         let Ok(tiers) = self.target.tiers() else { return };
         let [best, below] = self.heat.touched_by_side(&some, &worse_nodes(&tiers));
-        let deviations = self.config.tuning.gain_deviations;
-        let chance = |touched: TouchedPages| deviations * touched.expected.max(1.0).sqrt();
-        let as_foreseen = best.found >= best.expected - chance(best)
-            && below.found <= below.expected + chance(below);
+        let tuning = &self.config.tuning;
+        let chance =
+            |touched: TouchedPages| tuning.gain_deviations * touched.expected.max(1.0).sqrt();
+        let as_foreseen = best.found >= best.expected * (1.0 - tuning.gain_part) - chance(best)
+            && below.found <= below.expected * (1.0 + tuning.gain_part) + chance(below);
         let areas = self.heat.known_of(&some);
         let sampled = Snapshot { tiers, areas, ..Snapshot::default() };
         if let Some(gain) = self.placement.gain_by_some(&sampled) {

@@ -86,8 +86,7 @@ impl MeasuredGain {
         self.displaced.values().map(|bits| u64::from(bits.count_ones())).sum()
     }
 
-    /// Some of the blocks that hold them, others at each time: what is sampled of these alone tells
-    /// what they save at a small part of what a sample of all pages costs.
+    /// Some of the blocks that hold them, others at each time.
     pub fn some_blocks(&mut self, tuning: &TerraceTuning) -> Vec<(Pid, VpnRange)> {
         self.turn = self.turn.wrapping_add(1);
         let stride = self.displaced.len().div_ceil(tuning.gain_blocks).max(1);
