@@ -92,8 +92,8 @@ fn a_hot_range_is_moved_although_no_page_of_it_is_very_hot() {
     }
 }
 
-/// The share pays for a part of the exchange (0.77 of what there is to gain, 43,426 moves), and what
-/// that was seen to gain for the rest.
+/// The share pays for a part of the exchange (0.77 of what there is to gain, 43,426 moves), and
+/// what that was seen to gain for the rest.
 #[test]
 fn what_was_gained_pays_for_the_rest() {
     let end = Tick(2 * SECONDS);
