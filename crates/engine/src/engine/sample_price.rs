@@ -154,3 +154,23 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_due_once_what_was_lost_comes_to_its_price() {
+        let at = |ms: u64| Tick(ms * 1_000_000);
+        let price = Nanos::millis(30);
+        let mut debt = SampleDebt { at: Some(at(0)), ..SampleDebt::default() };
+        assert!(debt.time_to(price) > Nanos::secs(3_600), "nothing is known to be lost");
+        // 10 ms a second for half a second, and then 250.
+        debt.add(1e7, at(500));
+        assert_eq!(debt.time_to(price), Nanos::millis(2_500));
+        debt.add(2.5e8, at(560));
+        assert_eq!(debt.time_to(price), Nanos::millis(40));
+        debt.add(2.5e8, at(600));
+        assert_eq!(debt.time_to(price), Nanos::ZERO);
+    }
+}

@@ -217,6 +217,43 @@ fn samples_outside_mappings_are_stray() {
 }
 
 #[test]
+fn a_short_sample_tells_what_is_accessed_below_and_whether_it_is_as_foreseen() {
+    let mut map = map(&[(Pid(1), range(0, 400))]);
+    let samples = |sample_count: u8, each: u16, hits: &dyn Fn(u64) -> u8| PageSamples {
+        pid: Pid(1),
+        start: Vpn(0),
+        sample_count,
+        interval: Nanos::millis(1),
+        each,
+        at_random: false,
+        hits: (0..400).map(hits).collect(),
+    };
+    for (at, page) in map.areas_mut()[0].pages.iter_mut().enumerate() {
+        page.node = u8::from(at >= 100);
+        page.flags = PageFlags::PRESENT;
+    }
+    // Half of the slow pages are read 693 times a second: half of them are touched in a sample.
+    map.absorb(&[], &[samples(8, 1, &|at| if at >= 250 { 4 } else { 0 })], &[], Tick(0));
+    let below =
+        |found: &PageSamples| map.accesses_on(std::slice::from_ref(found), &[NodeId(1)], false);
+    let once = samples(1, 1, &|at| u8::from(at >= 250 && at % 2 == 0));
+    let sampled = below(&once);
+    assert!((sampled / (150.0 * 693.0) - 1.0).abs() < 0.05, "{sampled}");
+    let sides = |found| map.touched_by_side(&[found], &[NodeId(1)]);
+    let [best, worse] = sides(once);
+    assert!(best.found == 0.0 && best.expected < 1.0, "{best:?}");
+    assert!((worse.found - 75.0).abs() < 0.1 && (worse.expected - 75.0).abs() < 3.0, "{worse:?}");
+    let cooled = sides(samples(1, 1, &|_| 0));
+    assert_eq!((cooled[1].found, cooled[1].expected), (0.0, worse.expected));
+    // That one of many pages was touched tells nothing beyond what is known of them.
+    let shared = [1, PageSamples::NOT_SAMPLED].map(|hits| below(&samples(1, 400, &|_| hits)));
+    assert!(
+        shared[0] == shared[1] && (shared[0] / (150.0 * 693.0) - 1.0).abs() < 0.1,
+        "{shared:?}"
+    );
+}
+
+#[test]
 fn writes_by_page_are_used_as_reported() {
     let reported = |per_second, dirty| PageEvidence { per_second, over: Nanos::millis(30), dirty };
     let writes = |start: u64, found: &[u8]| PageWrites {
