@@ -11,7 +11,7 @@ use super::{Engine, Next, SampleStart, StepReport, StopReason};
 use crate::{Mapping, SampleRequest};
 use terrace_policy::heat::{PageSamples, TouchedPages};
 use terrace_policy::quota::SamplingPace;
-use terrace_types::{Nanos, Pid, Snapshot, Tick, VpnRange};
+use terrace_types::{Nanos, Pid, Snapshot, Tick, TierState, VpnRange};
 
 /// What the worse tiers have cost since the last sample of all pages.
 #[derive(Debug, Default)]
@@ -111,8 +111,8 @@ impl Engine {
         self.trackers.begin(mappings, &ask, &mut report.notes);
         let observed = self.trackers.finish(self.clock.now(), &mut report.notes);
         let now = self.clock.now();
-        self.gain_by_part(&observed.samples);
         let tiers = self.target.tiers().unwrap_or_default();
+        self.gain_by_part(&observed.samples, &tiers);
         // The best tier is filled first.
         let full = tiers
             .first()
@@ -128,7 +128,7 @@ impl Engine {
     /// Books what displaced pages save, where samples of all pages find as many of them touched as
     /// what is known of them lets expect. One short sample does not tell how often a page is
     /// accessed: where it finds less on the best tier, or more below it, nothing is known.
-    pub(super) fn gain_by_part(&mut self, samples: &[PageSamples]) {
+    pub(super) fn gain_by_part(&mut self, samples: &[PageSamples], tiers: &[TierState]) {
         let part = |(pid, range): (Pid, VpnRange)| {
             let of = samples.iter().filter(move |one| one.pid == pid);
             of.filter_map(move |one| {
@@ -140,15 +140,17 @@ impl Engine {
         };
         let some: Vec<PageSamples> =
             self.placement.displaced().into_iter().flat_map(part).collect();
-        let Ok(tiers) = self.target.tiers() else { return };
-        let [best, below] = self.heat.touched_by_side(&some, &worse_nodes(&tiers));
+        if some.is_empty() {
+            return;
+        }
+        let [best, below] = self.heat.touched_by_side(&some, &worse_nodes(tiers));
         let tuning = &self.config.tuning;
         let chance =
             |touched: TouchedPages| tuning.gain_deviations * touched.expected.max(1.0).sqrt();
         let as_foreseen = best.found >= best.expected * (1.0 - tuning.gain_part) - chance(best)
             && below.found <= below.expected * (1.0 + tuning.gain_part) + chance(below);
         let areas = self.heat.known_of(&some);
-        let sampled = Snapshot { tiers, areas, ..Snapshot::default() };
+        let sampled = Snapshot { tiers: tiers.to_vec(), areas, ..Snapshot::default() };
         if let Some(gain) = self.placement.gain_by_some(&sampled) {
             self.budget.book_gain(if as_foreseen { gain } else { 0.0 }, self.clock.now());
         }
