@@ -26,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define AREA_MAGIC 0x0243415041525254ull /* "TRRAPAC" and version 2 */
+#define AREA_MAGIC 0x0343415041525254ull /* "TRRAPAC" and version 3 */
 struct control {
     uint64_t magic;
     uint32_t slots, ring_words;
@@ -43,6 +43,7 @@ struct control {
     uint64_t pid_namespace;     /* inode of the recorder's, 0 where it cannot tell */
     char begin_at[256], end_at[256]; /* functions, or empty */
     char emulator[1024], plugin[1024], area[256];
+    _Atomic uint64_t claims;    /* times that a thread has taken a slot */
 };
 enum { KEEP_VALUES = 1 };
 struct slot {
@@ -54,7 +55,8 @@ struct slot {
        thread did not hand over. 0 where the writer clears nothing. */
     _Atomic uint64_t cleared;
     uint64_t pid_namespace; /* inode of the process's; 0: the recorder's; 1: not known */
-    char pad1[24];
+    uint64_t claim; /* how many times slots were taken before this one was */
+    char pad1[16];
     _Atomic uint64_t head; /* words written */
     char pad2[56];
     _Atomic uint64_t tail; /* words taken */
@@ -235,6 +237,7 @@ static void claim(uint64_t parent)
         process_key = key_of(me.slot->pid_namespace);
         me.slot->pid = getpid();
         me.slot->tid = (int32_t)syscall(SYS_gettid);
+        me.slot->claim = atomic_fetch_add(&control->claims, 1);
         me.written = atomic_load(&me.slot->head);
         me.clock = start;
         me.next = me.ring + me.written % me.words;

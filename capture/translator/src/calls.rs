@@ -188,14 +188,16 @@ fn start_other(context: &mut Context, number: u64, a: [u64; 6]) {
         }
         _ => {}
     }
-    if context.waiting.any() {
-        context.rip -= 2;
-        return;
-    }
     if flags & exec::NEW_NAMESPACES != 0 {
         exec::save_descriptors();
     }
     let before = signal::set_mask(u64::MAX);
+    // None can come any more. One that waits is this thread's alone, and so is the mask meanwhile.
+    if context.waiting.any() {
+        signal::set_mask(before);
+        context.rip -= 2;
+        return;
+    }
     if flags & CLONE_VM == 0 {
         // A process with its own memory: a copy of all this, on this stack.
         let to = if stack == 0 { context.registers[RSP] } else { stack };

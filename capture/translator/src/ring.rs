@@ -6,7 +6,7 @@
 use crate::sys;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-const MAGIC: u64 = 0x0243_4150_4152_5254;
+const MAGIC: u64 = 0x0343_4150_4152_5254;
 /// Words between looks at the recorder.
 pub const CHUNK: u64 = 1024;
 /// Words that can be written behind `Context::limit` without a look: a message and a block.
@@ -68,6 +68,8 @@ pub struct Control {
     pub emulator: [u8; 1024],
     plugin: [u8; 1024],
     pub area: [u8; 256],
+    /// Times that a thread has taken a slot.
+    pub(crate) claims: AtomicU64,
 }
 
 /// `struct slot`: a thread's place in the recorder's memory.
@@ -83,7 +85,9 @@ pub struct Slot {
     pub(crate) cleared: AtomicU64,
     /// Inode of the process's PID namespace; 0: the recorder's; 1: not known.
     pub(crate) pid_namespace: AtomicU64,
-    pub(crate) pad1: [u8; 24],
+    /// How many times slots were taken before this one was.
+    pub(crate) claim: AtomicU64,
+    pub(crate) pad1: [u8; 16],
     pub(crate) head: AtomicU64,
     pub(crate) pad2: [u8; 56],
     pub(crate) tail: AtomicU64,

@@ -67,6 +67,7 @@ impl Context {
             unsafe { (sys::call3(sys::GETPID, 0, 0, 0), sys::call3(sys::GETTID, 0, 0, 0)) };
         slot.pid.store(pid as u32, Ordering::SeqCst);
         slot.tid.store(tid as u32, Ordering::SeqCst);
+        slot.claim.store(area.control.claims.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
         let written = slot.head.load(Ordering::SeqCst);
         self.next = ring + written * 8 % bytes;
         self.writer.slot = slot;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use terrace_types::Pid;
 
 /// As in `plugin.c`; the version is in it.
-const MAGIC: u64 = 0x0243_4150_4152_5254;
+const MAGIC: u64 = 0x0343_4150_4152_5254;
 const CONTROL_BYTES: usize = 4096;
 const SLOT_BYTES: usize = 256;
 /// Offsets in the control page.
@@ -32,6 +32,7 @@ mod control {
     pub const EMULATOR: (usize, usize) = (576, 1024);
     pub const PLUGIN: (usize, usize) = (1600, 1024);
     pub const AREA: (usize, usize) = (2624, 256);
+    pub const CLAIMS: usize = 2880;
 }
 /// Offsets in a slot.
 mod slot {
@@ -40,6 +41,7 @@ mod slot {
     pub const TID: usize = 8;
     pub const CLEARED: usize = 24;
     pub const NAMESPACE: usize = 32;
+    pub const CLAIM: usize = 40;
     pub const HEAD: usize = 64;
     pub const TAIL: usize = 128;
 }
@@ -206,6 +208,26 @@ impl CaptureArea {
     #[must_use]
     pub fn claimed(&self) -> u32 {
         self.word32(control::CLAIMED).load(Ordering::Acquire).min(self.slots)
+    }
+
+    /// Times that a thread has taken a slot.
+    #[must_use]
+    pub fn claims(&self) -> u64 {
+        self.word64(control::CLAIMS).load(Ordering::Acquire)
+    }
+
+    /// How many times slots were taken before this one was; `None` for a slot that nobody uses. A
+    /// slot that was in use before [`CaptureArea::claims`] was asked has a smaller number than that
+    /// said.
+    #[must_use]
+    pub fn claim(&self, index: u32) -> Option<u64> {
+        if index >= self.slots {
+            return None;
+        }
+        let at = slot_offset(index);
+        let state = self.word32(at + slot::STATE).load(Ordering::Acquire);
+        let used = state == IN_USE || state == ALL_WRITTEN;
+        used.then(|| self.word64(at + slot::CLAIM).load(Ordering::Relaxed))
     }
 
     /// Shows programs that cannot ask for our process that we are there. Call it at least once in a

@@ -23,11 +23,16 @@ extern char **environ;
 static volatile sig_atomic_t ticks, ended, told;
 static sigjmp_buf back;
 static char *volatile page;
-static volatile int elsewhere;
+static volatile int elsewhere, tell = -1;
 static char other[65536];
 
 static void on_tick(int s) { (void)s, ticks++; }
-static void on_end(int s) { (void)s, ended++; }
+static void on_end(int s)
+{
+    (void)s, ended++;
+    if (tell >= 0 && write(tell, "x", 1) != 1)
+        _exit(1);
+}
 static void on_trap(int s) { (void)s, told += 1000; }
 
 static void on_told(int s, siginfo_t *info, void *context)
@@ -134,22 +139,24 @@ static void masks(void)
 
 static void children(void)
 {
-    int ends[2], status;
+    int ends[2], go[2], status;
     char byte, line[64], *arguments[] = { "echo", "spawned", NULL };
     struct sigaction now;
     pid_t child, second;
     set(SIGCHLD, on_end, NULL, SA_RESTART);
-    if (pipe(ends) != 0)
+    if (pipe(ends) != 0 || pipe(go) != 0)
         exit(1);
+    tell = go[1];
     if (!(child = fork())) {
         usleep(20000);
         _exit(7);
     }
     if (!(second = fork())) {
-        usleep(100000);
-        _exit(write(ends[1], "x", 1) != 1);
+        /* Once the parent was told of the first one's end. */
+        _exit(read(go[0], &byte, 1) != 1 || write(ends[1], "x", 1) != 1);
     }
     ssize_t got = read(ends[0], &byte, 1);
+    tell = -1;
     printf("read %zd though a child ended %d\n", got, ended > 0);
     waitpid(child, &status, 0);
     printf("child %d\n", WEXITSTATUS(status));

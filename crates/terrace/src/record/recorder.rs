@@ -68,8 +68,21 @@ impl Recorder {
     /// Takes what there is; whether anything could be done.
     pub fn take_all(&mut self, more: MoreWords) -> bool {
         self.area.beat();
-        let mut any = false;
+        // Slots are met in the order in which they were taken: a thread before its successor in the
+        // same process, a parent before its child. One that was taken since the round began waits
+        // for the next, as one that was taken before it may have been passed already.
+        let claims = self.area.claims();
+        let (mut any, mut unmet) = (false, Vec::new());
         for slot in 0..self.area.claimed() {
+            if self.slots.get(slot as usize).is_some_and(|s| s.owner.is_some()) {
+                let done = self.take(slot, more);
+                any |= self.or_stop(done).unwrap_or(false);
+            } else if let Some(claim) = self.area.claim(slot).filter(|claim| *claim < claims) {
+                unmet.push((claim, slot));
+            }
+        }
+        unmet.sort_unstable();
+        for (_, slot) in unmet {
             let done = self.take(slot, more);
             any |= self.or_stop(done).unwrap_or(false);
         }
@@ -146,7 +159,8 @@ impl Recorder {
     }
 
     /// A thread that starts another program in place of its own becomes its process's main thread,
-    /// and that one is gone though the kernel knows its number.
+    /// and that one is gone though the kernel knows its number. `slot` was taken after all slots
+    /// met before it.
     fn end_predecessor(&mut self, slot: u32, owner: SlotOwner) -> Result<(), TraceError> {
         // Who cannot tell its namespace may share its number with others.
         if owner.namespace == 1 {
@@ -323,4 +337,105 @@ fn contents(path: &Path) -> Option<(u64, u64)> {
     };
     let opened = File::open(path).ok().map(BufReader::new).map(TraceReader::open);
     Some((file.len(), opened.and_then(Result::ok).map_or(0, accesses)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::fs::FileExt;
+    use terrace_sys::CaptureOptions;
+    use terrace_trace::capture::Filter;
+    use terrace_trace::{TraceHeader, TraceWriter};
+
+    const SLOTS: u32 = 2;
+    const RING_WORDS: u64 = 4096;
+    const IN_USE: u32 = 1;
+    const ALL_WRITTEN: u32 = 2;
+    const MESSAGE: u64 = 9 << 60;
+    const EXIT: u64 = MESSAGE | 10;
+
+    /// Plays the part of the main thread of this process; offsets as in `capture/ring.h`.
+    struct Program(File);
+
+    impl Program {
+        fn put(&self, at: u64, bytes: &[u8]) {
+            self.0.write_all_at(bytes, at).unwrap();
+        }
+
+        fn claims(&self, count: u64) {
+            self.put(2880, &count.to_le_bytes());
+        }
+
+        /// Takes a slot and says so.
+        fn claim(&self, slot: u64, claim: u64) {
+            let (at, pid) = (4096 + slot * 256, std::process::id());
+            self.put(40, &SLOTS.to_le_bytes());
+            self.put(at + 4, &pid.to_le_bytes());
+            self.put(at + 8, &pid.to_le_bytes());
+            self.put(at + 40, &claim.to_le_bytes());
+            let pid = u64::from(pid);
+            self.write(slot, 0, &[MESSAGE | 1 | 4 << 16, pid, pid, 0, 0], IN_USE);
+        }
+
+        fn write(&self, slot: u64, head: u64, words: &[u64], state: u32) {
+            let ring = 8192 + slot * RING_WORDS * 8;
+            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            self.put(ring + head * 8, &bytes);
+            let at = 4096 + slot * 256;
+            self.put(at + 64, &(head + words.len() as u64).to_le_bytes());
+            self.put(at, &state.to_le_bytes());
+        }
+    }
+
+    fn recorder() -> (Recorder, Program) {
+        let area = CaptureArea::create(&CaptureOptions {
+            slots: SLOTS,
+            large_slots: SLOTS,
+            ring_words: RING_WORDS as u32,
+            ..Default::default()
+        });
+        let area = area.unwrap();
+        let program = Program(File::options().write(true).open(area.path()).unwrap());
+        let file = BufWriter::new(File::create("/dev/null").unwrap());
+        let writer = TraceWriter::new(file, &TraceHeader::default()).unwrap();
+        (Recorder::new(area, Capture::new(writer, Filter::default(), false)), program)
+    }
+
+    #[test]
+    fn a_program_outlives_the_one_that_started_it_in_its_place_whichever_slot_each_has() {
+        for (old, new) in [(0, 1), (1, 0)] {
+            let (mut recorder, program) = recorder();
+            program.claim(old, 0);
+            program.write(old, 5, &[MESSAGE | 6 | 1 << 16, 0], ALL_WRITTEN);
+            program.claim(new, 1);
+            // The new program came while the recorder went through the slots: it may have passed
+            // the old one's.
+            program.claims(1);
+            recorder.take_all(MoreWords::Follows);
+            assert_eq!(recorder.totals().threads, 1);
+            program.claims(2);
+            recorder.take_all(MoreWords::Follows);
+            let loads = [3 << 48 | 0x1000; 100];
+            program.write(new, 5, &loads, IN_USE);
+            program.write(new, 105, &[EXIT], ALL_WRITTEN);
+            while recorder.take_all(MoreWords::Follows) {}
+            let totals = recorder.totals();
+            assert_eq!((totals.processes, totals.threads), (1, 2));
+            assert_eq!((totals.loads, totals.nonsense), (100, 0));
+        }
+    }
+
+    #[test]
+    fn what_a_program_left_in_use_when_it_started_another_is_freed() {
+        for (old, new) in [(0, 1), (1, 0)] {
+            let (mut recorder, program) = recorder();
+            program.claim(old, 0);
+            program.claim(new, 1);
+            program.claims(2);
+            recorder.take_all(MoreWords::Follows);
+            let owned = |slot: u64| recorder.slots[slot as usize].owner.is_some();
+            assert_eq!((owned(old), owned(new)), (false, true));
+        }
+    }
 }
