@@ -13,8 +13,9 @@
 use terrace_engine::{PageSamples, SampleRequest};
 use terrace_types::Nanos;
 
-/// Samples in one burst, and in one while relaxed.
-const SAMPLES_PER_GROUP: (u8, u8) = (8, 3);
+/// Samples in one burst, and in one while relaxed. Two bursts of four cost what one of eight does,
+/// and the second often finds that what the first saw is over (docs/adr/0358).
+const SAMPLES_PER_GROUP: (u8, u8) = (4, 3);
 /// Fewest while heat has not settled.
 const FEWEST: u8 = 4;
 /// The first sample of a burst at base pages.
@@ -223,7 +224,7 @@ impl SampleLengthTuner {
         if found.present == 0 || ask.quick_scan && share <= AIM.1 {
             return;
         }
-        if group.samples > 2 {
+        if group.samples > 1 {
             // Of pages that are touched in most samples, more miss one by chance than none.
             let always = if found.always > found.nearly { found.always } else { 0 };
             self.saturated = always * 1000 / found.throughout.max(1);
@@ -307,7 +308,7 @@ mod tests {
     #[test]
     fn samples_grow_until_part_of_the_pages_is_unseen() {
         let (mut aim, full) = (SampleLengthTuner::default(), ask(Nanos::millis(100), false, false));
-        let group = SampleGroup { length: FIRST, samples: 8, sharp: false };
+        let group = SampleGroup { length: FIRST, samples: 4, sharp: false };
         assert_eq!(aim.groups(&full), [group]);
         let mut quick = aim;
         quick.learn(
@@ -350,34 +351,34 @@ mod tests {
         let (mut aim, full) =
             (SampleLengthTuner::at_huge_pages(), ask(Nanos::millis(100), false, false));
         let group = |aim: &SampleLengthTuner| aim.groups(&full)[0];
-        assert_eq!(group(&aim), SampleGroup { length: HUGE.first, samples: 8, sharp: false });
+        assert_eq!(group(&aim), SampleGroup { length: HUGE.first, samples: 4, sharp: false });
         (0..9).for_each(|_| aim.learn(group(&aim), found(900, 0), &full));
         assert_eq!(aim.length(), HUGE.shortest);
         (0..19).for_each(|_| aim.learn(group(&aim), found(10, 0), &full));
         assert_eq!(aim.length(), HUGE.longest);
         aim.learn(group(&aim), found(100, 40), &full);
-        assert_eq!(group(&aim), SampleGroup { length: Nanos::micros(5), samples: 4, sharp: true });
+        assert_eq!(group(&aim), SampleGroup { length: Nanos::micros(5), samples: 2, sharp: true });
     }
 
     #[test]
     fn pages_that_are_always_hit_get_sharp_samples() {
         let (mut aim, full) = (SampleLengthTuner::default(), ask(Nanos::millis(100), false, false));
-        aim.learn(SampleGroup { length: FIRST, samples: 8, sharp: false }, found(100, 40), &full);
-        let sharp = SampleGroup { length: Nanos::micros(250), samples: 4, sharp: true };
+        aim.learn(SampleGroup { length: FIRST, samples: 4, sharp: false }, found(100, 40), &full);
+        let sharp = SampleGroup { length: Nanos::micros(250), samples: 2, sharp: true };
         assert_eq!(
             aim.groups(&full),
-            [sharp, SampleGroup { length: FIRST, samples: 4, sharp: false }]
+            [sharp, SampleGroup { length: FIRST, samples: 2, sharp: false }]
         );
         aim.learn(sharp, found(39, 0), &full);
         assert_eq!(aim.groups(&full)[0].length, Nanos(62_500));
-        aim.learn(SampleGroup { length: FIRST, samples: 4, sharp: false }, found(100, 0), &full);
+        aim.learn(SampleGroup { length: FIRST, samples: 2, sharp: false }, found(100, 0), &full);
         assert_eq!(aim.groups(&full).len(), 1);
     }
 
     #[test]
     fn pages_hit_always_by_chance_get_none() {
         let (mut aim, full) = (SampleLengthTuner::default(), ask(Nanos::millis(100), false, false));
-        let group = SampleGroup { length: FIRST, samples: 8, sharp: false };
+        let group = SampleGroup { length: FIRST, samples: 4, sharp: false };
         // A third of the pages, each touched in a sample with a chance of 0.75.
         aim.learn(group, GroupObservation { nearly: 89, ..found(250, 33) }, &full);
         assert_eq!(aim.groups(&full), [group]);
@@ -387,7 +388,7 @@ mod tests {
     fn a_burst_leads_the_end_of_its_interval() {
         let mut aim = SampleLengthTuner::default();
         aim.took(Nanos::millis(8), 8);
-        assert_eq!(aim.lead(&ask(Nanos::millis(100), false, false)), Nanos::millis(24));
+        assert_eq!(aim.lead(&ask(Nanos::millis(100), false, false)), Nanos::millis(12));
         assert_eq!(aim.lead(&ask(Nanos::millis(1), true, false)), Nanos::ZERO);
     }
 }

@@ -20,7 +20,7 @@ pub struct Params {
     pub interval: Nanos,
     /// `longest_window_ms`: an interval when it has (8,000 ms).
     pub longest_interval: Nanos,
-    /// `least_evidence_ms`: nothing is moved on less time sampled (4 ms), unless two accesses a
+    /// `least_evidence_ms`: nothing is moved on less time sampled (3 ms), unless two accesses a
     /// page were seen sooner, and nothing let be unless four were (ADR 0197); chance is computed
     /// with apart, by `doubt`.
     pub least_evidence: Nanos,
@@ -57,7 +57,7 @@ impl Params {
             write_blind: false,
             interval: Nanos::millis(100),
             longest_interval: Nanos::secs(8),
-            least_evidence: Nanos::millis(4),
+            least_evidence: Nanos::millis(3),
             doubt: 1.5,
             margin: 1.15,
             repay: 2.0,
