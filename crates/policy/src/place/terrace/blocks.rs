@@ -4,6 +4,7 @@
 //! out block by block: what holds nothing of it is passed over, what belongs to it as a whole
 //! moves as a whole, and only pages of the rest are rated one by one.
 
+use super::tuning::TerraceTuning;
 use terrace_types::{Area, Snapshot};
 
 /// Base pages of a block.
@@ -35,6 +36,8 @@ pub(super) struct SideSummary {
     pub pages: u32,
     /// As sampled, nanoseconds a second.
     pub value: f32,
+    /// The class of all pages, where chance explains how they differ: each is rated by their mean.
+    pub alike: Option<u8>,
     /// Expected values, chance taken out.
     pub expected: BucketRange,
 }
@@ -50,6 +53,33 @@ pub(super) struct BlockSummary {
     pub node: Option<u8>,
     /// It holds parts of huge pages, which are not summed up here.
     pub huge: bool,
+}
+
+/// What the base pages of one side of a block come to.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SideSums {
+    pub pages: u32,
+    pub value: f32,
+    pub squares: f32,
+    pub reads: f32,
+    pub writes: f32,
+}
+
+impl SideSums {
+    /// Whether chance explains how its pages differ: touches are counted, so that their variance is
+    /// their mean (a dispersion test: Fisher, Statistical Methods for Research Workers, 1925). Many
+    /// pages tell that well though each was touched once or twice. `touch`: what one touch comes to
+    /// in nanoseconds a second.
+    pub fn is_alike(&self, tuning: &TerraceTuning, touch: f64) -> bool {
+        let (n, sum) = (f64::from(self.pages), f64::from(self.value));
+        if self.pages < tuning.alike_fewest {
+            return false;
+        }
+        let mean = sum / n;
+        let variance = (f64::from(self.squares) - sum * mean).max(0.0) / (n - 1.0);
+        let chance = tuning.alike_deviations * (2.0 / (n - 1.0)).sqrt();
+        variance <= touch * mean * (1.0 + chance)
+    }
 }
 
 /// The blocks of all areas.

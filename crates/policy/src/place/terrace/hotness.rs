@@ -1,7 +1,8 @@
 //! The histogram of page values on both sides of one boundary between tiers, and the cut through
 //! it.
 
-use super::blocks::{stretches, BlockMap, BlockSummary, BucketRange, SideSummary};
+use super::blocks::{stretches, BlockMap, BlockSummary, BucketRange, SideSummary, SideSums};
+use super::bucket_walk::{ColdestFirst, HottestFirst};
 use super::params::Params;
 use super::recent::RecentMoves;
 use super::shrink::ValueShrinkage;
@@ -61,6 +62,13 @@ pub(super) struct RatingScale {
 
 /// How many kinds of pages are distinguished by the share of writes in their accesses.
 const KINDS: usize = 4;
+/// Classes of pages rated one by one; as many more are of those rated by the mean of their block.
+const CLASSES: usize = 2 * KINDS;
+
+/// The side of a class: worse or not.
+const fn side_of_class(class: usize) -> usize {
+    class / KINDS % 2
+}
 
 /// Pages alike are drawn together class by class. The sides are distinguished because where a page
 /// is says something of it: it was put there for its heat, or was there before. Kinds are
@@ -97,8 +105,10 @@ struct RawHistogram {
     rates: [f64; KINDS],
     known: u64,
     blocks: BlockMap,
+    /// Of how many blocks each class has pages that are rated by their mean.
+    alike: [u32; CLASSES],
     /// Ranges of values as sampled, by class, of each block.
-    ranges: Vec<[BucketRange; 2 * KINDS]>,
+    ranges: Vec<[BucketRange; 2 * CLASSES]>,
 }
 
 impl<'a> UnitRater<'a> {
@@ -129,8 +139,9 @@ impl<'a> UnitRater<'a> {
             blocks: BlockMap::default(),
         });
         let mut rater = Self { params, recent, scale };
-        let mut raw = rater.sample(snap);
         let evidence = snap.interval.as_secs_f64();
+        let touch = snap.sees.pages.then(|| worth.unit() / evidence.max(1e-9));
+        let mut raw = rater.sample(snap, touch);
         let (values, rates) = (raw.values.iter().sum::<f64>(), raw.rates.iter().sum::<f64>());
         let unit = if rates > 0.0 { values / rates } else { worth.unit() };
         let noise =
@@ -148,12 +159,18 @@ impl<'a> UnitRater<'a> {
                 rater.scale.lately.push(Vec::new());
                 continue;
             }
-            let (again, kind) = (lately[class / KINDS], class % KINDS);
+            let (again, kind) = (lately[side_of_class(class)], class % KINDS);
+            // What is known of pages alike was seen of all of their block.
+            let pooled = class.checked_sub(CLASSES).map_or(1.0, |class| {
+                let pages: u64 = counts.iter().map(|n| u64::from(*n)).sum();
+                pages as f64 / f64::from(raw.alike[class].max(1))
+            });
             let unit =
                 if raw.rates[kind] > 0.0 { raw.values[kind] / raw.rates[kind] } else { unit };
             let seen = counts.iter().enumerate().filter(|(_, n)| **n > 0);
             let seen = seen.map(|(b, n)| (buckets::middle(b), u64::from(*n)));
-            let shrink = ValueShrinkage::new(tuning, seen, unit, evidence / (noise * noise), doubt);
+            let shrink =
+                ValueShrinkage::new(tuning, seen, unit, pooled * evidence / (noise * noise), doubt);
             let table = |factor: f64| {
                 let expected = |b| {
                     buckets::bucket_of((shrink.value(buckets::middle(b)) * factor) as f32) as u16
@@ -192,8 +209,8 @@ impl<'a> UnitRater<'a> {
         self.scale
     }
 
-    fn sample(&self, snap: &Snapshot) -> RawHistogram {
-        let counts = vec![vec![0u32; buckets::COUNT]; 2 * KINDS];
+    fn sample(&self, snap: &Snapshot, touch: Option<f64>) -> RawHistogram {
+        let counts = vec![vec![0u32; buckets::COUNT]; 2 * CLASSES];
         let mut raw = RawHistogram {
             counts,
             slow_value: 0.0,
@@ -202,12 +219,13 @@ impl<'a> UnitRater<'a> {
             rates: [0.0; KINDS],
             known: 0,
             blocks: BlockMap::new(snap),
+            alike: [0; CLASSES],
             ranges: Vec::new(),
         };
         for area in &snap.areas {
             let mut heads = 0;
             for (from, to) in stretches(area) {
-                heads += self.sum_block(&mut raw, &area.pages[from..to]);
+                heads += self.sum_block(&mut raw, &area.pages[from..to], touch);
             }
             if heads > 0 {
                 units(area).filter(|u| u.pages > 1).for_each(|u| {
@@ -219,26 +237,60 @@ impl<'a> UnitRater<'a> {
     }
 
     /// Counts a block's base pages and sums them up; gives the huge pages that begin in it.
-    fn sum_block(&self, raw: &mut RawHistogram, pages: &[PageStat]) -> usize {
-        let side = SideSummary { pages: 0, value: 0.0, expected: BucketRange::NONE };
+    /// `touch`: what one touch of a page comes to, where pages may be rated by their block's mean.
+    fn sum_block(&self, raw: &mut RawHistogram, pages: &[PageStat], touch: Option<f64>) -> usize {
+        let side = SideSummary { pages: 0, value: 0.0, alike: None, expected: BucketRange::NONE };
         let mut block = BlockSummary {
             all: pages.len() as u32,
             sides: [side; 2],
             node: pages.first().map(|page| page.node),
             huge: false,
         };
-        let (mut ranges, mut heads) = ([BucketRange::NONE; 2 * KINDS], 0);
+        let (mut sums, mut heads) = ([SideSums::default(); 2], 0);
         for page in pages {
             heads += usize::from(page.flags.has(PageFlags::HUGE_HEAD));
             if page.flags.has(PageFlags::HUGE_HEAD) || page.flags.has(PageFlags::HUGE_TAIL) {
                 block.huge = true;
                 continue;
             }
-            let Some((class, bucket, value)) = self.count(raw, page, 1) else { continue };
-            ranges[class].include(bucket);
-            let side = &mut block.sides[class / KINDS];
-            (side.pages, side.value) = (side.pages + 1, side.value + value);
+            let Some(slow) = self.side_of(page) else { continue };
+            let (reads, writes) = (page.reads.per_second(), page.writes.per_second());
+            let value = reads * self.scale.read_ns + writes * self.scale.write_ns;
+            let sum = &mut sums[usize::from(slow)];
+            (sum.pages, sum.value) = (sum.pages + 1, sum.value + value);
+            sum.squares += value * value;
+            (sum.reads, sum.writes) = (sum.reads + reads, sum.writes + writes);
             block.node = block.node.filter(|node| *node == page.node);
+        }
+        let mut ranges = [BucketRange::NONE; 2 * CLASSES];
+        for (slow, (sum, side)) in sums.iter().zip(&mut block.sides).enumerate() {
+            (side.pages, side.value) = (sum.pages, sum.value);
+            if touch.is_some_and(|touch| sum.is_alike(&self.params.tuning, touch)) {
+                let class = class(slow == 1, sum.reads, sum.writes);
+                side.alike = Some(class as u8);
+                raw.alike[class] += 1;
+                let bucket = buckets::bucket_of(side.value / side.pages as f32);
+                ranges[CLASSES + class].include(bucket);
+                let count = &mut raw.counts[CLASSES + class][bucket];
+                *count = count.saturating_add(side.pages);
+                *if slow == 1 { &mut raw.slow_value } else { &mut raw.fast_value } +=
+                    f64::from(sum.value);
+                raw.values[class % KINDS] += f64::from(sum.value);
+                raw.rates[class % KINDS] += f64::from(sum.reads + sum.writes);
+                raw.known += u64::from(sum.pages);
+            }
+        }
+        let rest = |page: &&PageStat| {
+            let huge = page.flags.has(PageFlags::HUGE_HEAD) || page.flags.has(PageFlags::HUGE_TAIL);
+            let side = self.side_of(page).map(usize::from);
+            !huge && side.is_some_and(|side| block.sides[side].alike.is_none())
+        };
+        if block.sides.iter().any(|side| side.pages > 0 && side.alike.is_none()) {
+            for page in pages.iter().filter(rest) {
+                if let Some((class, bucket)) = self.count(raw, page, 1) {
+                    ranges[class].include(bucket);
+                }
+            }
         }
         raw.blocks.blocks.push(block);
         raw.ranges.push(ranges);
@@ -255,32 +307,27 @@ impl<'a> UnitRater<'a> {
                 for (table, seen) in tables.iter().flat_map(|t| {
                     [range.lowest, range.highest].map(|seen| (&t[class], usize::from(seen)))
                 }) {
-                    block.sides[class / KINDS].expected.include(expected(table, seen));
+                    block.sides[side_of_class(class)].expected.include(expected(table, seen));
                 }
             }
         }
         blocks
     }
 
-    /// Adds a unit to the histogram; gives its class, bucket and value.
-    fn count(
-        &self,
-        raw: &mut RawHistogram,
-        page: &PageStat,
-        pages: u32,
-    ) -> Option<(usize, usize, f32)> {
+    /// Adds a unit to the histogram; gives its class and bucket.
+    fn count(&self, raw: &mut RawHistogram, page: &PageStat, pages: u32) -> Option<(usize, usize)> {
         let slow = self.side_of(page)?;
         let (reads, writes) = (page.reads.per_second(), page.writes.per_second());
         let value = reads * self.scale.read_ns + writes * self.scale.write_ns;
         let (class, bucket) = (class(slow, reads, writes), buckets::bucket_of(value));
         let count = &mut raw.counts[class][bucket];
         *count = count.saturating_add(pages);
-        let sum = f64::from(value);
-        raw.values[class % KINDS] += sum;
+        *if slow { &mut raw.slow_value } else { &mut raw.fast_value } +=
+            f64::from(value) * f64::from(pages);
+        raw.values[class % KINDS] += f64::from(value);
         raw.rates[class % KINDS] += f64::from(reads + writes);
-        *if slow { &mut raw.slow_value } else { &mut raw.fast_value } += sum * f64::from(pages);
         raw.known += 1;
-        Some((class, bucket, value))
+        Some((class, bucket))
     }
 
     /// How widely estimates scatter by chance, as a share of what counting would make them: from
@@ -351,17 +398,31 @@ impl<'a> UnitRater<'a> {
         (page.flags.0 & CARE.0 == MUST.0 && side != Side::Neither).then_some(side == Side::Slow)
     }
 
-    /// Its side and its expected value.
-    pub fn rate(&self, area: &Area, unit: &MoveUnit) -> Option<RatedUnit> {
+    /// Its side and its expected value, in this block.
+    pub fn rate(
+        &self,
+        area: &Area,
+        unit: &MoveUnit,
+        block: Option<&BlockSummary>,
+    ) -> Option<RatedUnit> {
         let slow = self.side(unit)?;
-        let value = self.value(unit);
         let tables =
             if self.moved_lately(area, unit) { &self.scale.lately } else { &self.scale.expected };
-        Some(RatedUnit {
-            slow,
-            bucket: expected(&tables[self.class(unit, slow)], buckets::bucket_of(value)),
-            value,
-        })
+        let (class, seen) = self.seen(unit, slow, block);
+        Some(RatedUnit { slow, bucket: expected(&tables[class], seen), value: self.value(unit) })
+    }
+
+    /// The class of a unit, and the bucket of what was seen of it: of its block where pages are
+    /// alike.
+    fn seen(&self, unit: &MoveUnit, slow: bool, block: Option<&BlockSummary>) -> (usize, usize) {
+        let side = block.filter(|_| unit.pages == 1).map(|block| &block.sides[usize::from(slow)]);
+        match side.and_then(|side| side.alike.map(|class| (side, class))) {
+            Some((side, class)) => (
+                CLASSES + usize::from(class),
+                buckets::bucket_of(side.value / side.pages.max(1) as f32),
+            ),
+            None => (self.class(unit, slow), buckets::bucket_of(self.value(unit))),
+        }
     }
 
     fn moved_lately(&self, area: &Area, unit: &MoveUnit) -> bool {
@@ -378,7 +439,7 @@ impl<'a> UnitRater<'a> {
     fn hotness(&self, snap: &Snapshot, raw: &RawHistogram) -> HotnessHistogram {
         let [fast, slow] = [0, 1].map(|side| {
             let mut out = vec![0u32; buckets::COUNT];
-            for class in side * KINDS..(side + 1) * KINDS {
+            for class in (0..2 * CLASSES).filter(|class| side_of_class(*class) == side) {
                 for (seen, n) in raw.counts[class].iter().enumerate().filter(|(_, n)| **n > 0) {
                     let count = &mut out[usize::from(self.scale.expected[class][seen])];
                     *count = count.saturating_add(*n);
@@ -396,33 +457,39 @@ impl<'a> UnitRater<'a> {
             known: raw.known,
         };
         if self.scale.damped {
-            for area in &snap.areas {
+            for (at, area) in snap.areas.iter().enumerate() {
                 for (index, page) in area.pages.iter().enumerate() {
                     if self.side_of(page).is_some()
                         && !page.flags.has(PageFlags::HUGE_HEAD)
                         && self.moved(area, index)
                     {
-                        self.damp(&mut hotness, area, &MoveUnit { index, pages: 1, stat: *page });
+                        let unit = MoveUnit { index, pages: 1, stat: *page };
+                        self.damp(&mut hotness, area, &unit, self.scale.blocks.at(snap, at, index));
                     }
                 }
                 let huge = |p: &PageStat| p.flags.has(PageFlags::HUGE_HEAD);
                 if area.pages.iter().any(huge) {
                     units(area)
                         .filter(|u| u.pages > 1)
-                        .for_each(|u| self.damp(&mut hotness, area, &u));
+                        .for_each(|u| self.damp(&mut hotness, area, &u, None));
                 }
             }
         }
         hotness
     }
 
-    fn damp(&self, hotness: &mut HotnessHistogram, area: &Area, unit: &MoveUnit) {
+    fn damp(
+        &self,
+        hotness: &mut HotnessHistogram,
+        area: &Area,
+        unit: &MoveUnit,
+        block: Option<&BlockSummary>,
+    ) {
         let Some(slow) = self.side(unit).filter(|_| self.moved_lately(area, unit)) else {
             return;
         };
-        let seen = buckets::bucket_of(self.value(unit));
+        let (class, seen) = self.seen(unit, slow, block);
         let side = if slow { &mut hotness.slow } else { &mut hotness.fast };
-        let class = self.class(unit, slow);
         let [from, to] =
             [&self.scale.expected, &self.scale.lately].map(|tables| expected(&tables[class], seen));
         side[from] = side[from].saturating_sub(unit.pages);
@@ -589,70 +656,5 @@ impl HotnessHistogram {
                 (cut.demote_to, cut.demote_rest) = (bucket, cut.demote);
             }
         }
-    }
-}
-
-/// Walks a histogram from its most valuable bucket down.
-struct HottestFirst<'a> {
-    counts: &'a [u32],
-    at: usize,
-    used_here: u64,
-}
-
-impl<'a> HottestFirst<'a> {
-    fn new(counts: &'a [u32]) -> Self {
-        Self { counts, at: counts.len() - 1, used_here: 0 }
-    }
-
-    fn peek(&mut self) -> Option<usize> {
-        while self.left() == 0 {
-            self.at = self.at.checked_sub(1)?;
-            self.used_here = 0;
-        }
-        Some(self.at)
-    }
-
-    fn left(&self) -> u64 {
-        u64::from(self.counts[self.at]) - self.used_here
-    }
-
-    fn take(&mut self, n: u64) -> u64 {
-        let n = n.min(self.left());
-        self.used_here += n;
-        n
-    }
-}
-
-/// Walks a histogram from its least valuable bucket up.
-struct ColdestFirst<'a> {
-    counts: &'a [u32],
-    at: usize,
-    used_here: u64,
-}
-
-impl<'a> ColdestFirst<'a> {
-    fn new(counts: &'a [u32]) -> Self {
-        Self { counts, at: 0, used_here: 0 }
-    }
-
-    fn peek(&mut self) -> Option<usize> {
-        while self.left() == 0 {
-            if self.at + 1 >= self.counts.len() {
-                return None;
-            }
-            self.at += 1;
-            self.used_here = 0;
-        }
-        Some(self.at)
-    }
-
-    fn left(&self) -> u64 {
-        u64::from(self.counts[self.at]) - self.used_here
-    }
-
-    fn take(&mut self, n: u64) -> u64 {
-        let n = n.min(self.left());
-        self.used_here += n;
-        n
     }
 }

@@ -202,8 +202,9 @@ impl SideCursor {
                 part.walked += 1;
                 let size = u64::from(unit.pages);
                 let after = unit.index + unit.pages as usize;
+                let block = part.rater.block(part.snap, self.at.0, unit.index);
                 let chosen =
-                    part.rater.rate(area, &unit).filter(|rated| self.chooses(*rated, size));
+                    part.rater.rate(area, &unit, block).filter(|rated| self.chooses(*rated, size));
                 // A large page that lies across two blocks is met twice, as its tail alone and
                 // whole.
                 let chosen = chosen
@@ -295,7 +296,8 @@ impl SideCursor {
         for unit in units_from(area, self.stretch.0).take_while(|unit| unit.index < self.stretch.1)
         {
             part.walked += 1;
-            if let Some(rated) = part.rater.rate(area, &unit).filter(|rated| !rated.slow) {
+            let block = part.rater.block(part.snap, self.at.0, unit.index);
+            if let Some(rated) = part.rater.rate(area, &unit, block).filter(|rated| !rated.slow) {
                 pages += u64::from(unit.pages);
                 value += f64::from(rated.value) * f64::from(unit.pages);
             }

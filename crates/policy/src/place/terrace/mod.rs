@@ -23,6 +23,7 @@
 //! With more than two tiers, the best boundary with something to gain is served first, one a step.
 
 mod blocks;
+mod bucket_walk;
 mod gain;
 mod hotness;
 mod migration_cursor;
@@ -71,6 +72,9 @@ pub struct State {
     pub present: u64,
     /// Steps in a row that waited for the target to fill its memory.
     pub waits: u32,
+    /// Looks at heat since it shifted, pages moved or memory was filled.
+    #[serde(skip)]
+    pub looks: u32,
     /// Whether memory filled lately was hot.
     #[serde(alias = "new_pages")]
     pub new_pages: NewPageHeat,
@@ -150,6 +154,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     let grew = grew && (snap.filling || s.waits == 0 && !snap.waited);
     s.waits = if grew { s.waits + 1 } else { 0 };
     if grew && s.waits <= tuning.max_waits {
+        s.looks = 0;
         plan.decisions.push(plain("wait", "the target is still filling its memory".to_owned()));
         plan.requests = vec![Request::WarmUp, Request::Wait(retry(p))];
         return plan;
@@ -182,7 +187,10 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
             return plan;
         }
     }
-    let to_move = pages.enough(p, snap, tuning.moves_a_page);
+    s.looks = if snap.shifted { 1 } else { s.looks.saturating_add(1) };
+    let looked = |times: u32| snap.sees.pages && s.looks >= times;
+    let to_move = pages.enough(p, snap, tuning.moves_a_page) || looked(tuning.looks_to_move);
+    let to_rest = looked(tuning.looks_to_rest);
     s.trust.review(p, snap, &worths[0].relative(), now);
     if snap.shifted {
         s.trust.shifted(tuning, now);
@@ -197,8 +205,11 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         }
     }
     let moved = !plan.moves.is_empty();
-    let enough = moved || pages.enough(p, snap, tuning.rests_a_page);
+    let enough = moved || to_rest || pages.enough(p, snap, tuning.rests_a_page);
     let shifted = s.shifted(tuning, slow.value / worths[slow.rank].unit().max(1e-6));
+    if moved {
+        s.looks = 0;
+    }
     if moved || limited || shifted || snap.shifted {
         s.steady = 0;
         s.probe.shifted();
@@ -652,6 +663,72 @@ mod tests {
                 plan.decisions
             );
         }
+    }
+
+    /// Blocks of a full fast tier and of a slow one, each as often read as the next or not at all,
+    /// as a millisecond shows them: a page read 700 times a second is touched once, or not at all.
+    fn blocks_seen_shortly() -> Snapshot {
+        const BLOCK: usize = blocks::BLOCK as usize;
+        let mut rng = 39u64;
+        let mut unit = move || {
+            rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (rng >> 11) as f64 / (1u64 << 53) as f64
+        };
+        let mut touches = move |mean: f64| {
+            let (mut count, mut left) = (0u32, unit());
+            while left > (-mean).exp() {
+                (count, left) = (count + 1, left * unit());
+            }
+            f64::from(count)
+        };
+        // Fast: half of 32 blocks hot; slow: as many blocks, the first 16 of them hot.
+        let hot = |block: usize| if block < 32 { block % 2 == 0 } else { block < 48 };
+        let interval = Nanos::micros(1_000);
+        let page = |i: usize| PageStat {
+            reads: Heat::from_rate(if hot(i / BLOCK) {
+                touches(0.7) / interval.as_secs_f64()
+            } else {
+                0.0
+            } as u64),
+            node: u8::from(i / BLOCK >= 32),
+            flags: PageFlags::PRESENT.with(PageFlags::KNOWN),
+            ..PageStat::default()
+        };
+        let pages: Vec<PageStat> = (0..64 * BLOCK).map(page).collect();
+        Snapshot {
+            interval,
+            page_size: Bytes(4096),
+            tiers: vec![tier(0, 32 * 512, 0), tier(1, 100_000, 50_000)],
+            areas: vec![Area { pid: Pid(1), start: Vpn(blocks::BLOCK), pages }],
+            sees: TrackerVisibility { reads: true, pages: true, ..TrackerVisibility::default() },
+            ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn hot_blocks_are_told_from_cold_ones_in_two_looks_too_short_for_a_page() {
+        let machine = terrace_machine::preset("lab-cxl").unwrap();
+        let brought_up = |fewest: u32| {
+            let (mut params, mut state) = (Params::for_machine(&machine), State::default());
+            params.tuning.alike_fewest = fewest;
+            let snap = blocks_seen_shortly();
+            let first = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
+            assert!(first.moves.is_empty(), "one look: {:?}", first.decisions);
+            let second = step(&params, &mut state, &snap, Tick(1_100_000_000), Seed(1));
+            let (hot, cold) = (Vpn(33 * blocks::BLOCK), Vpn(49 * blocks::BLOCK));
+            let (mut right, mut wrong) = (0, 0);
+            for m in second.moves.iter().filter(|m| m.to == NodeId(0)) {
+                *if hot <= m.start && m.start < cold { &mut right } else { &mut wrong } += m.pages;
+            }
+            let cooled = second.moves.iter().filter(|m| m.to == NodeId(1));
+            let is_hot = |vpn: u64| (vpn / blocks::BLOCK) % 2 == 1;
+            let lost: u32 = cooled.filter(|m| is_hot(m.start.0)).map(|m| m.pages).sum();
+            (right, wrong, lost)
+        };
+        let (right, wrong, lost) = brought_up(TerraceTuning::USUAL.alike_fewest);
+        assert!(right > 3_000 && wrong == 0 && lost == 0, "{right} {wrong} {lost}");
+        let alone = brought_up(u32::MAX);
+        assert!(alone.0 < right / 2 || alone.2 > 0, "pages rated one by one: {alone:?}");
     }
 
     #[test]

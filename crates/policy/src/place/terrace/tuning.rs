@@ -34,6 +34,15 @@ crate::tuning! {
     moves_a_page: f64 = 2.0;
     /// And to believe that nothing is worth moving: what is hot shows sooner than that nothing is.
     rests_a_page: f64 = 4.0;
+    /// Looks of which each says too little that are enough to move something: heat that is there in
+    /// two was not only passing, and chance is computed with apart.
+    looks_to_move: u32 = 2;
+    /// And to believe that nothing is worth moving.
+    looks_to_rest: u32 = 4;
+    /// Fewest base pages of a block by which chance is told from difference.
+    alike_fewest: u32 = 32;
+    /// Deviations of what chance makes of their variance within which pages of a block are alike.
+    alike_deviations: f64 = 3.0;
     /// Between two steps on a machine whose nodes are alike: where pages are need not be asked
     /// again and again, and who attached for some seconds wants them kept.
     idle_wait: Nanos = Nanos::secs(1);
