@@ -3,7 +3,7 @@
 // another is read in order. usage: phases SEED MIB ACCESSES THREADS
 #include "kernel.h"
 
-enum { ARRAYS = 5, PAGE_WORDS = 512, LINE_WORDS = 8 };
+enum { ARRAYS = 5, LINE_WORDS = 8 };
 enum pattern { EVENLY, SCATTERED, TOGETHER, IN_PART, PATTERNS };
 
 static struct array { uint64_t *words, lines; } arrays[ARRAYS];
@@ -42,8 +42,12 @@ static void fill(struct array *array, uint64_t *seed) {
         for (uint64_t i = 0; i < array->lines * LINE_WORDS; i++) array->words[i] = i ^ *seed;
         return;
     }
-    array->words = calloc(array->lines * LINE_WORDS, sizeof(uint64_t));
-    if (!array->words) exit(1);
+    size_t bytes = array->lines * LINE_WORDS * sizeof(uint64_t);
+    array->words = calloc(1, bytes);
+    if (!array->words) {
+        fprintf(stderr, "no memory for %zu bytes: give a smaller size\n", bytes);
+        exit(1);
+    }
     for (uint64_t i = 0; i < array->lines; i++)
         array->words[random_below(seed, array->lines) * LINE_WORDS + 1] = i;
 }
