@@ -2,7 +2,7 @@
 //! it.
 
 use super::blocks::{stretches, BlockMap, BlockSummary, BucketRange, SideSummary, SideSums};
-use super::bucket_walk::{ColdestFirst, HottestFirst};
+use super::bucket_walk::BucketWalk;
 use super::params::Params;
 use super::recent::RecentMoves;
 use super::shrink::ValueShrinkage;
@@ -562,7 +562,8 @@ impl HotnessHistogram {
     /// What the hottest page of the worse side and the coldest of the better are expected to save,
     /// nanoseconds a second.
     pub fn extremes(&self) -> Option<(f64, f64)> {
-        let (mut up, mut down) = (HottestFirst::new(&self.slow), ColdestFirst::new(&self.fast));
+        let (mut up, mut down) =
+            (BucketWalk::hottest_first(&self.slow), BucketWalk::coldest_first(&self.fast));
         Some((floor_of(up.peek()?), floor_of(down.peek()? + 1)))
     }
 
@@ -570,7 +571,8 @@ impl HotnessHistogram {
     /// pages of the better side, while each pair pays and cannot be chance.
     pub fn cut(&self, rater: &UnitRater<'_>, terms: &SwapTerms) -> ExchangeThreshold {
         let mut cut = ExchangeThreshold::default();
-        let (mut up, mut down) = (HottestFirst::new(&self.slow), ColdestFirst::new(&self.fast));
+        let (mut up, mut down) =
+            (BucketWalk::hottest_first(&self.slow), BucketWalk::coldest_first(&self.fast));
         let page = terms.page_cost;
         let mut space = terms.space;
         while let Some(hot) = up.peek() {

@@ -34,14 +34,17 @@ crate::tuning! {
     moves_a_page: f64 = 2.0;
     /// And to believe that nothing is worth moving: what is hot shows sooner than that nothing is.
     rests_a_page: f64 = 4.0;
-    /// Looks of which each says too little that are enough to move something: heat that is there in
-    /// two was not only passing, and chance is computed with apart.
+    /// Samples of all pages, one after the other, that are enough to move something however short
+    /// they were: heat that two of them show was not only passing (ADR 0358), and chance is
+    /// computed with apart.
     looks_to_move: u32 = 2;
-    /// And to believe that nothing is worth moving.
+    /// And to believe that nothing is worth moving: twice as many, as accesses a page are.
     looks_to_rest: u32 = 4;
-    /// Fewest base pages of a block by which chance is told from difference.
+    /// Fewest base pages of a block by which chance is told from difference: the variance of 32 is
+    /// known within a quarter. No measured reason.
     alike_fewest: u32 = 32;
-    /// Deviations of what chance makes of their variance within which pages of a block are alike.
+    /// Standard deviations by which the variance of a block's pages may exceed what chance makes of
+    /// it: one block of alike pages in some hundreds is then rated page by page.
     alike_deviations: f64 = 3.0;
     /// Between two steps on a machine whose nodes are alike: where pages are need not be asked
     /// again and again, and who attached for some seconds wants them kept.
