@@ -255,8 +255,14 @@ impl Engine {
         report: &mut StepReport,
     ) -> Result<(), StopReason> {
         let idling = self.next.is_idle();
-        let mut observed =
-            if idling { self.idle(report) } else { self.sample_interval(mappings, report)? };
+        let mut observed = if idling {
+            self.idle(report)
+        } else if let Some(observed) = self.sample_interval(mappings, report)? {
+            observed
+        } else {
+            self.wait_for_memory();
+            return Ok(());
+        };
         let before = self.own_cpu.since(refresh_cpu);
         let now = self.clock.now();
         let tiers = self.target.tiers()?;

@@ -68,6 +68,30 @@ fn memory_filled_late_is_sampled_at_once() {
     assert!(longest <= Nanos::millis(400), "{longest}");
 }
 
+/// Until heat has settled too: what a program fills before the next sample is let be filled first,
+/// and no sample is thrown away for it.
+#[test]
+fn memory_filled_before_a_sample_is_waited_for_without_one() {
+    const LATE: usize = 2_400;
+    let first = COLD + HOT - LATE;
+    for at in 0..8 {
+        let begins = Tick(0).after(Nanos::millis(600 + 40 * at));
+        let access = move |i: usize, now: Tick| match i >= first {
+            true => read(if now < begins { 0.0 } else { 400.0 }),
+            false => read(80.0),
+        };
+        let w = world(COLD + HOT, Box::new(access), 5);
+        w.borrow_mut().untouched = Some((first, begins));
+        let (late, _) = late(&w);
+        let (mut engine, journal) = engine(&w, "terrace", late);
+        while w.borrow().now() < begins.after(Nanos::secs(1)) {
+            show(&engine.run_step());
+        }
+        let thrown = journal.text().matches("still filling its memory").count();
+        assert_eq!(thrown, 0, "filled from {begins:?} on");
+    }
+}
+
 /// Few enough pages to move at the cost of a sample are not sampled first: they take the places of
 /// the coldest as soon as they were filled.
 #[test]
@@ -144,16 +168,22 @@ impl Tracker for Late {
     }
 }
 
+/// The trackers, and how long they were let wait before each sample.
+fn late(w: &Shared) -> (Vec<Box<dyn Tracker>>, Rc<RefCell<Vec<Nanos>>>) {
+    let waits = Rc::new(RefCell::new(Vec::new()));
+    let inner = PageTracker::new(w.clone());
+    let late = Late { inner, world: w.clone(), begun: Tick(0), asked: None, waits: waits.clone() };
+    (vec![Box::new(late)], waits)
+}
+
 /// What was waited for while memory was filled is not waited for again: the samples after it begin
 /// at once.
 #[test]
 fn samples_begin_once_memory_is_filled() {
     let w = world_on(dcpmm(Bytes::mib(24), Bytes::gib(1)), COLD + HOT, skew(4_000.0, 80.0), 5);
     w.borrow_mut().untouched = Some((3_000, Tick(0).after(Nanos::millis(40))));
-    let waits = Rc::new(RefCell::new(Vec::new()));
-    let inner = PageTracker::new(w.clone());
-    let late = Late { inner, world: w.clone(), begun: Tick(0), asked: None, waits: waits.clone() };
-    let (mut engine, _) = engine(&w, "terrace", vec![Box::new(late)]);
+    let (late, waits) = late(&w);
+    let (mut engine, _) = engine(&w, "terrace", late);
     let mut waited_for = false;
     while waits.borrow().is_empty() {
         let report = engine.run_step();

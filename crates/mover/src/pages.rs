@@ -281,13 +281,21 @@ impl<C: MoveCalls> MovePages<C> {
     }
 
     /// All units in order, neighbours with the same process and target in batches. Where time
-    /// ends, space that was made is filled first: pages that went down for nothing are a loss.
+    /// ends, space that was made is filled first: pages that went down for nothing are a loss. And
+    /// so no more go down once most of the space that was made last went to others.
     fn in_order(&mut self, run: &mut Run<'_>, units: &[usize]) {
         let (mut at, mut before, mut unfilled, mut over) = (0, None, 0, false);
+        let (mut made, mut filled) = (0, None);
         let last_up = units.iter().rposition(|unit| !run.is_down(*unit));
         while at < units.len() {
             over = over || !self.may_go_on(run);
             let down = run.is_down(units[at]);
+            if let (true, Some(used)) = (down, filled) {
+                if 2 * used < made {
+                    return;
+                }
+                (made, filled) = (0, None);
+            }
             let most = match (down, over) {
                 (true, true) => 0,
                 (true, false) if last_up > Some(at) => self.fitting(run, unfilled),
@@ -309,10 +317,12 @@ impl<C: MoveCalls> MovePages<C> {
             }
             self.batch_to(run, &units[at..at + batch], pid, to);
             let freed = self.made_space(run, &units[at..at + batch]);
-            unfilled = match down {
-                true => unfilled + freed,
-                false => unfilled.saturating_sub(freed),
-            };
+            if down {
+                (made, unfilled) = (made + freed, unfilled + freed);
+            } else {
+                filled = Some(filled.unwrap_or(0) + freed);
+                unfilled = unfilled.saturating_sub(freed);
+            }
             at += batch;
         }
     }

@@ -26,6 +26,8 @@ struct Fake {
     errno: i32,
     /// The kernel stops at an odd page and leaves the statuses of its batch unwritten.
     shy: bool,
+    /// Others take so many of what is freed on the fast node in a call, in the hundred.
+    taken: u64,
     /// Pages that are gone after the first call.
     vanish: Vec<Vpn>,
 }
@@ -71,6 +73,10 @@ impl MoveCalls for Fake {
                 *freed = freed.saturating_add(span);
             }
             status.push(PageStatus::On(to));
+        }
+        if to == SLOW && self.taken > 0 {
+            let freed = status.len() as u64 * self.taken / 100;
+            self.space.entry(FAST).and_modify(|space| *space = space.saturating_sub(freed));
         }
         for page in &self.vanish {
             self.pages.retain(|(_, at), _| at != page);
@@ -219,6 +225,22 @@ fn space_that_is_made_on_a_full_node_is_used_at_once() {
     adds_up(&outcome, &moves);
     assert_eq!(outcome.moved, [(FAST, 400), (SLOW, 400)]);
     assert_eq!(outcome.failed, [(MoveFailure::NodeFull, 100)]);
+}
+
+#[test]
+fn no_more_goes_down_once_others_take_most_of_what_is_freed() {
+    let down = |taken| {
+        let mut kernel = Fake { taken, ..fake(0..4_000, 10_000..14_000) };
+        kernel.space.insert(FAST, 0);
+        let cold = |at| run(at, 1_000, FAST, SLOW, MoveReason::Cold);
+        let hot = |at| run(at, 1_000, SLOW, FAST, MoveReason::Hot);
+        let pairs = (0..4).flat_map(|n| [cold(10_000 + 1_000 * n), hot(1_000 * n)]);
+        let moves: Vec<Move> = pairs.collect();
+        let outcome = mover(kernel).apply(&moves, false, &limits());
+        adds_up(&outcome, &moves);
+        outcome.moved.iter().find(|m| m.0 == SLOW).map_or(0, |m| m.1)
+    };
+    assert_eq!([0, 30, 70].map(down), [4_000, 4_000, 1_000]);
 }
 
 #[test]

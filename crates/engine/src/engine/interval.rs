@@ -59,7 +59,7 @@ impl Engine {
             relaxed: true,
             quick_scan: true,
         };
-        let observed = self.sample(mappings, ask, report);
+        let Some(observed) = self.sample(mappings, ask, report) else { return Ok(()) };
         let before = self.own_cpu.since(looked);
         let tiers = self.target.tiers()?;
         let now = self.clock.now();
@@ -98,7 +98,7 @@ impl Engine {
         &mut self,
         mut mappings: Vec<Mapping>,
         report: &mut StepReport,
-    ) -> Result<IntervalSamples, StopReason> {
+    ) -> Result<Option<IntervalSamples>, StopReason> {
         let settled = self.next.settled().is_some();
         if settled && self.trackers.sees().pages {
             // Quick scans took the time that would be rested through.
@@ -109,6 +109,16 @@ impl Engine {
         let pace = self.rest(&mut mappings, !settled, report)?;
         let ask = self.ask(settled || pace.thrifty);
         Ok(self.sample(&mappings, ask, report))
+    }
+
+    /// Whether the target got much memory since its pages were last located, and was not waited for
+    /// yet: the policy would let it fill that first, and the sample would be for nothing.
+    fn fills_memory(&mut self) -> bool {
+        let part = self.config.tuning.new_part;
+        self.placement.needs().idles
+            && self.next.settled().is_none()
+            && !self.since_decision.waited
+            && self.target.resident().is_ok_and(|now| self.located.growth.grew_much(now, part))
     }
 
     pub(super) fn ask(&self, relaxed: bool) -> SampleRequest {
@@ -129,12 +139,13 @@ impl Engine {
         }
     }
 
+    /// `None`: the target fills memory, and trackers that sample at the end were not asked.
     pub(super) fn sample(
         &mut self,
         mappings: &[Mapping],
         ask: SampleRequest,
         report: &mut StepReport,
-    ) -> IntervalSamples {
+    ) -> Option<IntervalSamples> {
         let begun = self.clock.now();
         self.trackers.begin(mappings, &ask, &mut report.notes);
         let lead = self.trackers.lead();
@@ -146,10 +157,14 @@ impl Engine {
                 self.clock.wait(wait);
             }
         }
+        report.interval = self.clock.now().since(begun);
+        if lead > Nanos::ZERO && !ask.quick_scan && self.fills_memory() {
+            return None;
+        }
         let mut observed = self.trackers.finish(self.clock.now(), &mut report.notes);
         observed.thrifty = ask.relaxed;
         report.interval = self.clock.now().since(begun);
-        observed
+        Some(observed)
     }
 
     /// Lets `wait` pass, or less where the target grows meanwhile: a program that fills memory
@@ -179,6 +194,12 @@ impl Engine {
         self.located.growth.asked(asked, cpu);
         self.account.between(cpu);
         self.budget.ledger.spend(cpu, self.clock.now());
+    }
+
+    /// Waits for the target to fill its memory before the next sample.
+    pub(super) fn wait_for_memory(&mut self) {
+        let warm_up = Next::WarmUp { since: self.clock.now(), then: AfterWarmUp::Sample };
+        self.next.kind = warm_up;
     }
 
     /// Lets a short time pass, and checks only whether free memory stands still.

@@ -39,6 +39,11 @@ impl GrowthWatch {
         *least = (*least).min(resident);
         resident.saturating_sub(*least) > self.few
     }
+
+    /// Whether by more than a `part` of that.
+    pub fn grew_much(&self, resident: Bytes, part: u64) -> bool {
+        self.least.is_some_and(|least| resident.get() > least.get() + least.get() / part)
+    }
 }
 
 /// Where pages are, as far as that is known.

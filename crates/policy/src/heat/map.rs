@@ -41,7 +41,7 @@ impl Default for HeatParams {
     fn default() -> Self {
         Self {
             memory: Nanos::secs(1),
-            known_sample_count: 3.0,
+            known_sample_count: 2.0,
             known_samples: 10.0,
             region_weight: 1.0,
             exact_for: Nanos::secs(1),
