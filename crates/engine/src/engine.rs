@@ -260,7 +260,7 @@ impl Engine {
         } else if let Some(observed) = self.sample_interval(mappings, report)? {
             observed
         } else {
-            self.wait_for_memory();
+            self.wait_for_memory(refresh_cpu);
             return Ok(());
         };
         let before = self.own_cpu.since(refresh_cpu);

@@ -82,8 +82,7 @@ fn memory_filled_before_a_sample_is_waited_for_without_one() {
         };
         let w = world(COLD + HOT, Box::new(access), 5);
         w.borrow_mut().untouched = Some((first, begins));
-        let (late, _) = late(&w);
-        let (mut engine, journal) = engine(&w, "terrace", late);
+        let (mut engine, journal) = engine(&w, "terrace", late(&w, &Rc::default()));
         while w.borrow().now() < begins.after(Nanos::secs(1)) {
             show(&engine.run_step());
         }
@@ -168,12 +167,11 @@ impl Tracker for Late {
     }
 }
 
-/// The trackers, and how long they were let wait before each sample.
-fn late(w: &Shared) -> (Vec<Box<dyn Tracker>>, Rc<RefCell<Vec<Nanos>>>) {
-    let waits = Rc::new(RefCell::new(Vec::new()));
+/// The trackers; how long they were let wait before each sample comes to `waits`.
+fn late(w: &Shared, waits: &Rc<RefCell<Vec<Nanos>>>) -> Vec<Box<dyn Tracker>> {
     let inner = PageTracker::new(w.clone());
-    let late = Late { inner, world: w.clone(), begun: Tick(0), asked: None, waits: waits.clone() };
-    (vec![Box::new(late)], waits)
+    let waits = waits.clone();
+    vec![Box::new(Late { inner, world: w.clone(), begun: Tick(0), asked: None, waits })]
 }
 
 /// What was waited for while memory was filled is not waited for again: the samples after it begin
@@ -182,8 +180,8 @@ fn late(w: &Shared) -> (Vec<Box<dyn Tracker>>, Rc<RefCell<Vec<Nanos>>>) {
 fn samples_begin_once_memory_is_filled() {
     let w = world_on(dcpmm(Bytes::mib(24), Bytes::gib(1)), COLD + HOT, skew(4_000.0, 80.0), 5);
     w.borrow_mut().untouched = Some((3_000, Tick(0).after(Nanos::millis(40))));
-    let (late, waits) = late(&w);
-    let (mut engine, _) = engine(&w, "terrace", late);
+    let waits = Rc::default();
+    let (mut engine, _) = engine(&w, "terrace", late(&w, &waits));
     let mut waited_for = false;
     while waits.borrow().is_empty() {
         let report = engine.run_step();

@@ -146,7 +146,7 @@ impl Engine {
         ask: SampleRequest,
         report: &mut StepReport,
     ) -> Option<IntervalSamples> {
-        let begun = self.clock.now();
+        let (begun, before) = (self.clock.now(), self.own_cpu.used());
         self.trackers.begin(mappings, &ask, &mut report.notes);
         let lead = self.trackers.lead();
         if self.next.kind != Next::Sample(SampleStart::AtOnce) || lead == Nanos::ZERO {
@@ -159,6 +159,8 @@ impl Engine {
         }
         report.interval = self.clock.now().since(begun);
         if lead > Nanos::ZERO && !ask.quick_scan && self.fills_memory() {
+            let begin = self.own_cpu.since(before);
+            self.spend_between(begin);
             return None;
         }
         let mut observed = self.trackers.finish(self.clock.now(), &mut report.notes);
@@ -192,14 +194,20 @@ impl Engine {
         self.located.due |= filling;
         let cpu = self.own_cpu.since(before);
         self.located.growth.asked(asked, cpu);
+        self.spend_between(cpu);
+    }
+
+    /// Books what was spent besides samples and decisions.
+    fn spend_between(&mut self, cpu: Nanos) {
         self.account.between(cpu);
         self.budget.ledger.spend(cpu, self.clock.now());
     }
 
-    /// Waits for the target to fill its memory before the next sample.
-    pub(super) fn wait_for_memory(&mut self) {
-        let warm_up = Next::WarmUp { since: self.clock.now(), then: AfterWarmUp::Sample };
-        self.next.kind = warm_up;
+    /// Waits for the target to fill its memory before the next sample; `looked`: what asking for
+    /// its mappings cost.
+    pub(super) fn wait_for_memory(&mut self, looked: Nanos) {
+        self.spend_between(looked);
+        self.next.kind = Next::WarmUp { since: self.clock.now(), then: AfterWarmUp::Sample };
     }
 
     /// Lets a short time pass, and checks only whether free memory stands still.
