@@ -148,6 +148,7 @@ impl Engine {
     ) -> Option<IntervalSamples> {
         let (begun, before) = (self.clock.now(), self.own_cpu.used());
         self.trackers.begin(mappings, &ask, &mut report.notes);
+        let to_begin = self.own_cpu.since(before);
         let lead = self.trackers.lead();
         if self.next.kind != Next::Sample(SampleStart::AtOnce) || lead == Nanos::ZERO {
             let wait = ask.interval.saturating_sub(lead);
@@ -159,8 +160,7 @@ impl Engine {
         }
         report.interval = self.clock.now().since(begun);
         if lead > Nanos::ZERO && !ask.quick_scan && self.fills_memory() {
-            let begin = self.own_cpu.since(before);
-            self.spend_between(begin);
+            self.spend_between(to_begin);
             return None;
         }
         let mut observed = self.trackers.finish(self.clock.now(), &mut report.notes);
