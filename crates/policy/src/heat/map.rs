@@ -19,7 +19,8 @@ use terrace_types::{
 pub struct HeatParams {
     /// Evidence this old counts for a third. Changes are noticed sooner: see [`super::estimate`].
     pub memory: Nanos,
-    /// A page sampled exactly this often may be acted on.
+    /// A page sampled exactly this often may be acted on (2: of the four samples of a look two may
+    /// be of another length, ADR 0360).
     pub known_sample_count: f32,
     /// A region sampled this often may be acted on.
     pub known_samples: f32,
