@@ -5,7 +5,7 @@ use terrace_engine::{PageSamples, SampleRequest};
 use terrace_sys::{now, take_turn, ColdRefs, PageTables, SysError};
 use terrace_tracker::huge_pages::{at_once, order, together, AIMED, PAGES};
 use terrace_tracker::sample_length::{
-    GroupObservation, PageSampleCount, SampleGroup, SampleLengthTuner,
+    CountHistogram, GroupObservation, PageSampleCount, SampleGroup, SampleLengthTuner,
 };
 use terrace_types::{Nanos, Pid, Vpn, VpnRange};
 
@@ -90,7 +90,9 @@ impl LargePages {
         for number in 0..group.samples {
             self.sample(tables, group.length, number, &mut found)?;
         }
-        found.tally(group.samples, self.tallies.iter());
+        let mut counts = CountHistogram::default();
+        counts.extend(&self.tallies);
+        found.tally(group.samples, &counts);
         let interval = Nanos((self.waited.get() / self.batches.max(1)).max(1));
         reported.extend(together(self.pid, &self.heads, &self.tallies, group.samples, interval));
         Ok(found)

@@ -18,7 +18,8 @@ use terrace_tracker::huge_pages::{
     at_once, by_bit, order, together, HugePageSampling, AIMED, PAGES,
 };
 use terrace_tracker::sample_length::{
-    GroupObservation, PageSampleCount, SampleGroup, SampleLengthTuner,
+    reads_by_clear, CountHistogram, GroupObservation, PageSampleCount, SampleGroup,
+    SampleLengthTuner,
 };
 use terrace_types::{BitSource, Bytes, Nanos, Request, Tick, TrackerVisibility, Vpn, VpnRange};
 
@@ -30,15 +31,23 @@ pub struct PageTableScan {
     large: HugePageSampling,
     ask: Option<SampleRequest>,
     ranges: Vec<VpnRange>,
-    tallies: Vec<Vec<PageSampleCount>>,
+    /// What each group of samples found.
+    groups: Vec<FoundAccesses>,
     /// First pages of whole huge pages, in order.
     heads: Vec<Vpn>,
     /// The page tables are known.
     found: bool,
     whole: bool,
     cleared: Tick,
-    waited: Nanos,
     cpu: Nanos,
+}
+
+/// What a group of samples found.
+#[derive(Debug)]
+struct FoundAccesses {
+    waited: Nanos,
+    /// By range, by page.
+    tallies: Vec<Vec<PageSampleCount>>,
 }
 
 impl PageTableScan {
@@ -51,12 +60,11 @@ impl PageTableScan {
             large: HugePageSampling::default(),
             ask: None,
             ranges: Vec::new(),
-            tallies: Vec::new(),
+            groups: Vec::new(),
             heads: Vec::new(),
             found: false,
             whole: false,
             cleared: Tick::ZERO,
-            waited: Nanos::ZERO,
             cpu: Nanos::ZERO,
         }
     }
@@ -103,13 +111,15 @@ impl PageTableScan {
         self.cleared = midway(before, world.now());
     }
 
-    /// Reads the bits into the tallies; pages found present and accessed.
-    fn read(&mut self, world: &mut World) -> (u64, u64) {
+    /// Reads the bits into the tallies of a group; pages found present and accessed.
+    fn read(&mut self, world: &mut World, group: usize) -> (u64, u64) {
         let before = world.now();
         self.visit(world, world.costs.read_accessed());
-        self.waited += midway(before, world.now()).since(self.cleared);
+        let read = midway(before, world.now());
         let (mut present, mut accessed, mut hint) = (0, 0, 0);
-        for (range, tallies) in self.ranges.iter().zip(&mut self.tallies) {
+        let found = &mut self.groups[group];
+        found.waited += read.since(self.cleared);
+        for (range, tallies) in self.ranges.iter().zip(&mut found.tallies) {
             for (vpn, tally) in (range.start.0..).zip(tallies) {
                 let Some(index) = world.memory.index(vpn, &mut hint) else { continue };
                 if world.memory.pages[index].frame == ABSENT {
@@ -124,49 +134,60 @@ impl PageTableScan {
         (present, accessed)
     }
 
-    /// Samples of one length, reported.
-    fn group(
+    /// Samples of all lengths, which share what is cleared, reported.
+    fn burst(
         &mut self,
         world: &mut World,
-        group: SampleGroup,
+        groups: &[SampleGroup],
+        ask: &SampleRequest,
         seen: &mut Observation,
-        slept: &mut Nanos,
-    ) -> GroupObservation {
-        let mut found = GroupObservation::default();
-        self.begin_group();
-        for _ in 0..group.samples {
+    ) {
+        let (start, mut slept) = (world.now(), Nanos::ZERO);
+        let mut found = vec![GroupObservation::default(); groups.len()];
+        self.begin_groups(groups.len());
+        let clears = reads_by_clear(groups);
+        for reads in &clears {
             world.take_turn();
             self.clear(world);
-            let before = world.now();
-            world.sleep(group.length);
-            *slept += world.now().since(before);
-            let (present, accessed) = self.read(world);
-            found.present += present;
-            found.accessed += accessed;
+            let cleared = world.now();
+            for (at, length) in reads {
+                let before = world.now();
+                world.sleep(length.saturating_sub(before.since(cleared)));
+                slept += world.now().since(before);
+                let (present, accessed) = self.read(world, *at);
+                found[*at].present += present;
+                found[*at].accessed += accessed;
+            }
         }
-        found.tally(group.samples, self.tallies.iter().flatten());
         self.heads = heads(world, &self.ranges);
-        if !group.sharp {
-            let entries: Vec<PageSampleCount> =
-                self.heads.iter().filter_map(|head| self.tally_of(*head)).collect();
-            self.large.consider(group, entries.into_iter());
+        for (at, (group, mut found)) in groups.iter().zip(found).enumerate() {
+            let mut counts = CountHistogram::default();
+            counts.extend(self.groups[at].tallies.iter().flatten());
+            found.tally(group.samples, &counts);
+            if !group.sharp {
+                let entries: Vec<PageSampleCount> =
+                    self.heads.iter().filter_map(|head| self.tally_of(at, *head)).collect();
+                self.large.consider(*group, entries.into_iter());
+            }
+            self.report(at, group.samples, seen);
+            self.aim.learn(*group, found, ask);
         }
-        self.report(group.samples, seen);
-        found
+        self.aim.took(world.now().since(start).saturating_sub(slept), clears.len() as u8);
     }
 
-    fn begin_group(&mut self) {
-        self.waited = Nanos::ZERO;
-        self.tallies = self
-            .ranges
-            .iter()
-            .map(|r| vec![PageSampleCount::default(); r.len() as usize])
-            .collect();
+    fn begin_groups(&mut self, groups: usize) {
+        let tallies = |r: &VpnRange| vec![PageSampleCount::default(); r.len() as usize];
+        let found = || FoundAccesses {
+            waited: Nanos::ZERO,
+            tallies: self.ranges.iter().map(tallies).collect(),
+        };
+        self.groups = (0..groups).map(|_| found()).collect();
     }
 
-    fn report(&mut self, samples: u8, seen: &mut Observation) {
-        let interval = Nanos((self.waited.0 / u64::from(samples.max(1))).max(1));
-        for (range, tallies) in self.ranges.iter().zip(self.tallies.drain(..)) {
+    fn report(&mut self, group: usize, samples: u8, seen: &mut Observation) {
+        let found = &mut self.groups[group];
+        let interval = Nanos((found.waited.0 / u64::from(samples.max(1))).max(1));
+        for (range, tallies) in self.ranges.iter().zip(found.tallies.drain(..)) {
             let hits: Vec<u8> = tallies.into_iter().map(|t| t.reported(samples)).collect();
             seen.memory += Bytes(hits.len() as u64);
             let all = PageSamples {
@@ -182,10 +203,10 @@ impl PageTableScan {
         }
     }
 
-    fn tally_of(&self, page: Vpn) -> Option<PageSampleCount> {
+    fn tally_of(&self, group: usize, page: Vpn) -> Option<PageSampleCount> {
         let at = self.ranges.partition_point(|r| r.end <= page);
         let first = self.ranges.get(at).filter(|r| r.start <= page)?.start;
-        self.tallies.get(at)?.get((page.0 - first.0) as usize).copied()
+        self.groups.get(group)?.tallies.get(at)?.get((page.0 - first.0) as usize).copied()
     }
 
     /// Samples of huge pages by themselves, as the live tracker does; what ordinary samples found
@@ -219,7 +240,9 @@ impl PageTableScan {
                 waited +=
                     self.huge_page_sample(world, group.length, number, &mut tallies, &mut found);
             }
-            found.tally(group.samples, tallies.iter());
+            let mut counts = CountHistogram::default();
+            counts.extend(&tallies);
+            found.tally(group.samples, &counts);
             let interval = Nanos((waited.get() / u64::from(group.samples)).max(1));
             let reported = together(PID, &self.heads, &tallies, group.samples, interval);
             seen.memory += Bytes(reported.iter().map(|one| one.hits.len() as u64).sum());
@@ -314,7 +337,7 @@ impl Tracker for PageTableScan {
         let mut world = shared.borrow_mut();
         self.ask = Some(ask.clone());
         self.find(&mut world, mappings);
-        self.begin_group();
+        self.begin_groups(1);
         self.whole = self.aim.groups(ask).is_empty();
         if self.whole {
             self.clear(&mut world);
@@ -334,8 +357,8 @@ impl Tracker for PageTableScan {
             return Ok(seen);
         };
         if self.whole {
-            let (present, accessed) = self.read(&mut world);
-            self.report(1, &mut seen);
+            let (present, accessed) = self.read(&mut world, 0);
+            self.report(0, 1, &mut seen);
             let found = GroupObservation { present, accessed, ..GroupObservation::default() };
             self.aim.learn(
                 SampleGroup { length: ask.interval, samples: 1, sharp: false },
@@ -343,13 +366,7 @@ impl Tracker for PageTableScan {
                 &ask,
             );
         } else {
-            let (start, mut slept, mut samples) = (world.now(), Nanos::ZERO, 0);
-            for group in self.aim.groups(&ask) {
-                let found = self.group(&mut world, group, &mut seen, &mut slept);
-                self.aim.learn(group, found, &ask);
-                samples += group.samples;
-            }
-            self.aim.took(world.now().since(start).saturating_sub(slept), samples);
+            self.burst(&mut world, &self.aim.groups(&ask), &ask, &mut seen);
             if self.large.on() && !self.heads.is_empty() {
                 self.sample_huge_pages(&mut world, &ask, &mut seen);
             }
@@ -367,14 +384,15 @@ impl Tracker for PageTableScan {
         let shared = self.world.clone();
         let mut world = shared.borrow_mut();
         self.find(&mut world, mappings);
-        self.begin_group();
+        self.begin_groups(1);
         let mut prescan = Prescan::default();
         for touched in &mut prescan.touched {
             self.clear(&mut world);
             world.sleep(Prescan::SAMPLE_LENGTH);
-            (prescan.present, *touched) = self.read(&mut world);
+            (prescan.present, *touched) = self.read(&mut world, 0);
         }
-        prescan.both = self.tallies.drain(..).flatten().filter(|t| t.hits() == 2).count() as u64;
+        let tallies = self.groups.drain(..).flat_map(|found| found.tallies).flatten();
+        prescan.both = tallies.filter(|t| t.hits() == 2).count() as u64;
         for at in Prescan::LATER {
             if prescan.verdict().is_some() {
                 break;
