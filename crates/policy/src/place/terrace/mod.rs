@@ -172,23 +172,6 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         plan.measured_gain = s.gain.now(tuning, snap, &worths);
     }
     s.new_pages.review(tuning, snap, &worths[0], now);
-    if came {
-        let (moves, count) = s.new_pages.take_in(p, snap, &worths[0], now);
-        if !moves.is_empty() {
-            plan.moves = moves;
-            s.looks = 0;
-            plan.decisions.push(plain(
-                "place unseen",
-                format!(
-                    "{count} pages were filled on the \
-                worse tier: memory that was just filled is mostly hot, and they take the place of \
-                the coldest at the cost of a sample"
-                ),
-            ));
-            plan.requests = vec![Request::Wait(p.interval)];
-            return plan;
-        }
-    }
     s.looks = if snap.shifted { 1 } else { s.looks.saturating_add(1) };
     let looked = |times: u32| snap.sees.pages && s.looks >= times;
     let to_move = pages.enough(p, snap, tuning.moves_a_page) || looked(tuning.looks_to_move);
@@ -204,6 +187,23 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         limited = seen.limited;
         if limited || !plan.moves.is_empty() {
             break;
+        }
+    }
+    if came && plan.moves.is_empty() {
+        // What was sampled comes first: it says where heat is, and this does not.
+        let (moves, count) = s.new_pages.take_in(p, snap, &worths[0], now);
+        if !moves.is_empty() {
+            plan.moves = moves;
+            plan.decisions.push(plain(
+                "place unseen",
+                format!(
+                    "{count} pages were filled on the \
+                worse tier: memory that was just filled is mostly hot, and they take the place of \
+                the coldest at the cost of a sample"
+                ),
+            ));
+            plan.requests = vec![Request::Wait(p.interval)];
+            return plan;
         }
     }
     let moved = !plan.moves.is_empty();

@@ -264,3 +264,23 @@ fn a_program_that_stops_growing_is_sampled() {
     assert_eq!(names[1], "wait");
     assert!(!names[2..].contains(&"wait".to_owned()), "{names:?}");
 }
+
+#[test]
+fn what_samples_show_to_pay_comes_before_pages_placed_unseen() {
+    let machine = terrace_machine::preset("lab-cxl").unwrap();
+    for (interval, decision) in
+        [(Nanos::millis(100), "exchange"), (Nanos::micros(100), "place unseen")]
+    {
+        let (params, mut state) = (Params::for_machine(&machine), State::default());
+        state.present = 2_600;
+        // 400 pages came while it was waited for, of which 100 were not sampled yet.
+        let mut snap = growing(3_000, false);
+        (snap.interval, snap.waited) = (interval, true);
+        for page in &mut snap.areas[0].pages[2_900..] {
+            page.flags = PageFlags::PRESENT;
+        }
+        let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
+        assert_eq!(plan.decisions.last().map(|d| d.name.as_str()), Some(decision));
+        assert!(!plan.moves.is_empty());
+    }
+}
