@@ -22,6 +22,11 @@ int main(int argc, char **argv) {
     uint64_t seed = argument(argc, argv, 1, 1), mib = argument(argc, argv, 2, 16);
     uint64_t array = argument(argc, argv, 3, 64), steps = argument(argc, argv, 4, 6), sum = 0;
     uint64_t threads = argument(argc, argv, 5, 1);
+    if (mib < 1 || array < mib) {
+        fprintf(stderr, "ARRAY_MIB %lu below STATE_MIB %lu, or that is 0: give at least as much\n",
+                (unsigned long)array, (unsigned long)mib);
+        return 1;
+    }
     entries = (mib << 20) / sizeof *state;
     row = array / mib;
     words = entries * row;

@@ -146,7 +146,7 @@ impl PageSampleCount {
     }
 }
 
-/// How many pages have each count: cheaper by half than to compare the counts of each.
+/// How many pages have each count: one addition a page, whatever is asked of them later.
 #[derive(Debug, Clone)]
 pub struct CountHistogram([u32; 256]);
 

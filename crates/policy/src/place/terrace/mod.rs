@@ -17,7 +17,8 @@
 //!    all-fast (`fits`) therefore move nothing.
 //! 4. **No ping-pong.** A page that moved lately must beat the margin once more ([`recent`]).
 //! 5. **Newcomers**, memory that a settled program fills on the worse tier, are taken in before
-//!    they are sampled, where that costs no more than looking ([`new_pages`]).
+//!    they are sampled, where that costs no more than looking and what was sampled moves nothing
+//!    ([`new_pages`]).
 //! 6. **Sample page by page** where heat cannot be distinguished but would be worth having
 //!    ([`probe`]); slow down where all has settled; sample often again when heat shifts.
 //!
@@ -73,7 +74,7 @@ pub struct State {
     pub present: u64,
     /// Steps in a row that waited for the target to fill its memory.
     pub waits: u32,
-    /// Steps in a row that sampled heat, since it shifted, pages moved or memory was filled.
+    /// Steps in a row that sampled heat, since it shifted, pages moved for it or memory was filled.
     #[serde(default)]
     pub looks: u32,
     /// Whether memory filled lately was hot.
