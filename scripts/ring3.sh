@@ -57,6 +57,15 @@ check tiers-in-the-guest "$terrace" lab run --machine lab-cxl --no-trace -- "$la
     tiers --json
 check tiers-are-ranked grep -q '"read_latency_ns": 300' "$out/tiers-in-the-guest.out"
 
+# Tests of the tracker of page tables, which needs kernel memory that few hosts show.
+tests=$(cargo rustc --quiet --profile test --lib -p terrace-track --message-format json -- \
+    -C target-feature=+crt-static | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+strip -o "$out/track-tests" "$tests"
+check trackers-in-the-guest "$terrace" lab run --machine lab-cxl --no-trace \
+    --carry "$out/track-tests" -- "$out/track-tests" page_table --nocapture --test-threads=1
+check trackers-see-in-the-guest grep -q '^test result: ok. 3 passed' "$out/trackers-in-the-guest.out"
+check trackers-skip-nothing-in-the-guest sh -c "! grep '^skipped' '$out/trackers-in-the-guest.out'"
+
 # Two series give the same seconds to the digit.
 small=skew,accesses=8M
 for series in one two; do

@@ -75,6 +75,8 @@ struct SamplingState {
     usual: UsualFindings,
     writes: WriteSchedule,
     debt: SampleDebt,
+    /// Made so far.
+    spot_checks: u64,
 }
 
 /// What happened since the last decision that the next snapshot says, once.
@@ -409,6 +411,7 @@ impl Engine {
             true => self.target.locate(areas),
             false => self.target.locate_new(areas),
         }?;
+        self.heat.forget_absent();
         let few = self.config.tuning.still_part;
         self.located.located(all, self.target.resident().ok(), tiers, few, now);
         Ok(true)

@@ -24,6 +24,6 @@ pub use write_schedule::WRITE_FAULT;
 
 pub use ports::{
     Clock, Journal, JournalError, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome,
-    Mover, Observation, SampleRequest, Target, TargetChange, TargetError, TrackError, Tracker,
-    TrackerInfo,
+    Mover, Observation, SampleRequest, SpotCheck, Target, TargetChange, TargetError, TrackError,
+    Tracker, TrackerInfo,
 };

@@ -154,6 +154,20 @@ pub struct Observation {
     pub lost: u64,
 }
 
+/// A tracker's reply to a spot check: one short sample of some pages, whose bits alone were
+/// cleared.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SpotCheck {
+    /// Of pages spread evenly over those that have page tables.
+    pub spread: Vec<PageSamples>,
+    /// The share of all such pages that they are, above 0 and at most 1.
+    pub share: f64,
+    /// Of those that were asked for, as far as they could be sampled.
+    pub asked: Vec<PageSamples>,
+    /// CPU time spent.
+    pub cpu: Nanos,
+}
+
 /// What a tracker is and sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrackerInfo {
@@ -206,6 +220,20 @@ pub trait Tracker {
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
     fn prescan(&mut self, _mappings: &[Mapping]) -> Result<Option<Prescan>, TrackError> {
+        Ok(None)
+    }
+    /// Samples some pages once: of all pages a few, others at each `turn`, and these. Takes its
+    /// time itself; `None` where bits of some pages cannot be cleared alone, or that is not worth
+    /// it.
+    ///
+    /// # Errors
+    /// [`TrackError::Stopped`] when it can no longer work.
+    fn spot_check(
+        &mut self,
+        _mappings: &[Mapping],
+        _asked: &[(Pid, VpnRange)],
+        _turn: u64,
+    ) -> Result<Option<SpotCheck>, TrackError> {
         Ok(None)
     }
     /// Passes on a policy's request (clear bits, sample page by page, relax).

@@ -1,8 +1,10 @@
 //! All trackers as one: those that stop are left behind, the others go on.
 
-use crate::{Mapping, SampleRequest, TrackError, Tracker};
+use crate::{Mapping, SampleRequest, SpotCheck, TrackError, Tracker};
 use terrace_policy::heat::{PageSamples, PageWrites, Prescan, RangeObservation};
-use terrace_types::{BitSource, Bytes, CellCount, Nanos, Request, Tick, TrackerVisibility};
+use terrace_types::{
+    BitSource, Bytes, CellCount, Nanos, Pid, Request, Tick, TrackerVisibility, VpnRange,
+};
 
 /// What all trackers saw in one interval.
 #[derive(Debug, Default)]
@@ -103,6 +105,23 @@ impl TrackerSet {
             Ok(())
         });
         prescan
+    }
+
+    /// A spot check by the first tracker that can.
+    pub fn spot_check(
+        &mut self,
+        mappings: &[Mapping],
+        (asked, turn): (&[(Pid, VpnRange)], u64),
+        notes: &mut Vec<String>,
+    ) -> Option<SpotCheck> {
+        let mut found = None;
+        self.each(notes, |tracker| {
+            if found.is_none() {
+                found = tracker.spot_check(mappings, asked, turn)?;
+            }
+            Ok(())
+        });
+        found
     }
 
     pub fn request(&mut self, request: &Request, notes: &mut Vec<String>) {

@@ -166,6 +166,12 @@ kernel_costs! {
     /// Taking away the translation of one huge page (`MADV_COLD`), one a call: 1.2 us on an AMD
     /// EPYC virtual machine as in the lab, 0.5 to 1.1 by eight.
     cool_huge_page, 1_200_000, 1_200_000;
+    /// Taking away the translations of eight base pages that lie together, one range of a call of
+    /// eight (`MADV_COLD`): 13.5 ms for 5,000 ranges in the lab beside a program that waits for
+    /// memory, 8.2 ms for 1,360 beside one that does not (docs/adr/0363).
+    cool_block, 2_700_000, 2_700_000;
+    /// Reading their eight entries back: 1.2 ms for 5,000 there.
+    read_block, 230_000, 230_000;
     /// Reading the entries of huge pages back, at most a table of 512, for each of which a word is
     /// read. An estimate after `read_accessed`.
     read_huge_table, 3_000_000, 3_000_000;

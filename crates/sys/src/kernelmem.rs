@@ -85,19 +85,26 @@ impl KernelMemory {
     /// Reads one page of physical memory as 64-bit words. False when the frame is not ordinary
     /// memory.
     pub fn read_frame(&self, pfn: u64, words: &mut [u64; 512]) -> bool {
-        let physical = pfn << 12;
+        self.read_words(pfn, 0, words)
+    }
+
+    /// Reads the words of a frame from the `first` on, which are no more than it has left.
+    pub fn read_words(&self, pfn: u64, first: u64, words: &mut [u64]) -> bool {
+        let physical = (pfn << 12) + first * 8;
+        let length = 8 * words.len();
         let Some(s) = self
             .segments
             .iter()
-            .find(|s| physical >= s.physical && physical - s.physical + 4096 <= s.bytes)
+            .find(|s| physical >= s.physical && physical - s.physical + length as u64 <= s.bytes)
         else {
             return false;
         };
-        // SAFETY: 512 words are 4096 initialised bytes, valid for any bit pattern, borrowed
+        // SAFETY: the words are so many initialised bytes, valid for any bit pattern, borrowed
         // mutably here alone.
         let bytes =
-            unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), 4096) };
-        matches!(self.kcore.read_at(bytes, s.offset + (physical - s.physical)), Ok(4096))
+            unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), length) };
+        let read = self.kcore.read_at(bytes, s.offset + (physical - s.physical));
+        read.is_ok_and(|read| read == length)
     }
 
     /// Reads one of the 512 words of a frame; none when that is not ordinary memory.

@@ -391,8 +391,21 @@ impl PageTables {
     /// huge page there is one entry, for so many pages, and its frame is that of the huge page's
     /// first page, which may lie before the first page told.
     pub fn walk(&self, pid: Pid, range: VpnRange, mut each: impl FnMut(Vpn, &[u64], Option<u64>)) {
-        let mut upper = [0_u64; ENTRIES as usize];
         let mut leaf = [0_u64; ENTRIES as usize];
+        self.each_leaf(pid, range, |part, entry| {
+            if entry.huge() {
+                each(part.start, &[entry.0], Some(part.len()));
+            } else if self.memory.read_frame(entry.pfn(), &mut leaf) {
+                let from = (part.start.0 % ENTRIES) as usize;
+                each(part.start, &leaf[from..from + part.len() as usize], None);
+            }
+        });
+    }
+
+    /// The parts of `range` that have a table of entries a page each, or are a huge page's, and the
+    /// entry that says where.
+    pub fn each_leaf(&self, pid: Pid, range: VpnRange, mut each: impl FnMut(VpnRange, TableEntry)) {
+        let mut upper = [0_u64; ENTRIES as usize];
         each_part(range, SLOT, |slot, part| {
             let Some(&table) = self.slots.get(&(pid, slot)) else {
                 return;
@@ -402,17 +415,16 @@ impl PageTables {
             }
             each_part(part, ENTRIES, |number, part| {
                 let entry = TableEntry(upper[(number % ENTRIES) as usize]);
-                if !entry.present() {
-                    return;
-                }
-                if entry.huge() {
-                    each(part.start, &[entry.0], Some(part.len()));
-                } else if self.memory.read_frame(entry.pfn(), &mut leaf) {
-                    let from = (part.start.0 % ENTRIES) as usize;
-                    each(part.start, &leaf[from..from + part.len() as usize], None);
+                if entry.present() {
+                    each(part, entry);
                 }
             });
         });
+    }
+
+    /// The entries of these pages, which all lie in this table, into as many words.
+    pub fn read_entries(&self, table: TableEntry, pages: VpnRange, words: &mut [u64]) -> bool {
+        self.memory.read_words(table.pfn(), pages.start.0 % ENTRIES, words)
     }
 
     /// The entries that map these huge pages, told by their first pages; `None` where there is none

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use terrace_engine::{
     Clock, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation,
-    PageSamples, Prescan, RangeObservation, SampleRequest, Target, TargetChange, TargetError,
-    TrackError, Tracker, TrackerInfo,
+    PageSamples, Prescan, RangeObservation, SampleRequest, SpotCheck, Target, TargetChange,
+    TargetError, TrackError, Tracker, TrackerInfo,
 };
 use terrace_types::{
     Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Tick, TierState,
@@ -227,6 +227,36 @@ fn samples(span: Nanos, relaxed: bool) -> u16 {
     fit.min(if relaxed { 10 } else { 40 }) as u16
 }
 
+/// So many samples of so long of each page, as the program accesses it at that time.
+fn sampled(
+    world: &mut ClosedLoopWorld,
+    range: VpnRange,
+    (samples, interval): (u16, Nanos),
+    at: Tick,
+) -> PageSamples {
+    let hits = |vpn: u64| {
+        let page = (vpn - START.0) as usize;
+        if !world.is_there(page) {
+            return PageSamples::NOT_SAMPLED;
+        }
+        let rate = (world.spec.access)(page, at).rate();
+        world.rng.successes(samples, 1.0 - (-rate * interval.as_secs_f64()).exp()) as u8
+    };
+    PageSamples {
+        pid: PID,
+        start: range.start,
+        sample_count: samples as u8,
+        interval,
+        each: 1,
+        at_random: false,
+        hits: (range.start.0..range.end.0).map(hits).collect(),
+    }
+}
+
+/// A block of every so many pages.
+const BLOCK: u64 = 8;
+const BLOCK_EVERY: u64 = 64;
+
 impl Tracker for PageTracker {
     fn info(&self) -> TrackerInfo {
         let sees = TrackerVisibility { pages: !self.only_asked, ..READS };
@@ -258,27 +288,7 @@ impl Tracker for PageTracker {
             let Some(range) = world.range().intersect(*range).filter(|_| *pid == PID) else {
                 continue;
             };
-            let mut hits = Vec::with_capacity(range.len() as usize);
-            for vpn in range.start.0..range.end.0 {
-                let page = (vpn - START.0) as usize;
-                if !world.is_there(page) {
-                    hits.push(PageSamples::NOT_SAMPLED);
-                    continue;
-                }
-                let rate = (world.spec.access)(page, begun).rate();
-                hits.push(
-                    world.rng.successes(n, 1.0 - (-rate * self.sample.as_secs_f64()).exp()) as u8
-                );
-            }
-            seen.samples.push(PageSamples {
-                pid: PID,
-                start: range.start,
-                sample_count: n as u8,
-                interval: self.sample,
-                each: 1,
-                at_random: false,
-                hits,
-            });
+            seen.samples.push(sampled(&mut world, range, (n, self.sample), begun));
         }
         if self.adapts {
             let found = || {
@@ -301,6 +311,34 @@ impl Tracker for PageTracker {
         let cost = pages as f64 * f64::from(n) * self.cost_ns;
         charge(&mut world, &mut seen, cost);
         Ok(seen)
+    }
+
+    fn spot_check(
+        &mut self,
+        _: &[Mapping],
+        asked: &[(Pid, VpnRange)],
+        turn: u64,
+    ) -> Result<Option<SpotCheck>, TrackError> {
+        if !self.adapts {
+            return Ok(None);
+        }
+        let mut world = self.world.borrow_mut();
+        let (all, at) = (world.range(), world.now);
+        let first = all.start.0 + turn * BLOCK % BLOCK_EVERY;
+        let block = |start| VpnRange::new(Vpn(start), Vpn(start + BLOCK)).intersect(all);
+        let blocks = (first..all.end.0).step_by(BLOCK_EVERY as usize).filter_map(block);
+        let mut found =
+            SpotCheck { share: BLOCK as f64 / BLOCK_EVERY as f64, ..SpotCheck::default() };
+        found.spread =
+            blocks.map(|block| sampled(&mut world, block, (1, self.sample), at)).collect();
+        let asked = asked.iter().filter_map(|(_, range)| range.intersect(all));
+        found.asked = asked.map(|range| sampled(&mut world, range, (1, self.sample), at)).collect();
+        world.pass(self.sample);
+        let pages: usize = found.spread.iter().chain(&found.asked).map(|one| one.hits.len()).sum();
+        let mut seen = Observation::default();
+        charge(&mut world, &mut seen, pages as f64 * self.cost_ns);
+        found.cpu = seen.cpu;
+        Ok(Some(found))
     }
 
     fn prescan(&mut self, _: &[Mapping]) -> Result<Option<Prescan>, TrackError> {

@@ -20,6 +20,7 @@ mod page_table;
 mod perf;
 mod runs;
 mod soft_dirty;
+mod spots;
 mod target;
 mod tree;
 mod written;

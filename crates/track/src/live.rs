@@ -2,10 +2,10 @@
 
 use crate::{Budget, Damon, DamonMode, PageTable, PerfSamples, PerfSettings, SoftDirty};
 use terrace_engine::{
-    Mapping, Observation, Prescan, SampleRequest, TrackError, Tracker, TrackerInfo,
+    Mapping, Observation, Prescan, SampleRequest, SpotCheck, TrackError, Tracker, TrackerInfo,
 };
 use terrace_sys::{damon_is_usable, now, Capabilities, Root};
-use terrace_types::{BitSource, Nanos, Request, Tick, TrackerVisibility};
+use terrace_types::{BitSource, Nanos, Pid, Request, Tick, TrackerVisibility, VpnRange};
 
 /// Which trackers to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -291,6 +291,27 @@ impl Tracker for LiveTrackers {
                 Ok(Some(prescan)) => {
                     self.budget.spend(prescan.cpu);
                     return Ok(Some(prescan));
+                }
+                Ok(None) => at += 1,
+                Err(e) => self.drop_slot(at, &e)?,
+            }
+        }
+        Ok(None)
+    }
+
+    fn spot_check(
+        &mut self,
+        mappings: &[Mapping],
+        asked: &[(Pid, VpnRange)],
+        turn: u64,
+    ) -> Result<Option<SpotCheck>, TrackError> {
+        self.budget.earn(now());
+        let mut at = 0;
+        while at < self.entries.len() {
+            match self.entries[at].tracker.spot_check(mappings, asked, turn) {
+                Ok(Some(found)) => {
+                    self.budget.spend(found.cpu);
+                    return Ok(Some(found));
                 }
                 Ok(None) => at += 1,
                 Err(e) => self.drop_slot(at, &e)?,

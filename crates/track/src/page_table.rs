@@ -1,10 +1,11 @@
 //! Accesses page by page, from the accessed bits of the target's own page tables.
 
 use crate::large::LargePages;
+use crate::spots;
 use std::collections::BTreeMap;
 use terrace_engine::{
-    Mapping, MappingKind, Observation, PageSamples, Prescan, SampleRequest, TrackError, Tracker,
-    TrackerInfo,
+    Mapping, MappingKind, Observation, PageSamples, Prescan, SampleRequest, SpotCheck, TrackError,
+    Tracker, TrackerInfo,
 };
 use terrace_sys::{
     now, sleep, take_turn, task, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError,
@@ -51,6 +52,8 @@ pub struct PageTable {
     whole: bool,
     cpu: Nanos,
     unknown: u64,
+    /// Bits of some pages can be cleared alone, as far as is known.
+    spots: bool,
 }
 
 /// One process.
@@ -147,6 +150,7 @@ impl PageTable {
             whole: false,
             cpu: Nanos::ZERO,
             unknown: 0,
+            spots: true,
         })
     }
 
@@ -505,6 +509,26 @@ impl Tracker for PageTable {
         Ok(Some(prescan))
     }
 
+    fn spot_check(
+        &mut self,
+        mappings: &[Mapping],
+        asked: &[(Pid, VpnRange)],
+        turn: u64,
+    ) -> Result<Option<SpotCheck>, TrackError> {
+        if !self.spots {
+            return Ok(None);
+        }
+        let work = self.meter.start();
+        self.find(mappings)?;
+        let mut processes: Vec<(Pid, &[VpnRange])> = Vec::new();
+        processes.extend(self.observed.iter().map(|(pid, of)| (*pid, of.ranges.as_slice())));
+        let checked = spots::check(&self.tables, &processes, (asked, turn), self.aim.length());
+        // Not permitted, or no such advice in this kernel: not again.
+        self.spots = checked.is_ok();
+        let checked = checked.ok().flatten();
+        Ok(checked.map(|(found, slept)| SpotCheck { cpu: work.used(slept), ..found }))
+    }
+
     fn request(&mut self, _request: &Request) -> Result<(), TrackError> {
         Ok(())
     }
@@ -543,7 +567,59 @@ mod tests {
         let ask = tracker.ask.clone();
         tracker.begin(&[mapping], &ask).unwrap();
         let seen = tracker.finish(now()).unwrap();
-        assert_eq!(seen.samples.iter().map(|l| l.range().len()).sum::<u64>(), 250);
+        // Sharp samples and ordinary ones.
+        assert_eq!(seen.samples.iter().map(|l| l.range().len()).sum::<u64>(), 2 * 250);
+        assert!(seen.samples.iter().all(|l| l.range().intersect(range) == Some(l.range())));
         drop(memory);
+    }
+
+    #[test]
+    fn a_spot_check_tells_what_is_accessed_from_what_is_not() {
+        let mut tracker = match PageTable::new(Root::live()) {
+            Ok(tracker) => tracker,
+            Err(e) => return println!("skipped: {e}"),
+        };
+        const PAGES: usize = 16_384;
+        let memory = vec![1_u8; (PAGES + 512) * 4096];
+        let first = (memory.as_ptr() as u64 / 4096 + 1).next_multiple_of(512);
+        let skipped = (first * 4096 - memory.as_ptr() as u64) as usize;
+        let all = VpnRange::new(Vpn(first), Vpn(first + PAGES as u64));
+        let half = Vpn(first + PAGES as u64 / 2);
+        let pid = Pid(std::process::id() as i32);
+        let mapping = Mapping { pid, range: all, kind: MappingKind::Anonymous, writable: true };
+        let asked = [Vpn(first), half].map(|at| (pid, VpnRange::new(at, Vpn(at.0 + 64))));
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        let (touched, found) = std::thread::scope(|scope| {
+            let touch = || {
+                let mut sum = 0_u64;
+                while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                    for page in 0..PAGES / 2 {
+                        let byte = std::hint::black_box(&memory)[skipped + page * 4096];
+                        sum += u64::from(byte);
+                    }
+                }
+                sum
+            };
+            let touched = scope.spawn(touch);
+            sleep(Nanos::millis(20));
+            let found = tracker.spot_check(&[mapping], &asked, 3);
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+            (touched.join().unwrap(), found)
+        });
+        assert!(touched > 0 && memory.iter().all(|byte| *byte == 1));
+        let Some(found) = found.unwrap() else {
+            return println!("skipped: bits of some pages cannot be cleared alone here");
+        };
+        assert!(found.share > 0.01 && found.share < 0.2, "{}", found.share);
+        let hits = |of: &[PageSamples], below: bool| -> (usize, usize) {
+            let those = of.iter().filter(|one| (one.start < half) == below);
+            let all: Vec<u8> = those.flat_map(|one| one.hits.clone()).collect();
+            (all.iter().filter(|hits| **hits == 1).count(), all.len())
+        };
+        for of in [&found.spread, &found.asked] {
+            let [(hot, of_hot), (cold, of_cold)] = [true, false].map(|below| hits(of, below));
+            assert!(of_hot >= 64 && of_cold >= 64, "{of_hot} {of_cold}");
+            assert!(hot * 2 > of_hot && cold * 10 < of_cold, "{hot}/{of_hot}, {cold}/{of_cold}");
+        }
     }
 }

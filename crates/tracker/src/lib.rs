@@ -7,6 +7,7 @@
 pub mod huge_pages;
 pub mod sample_length;
 mod sample_map;
+pub mod spots;
 mod write_rate;
 pub mod write_samples;
 

@@ -63,7 +63,7 @@ impl Engine {
         let before = self.own_cpu.since(looked);
         let tiers = self.target.tiers()?;
         let now = self.clock.now();
-        self.gain_by_part(&observed.samples, &tiers);
+        self.gain_by_all(&observed.samples, &tiers);
         let why = self.sampling.usual.quick_scans.surprised_by(
             &self.heat.foreseen(&observed.samples, &worse_nodes(&tiers)),
             self.next.settled() != Some(Cooling::Ignored),

@@ -11,7 +11,7 @@ use super::{Engine, Next, SampleStart, StepReport, StopReason};
 use crate::{Mapping, SampleRequest};
 use terrace_policy::heat::{PageSamples, TouchedPages};
 use terrace_policy::quota::SamplingPace;
-use terrace_types::{Nanos, Pid, Snapshot, Tick, TierState, VpnRange};
+use terrace_types::{Bytes, Nanos, Pid, Snapshot, Tick, TierState, Vpn, VpnRange};
 
 /// What the worse tiers have cost since the last sample of all pages.
 #[derive(Debug, Default)]
@@ -49,7 +49,8 @@ impl Engine {
         report: &mut StepReport,
     ) -> Result<SamplingPace, StopReason> {
         let since = self.clock.now();
-        self.sampling.debt = SampleDebt { at: Some(since), ..SampleDebt::default() };
+        self.sampling.debt =
+            SampleDebt { at: Some(since), rate: self.sampling.debt.rate, sum: 0.0 };
         let mut ended = false;
         loop {
             self.budget.ledger.advance(self.clock.now());
@@ -79,12 +80,13 @@ impl Engine {
                 return Ok(pace);
             }
             let shortest = tuning.quick_scan_shortest;
-            // A shift is waited for no longer than an interval while the share lasts.
-            let paid = match pace.rest {
+            // A shift is waited for no longer than an interval while the share lasts. While it does
+            // not, only what moves gain is of use.
+            let rarest = match pace.rest {
                 Nanos::ZERO => self.config.first_interval,
-                _ => self.budget.ledger.quick_scan_interval(),
+                _ => self.budget.ledger.quick_scan_interval().max(tuning.quick_scan_rarest),
             };
-            let rarest = paid.max(shortest);
+            let rarest = rarest.max(shortest);
             let wait = due.max(pace.rest).clamp(shortest, rarest);
             let begun = self.clock.now();
             self.clock.wait(wait);
@@ -98,8 +100,21 @@ impl Engine {
         }
     }
 
-    /// Samples each page once: what the worse tiers cost now, and what moves gain.
+    /// Samples some pages once, or each where some cannot be: what the worse tiers cost now, and
+    /// what moves gain.
     fn note_cost(&mut self, mappings: &[Mapping], before: Nanos, report: &mut StepReport) {
+        self.sampling.spot_checks += 1;
+        let turn = self.sampling.spot_checks;
+        let part = |(pid, block): (Pid, VpnRange)| (pid, part_of(block, turn));
+        let displaced = self.placement.displaced().into_iter().step_by(ASKED_BLOCKS);
+        let asked: Vec<(Pid, VpnRange)> = displaced.map(part).collect();
+        let found = self.trackers.spot_check(mappings, (&asked, turn), &mut report.notes);
+        if let Some(found) = found {
+            let tiers = self.target.tiers().unwrap_or_default();
+            self.gain_by_part(&found.asked, &tiers);
+            self.note_debt(&found.spread, found.share, &tiers);
+            return self.book_check(found.cpu, Bytes::ZERO, before);
+        }
         let ask = SampleRequest {
             interval: self.config.tuning.quick_scan_shortest,
             fine: Vec::new(),
@@ -110,25 +125,31 @@ impl Engine {
         };
         self.trackers.begin(mappings, &ask, &mut report.notes);
         let observed = self.trackers.finish(self.clock.now(), &mut report.notes);
-        let now = self.clock.now();
         let tiers = self.target.tiers().unwrap_or_default();
-        self.gain_by_part(&observed.samples, &tiers);
+        self.gain_by_all(&observed.samples, &tiers);
+        self.note_debt(&observed.samples, 1.0, &tiers);
+        self.book_check(observed.cpu, observed.memory, before);
+    }
+
+    /// What the worse tiers cost, by samples of this share of the pages.
+    fn note_debt(&mut self, samples: &[PageSamples], share: f64, tiers: &[TierState]) {
         // The best tier is filled first.
         let full = tiers
             .first()
             .is_some_and(|t| t.free.get() < t.capacity.get() / self.config.tuning.full_part);
-        let below = self.heat.accesses_on(&observed.samples, &worse_nodes(&tiers), full);
-        self.sampling.debt.add(below * self.placement.each_access().unwrap_or_default(), now);
-        let deciding = self.own_cpu.since(before).saturating_sub(observed.cpu);
-        let memory = self.heat.memory() + observed.memory;
-        self.account.interval(observed.cpu, deciding, memory, observed.lost);
-        self.budget.ledger.charge_quick_scan(observed.cpu + deciding, now);
+        let below = self.heat.accesses_on(samples, &worse_nodes(tiers), full) / share;
+        let each = self.placement.each_access().unwrap_or_default();
+        self.sampling.debt.add(below * each, self.clock.now());
     }
 
-    /// Books what displaced pages save, where samples of all pages find as many of them touched as
-    /// what is known of them lets expect. One short sample does not tell how often a page is
-    /// accessed: where it finds less on the best tier, or more below it, nothing is known.
-    pub(super) fn gain_by_part(&mut self, samples: &[PageSamples], tiers: &[TierState]) {
+    fn book_check(&mut self, cpu: Nanos, memory: Bytes, before: Nanos) {
+        let deciding = self.own_cpu.since(before).saturating_sub(cpu);
+        self.account.interval(cpu, deciding, self.heat.memory() + memory, 0);
+        self.budget.ledger.charge_quick_scan(cpu + deciding, self.clock.now());
+    }
+
+    /// Books what displaced pages save, by samples of all pages.
+    pub(super) fn gain_by_all(&mut self, samples: &[PageSamples], tiers: &[TierState]) {
         let part = |(pid, range): (Pid, VpnRange)| {
             let of = samples.iter().filter(move |one| one.pid == pid);
             of.filter_map(move |one| {
@@ -140,21 +161,40 @@ impl Engine {
         };
         let some: Vec<PageSamples> =
             self.placement.displaced().into_iter().flat_map(part).collect();
+        self.gain_by_part(&some, tiers);
+    }
+
+    /// Books what displaced pages save, where samples of some find as many of them touched as
+    /// what is known of them lets expect. One short sample does not tell how often a page is
+    /// accessed: where it finds less on the best tier, or more below it, nothing is known.
+    fn gain_by_part(&mut self, some: &[PageSamples], tiers: &[TierState]) {
         if some.is_empty() {
             return;
         }
-        let [best, below] = self.heat.touched_by_side(&some, &worse_nodes(tiers));
+        let [best, below] = self.heat.touched_by_side(some, &worse_nodes(tiers));
         let tuning = &self.config.tuning;
         let chance =
             |touched: TouchedPages| tuning.gain_deviations * touched.expected.max(1.0).sqrt();
         let as_foreseen = best.found >= best.expected * (1.0 - tuning.gain_part) - chance(best)
             && below.found <= below.expected * (1.0 + tuning.gain_part) + chance(below);
-        let areas = self.heat.known_of(&some);
+        let areas = self.heat.known_of(some);
         let sampled = Snapshot { tiers: tiers.to_vec(), areas, ..Snapshot::default() };
         if let Some(gain) = self.placement.gain_by_some(&sampled) {
             self.budget.book_gain(if as_foreseen { gain } else { 0.0 }, self.clock.now());
         }
     }
+}
+
+/// Of blocks with displaced pages, a spot check is asked for one in so many.
+const ASKED_BLOCKS: usize = 4;
+/// And for so small a part of each, which clearing bits costs most by.
+const ASKED_PART: u64 = 8;
+
+/// A part of a block of pages, another at each turn.
+fn part_of(block: VpnRange, turn: u64) -> VpnRange {
+    let length = (block.len() / ASKED_PART).max(1);
+    let first = Vpn(block.start.0 + turn % ASKED_PART * length);
+    VpnRange::new(first, Vpn(first.0 + length)).intersect(block).unwrap_or(block)
 }
 
 #[cfg(test)]

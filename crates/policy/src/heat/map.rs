@@ -337,6 +337,17 @@ impl HeatMap {
         self.each_in(pid, range, |page| page.flags = page.flags.without(bits));
     }
 
+    /// Forgets what was known of pages that are not there, once pages were located: what comes at
+    /// their addresses is other memory, of which nothing is known, and no evidence.
+    pub fn forget_absent(&mut self) {
+        for (area, evidence) in self.areas.iter_mut().zip(&mut self.evidence) {
+            let absent = |(page, _): &(&mut PageStat, _)| !page.flags.has(PageFlags::PRESENT);
+            for (page, known) in area.pages.iter_mut().zip(evidence).filter(absent) {
+                (*page, *known) = (PageStat::default(), SampleEvidence::default());
+            }
+        }
+    }
+
     /// Follows moves that were made, without a new sample of the target.
     pub fn moved(&mut self, done: &[Move]) {
         for m in done {

@@ -420,3 +420,23 @@ fn samples_that_always_hit_are_saturated_unless_shorter_ones_differ() {
         assert_eq!(map.saturated(), saturated, "{} samples", samples.len());
     }
 }
+
+#[test]
+fn memory_that_is_gone_is_forgotten_and_is_no_evidence() {
+    let mut map = map(&[(Pid(1), range(0, 100))]);
+    map.absorb(&[seen(0, 100, 11, false, true)], &[], &[], Tick(0));
+    for page in &mut map.areas_mut()[0].pages[..60] {
+        page.flags = page.flags.with(PageFlags::PRESENT);
+    }
+    // Heat shifts again and again, and only what is there is sampled.
+    for round in 1..4 {
+        map.doubt();
+        let there = seen(0, 60, 11, false, true);
+        map.absorb(&[there], &[], &[], Tick(round * 100_000_000));
+    }
+    let before = map.evidence();
+    map.forget_absent();
+    assert!(map.evidence() > Nanos(4 * before.get()), "{before} {}", map.evidence());
+    assert_eq!(at(&map, 60), PageStat::default());
+    assert!(at(&map, 59).rate() > 50 && at(&map, 59).flags.has(PageFlags::KNOWN));
+}

@@ -12,7 +12,8 @@ use crate::memory::{ABSENT, ACCESSED};
 use crate::pool::FramePool;
 use crate::world::World;
 use terrace_engine::{
-    Mapping, Observation, PageSamples, Prescan, SampleRequest, TrackError, Tracker, TrackerInfo,
+    Mapping, Observation, PageSamples, Prescan, SampleRequest, SpotCheck, TrackError, Tracker,
+    TrackerInfo,
 };
 use terrace_tracker::huge_pages::{
     at_once, by_bit, order, together, HugePageSampling, AIMED, PAGES,
@@ -21,7 +22,10 @@ use terrace_tracker::sample_length::{
     reads_by_clear, CountHistogram, GroupObservation, PageSampleCount, SampleGroup,
     SampleLengthTuner,
 };
-use terrace_types::{BitSource, Bytes, Nanos, Request, Tick, TrackerVisibility, Vpn, VpnRange};
+use terrace_tracker::spots::spread;
+use terrace_types::{
+    BitSource, Bytes, Nanos, Pid, Request, Tick, TrackerVisibility, Vpn, VpnRange,
+};
 
 /// The tracker.
 #[derive(Debug)]
@@ -254,6 +258,45 @@ impl PageTableScan {
         self.large.aim.took(world.now().since(start).saturating_sub(lengths), samples);
     }
 
+    /// One sample of a block of pages, read after `length`.
+    fn clear_block(&mut self, world: &mut World, block: VpnRange) -> Tick {
+        let (before, mut hint) = (world.now(), 0);
+        for vpn in block.start.0..block.end.0 {
+            let Some(index) = world.memory.index(vpn, &mut hint) else { continue };
+            let head = world.memory.head(index);
+            world.memory.pages[head].bits &= !ACCESSED;
+            world.shoot_down(vpn);
+        }
+        let kernel = world.costs.kernel;
+        self.charge(world, nanos(kernel.cool_block));
+        world.interrupt(nanos(kernel.tlb_shootdown));
+        midway(before, world.now())
+    }
+
+    /// What is found of a block that was cleared then.
+    fn read_block(&mut self, world: &mut World, block: VpnRange, cleared: Tick) -> PageSamples {
+        self.charge(world, nanos(world.costs.kernel.read_block));
+        let (mut hint, mut huge) = (0, false);
+        let hit = |vpn| {
+            let index = world.memory.index(vpn, &mut hint)?;
+            huge |= world.memory.span(index) > 1;
+            let there = world.memory.pages[index].frame != ABSENT;
+            let bits = world.memory.pages[world.memory.head(index)].bits;
+            there.then_some(u8::from(bits & ACCESSED != 0))
+        };
+        let hits = (block.start.0..block.end.0).map(hit);
+        let hits = hits.map(|hit| hit.unwrap_or(PageSamples::NOT_SAMPLED)).collect();
+        PageSamples {
+            pid: PID,
+            start: block.start,
+            sample_count: 1,
+            interval: world.now().since(cleared).max(Nanos(1)),
+            each: if huge { PAGES as u16 } else { 1 },
+            at_random: false,
+            hits,
+        }
+    }
+
     /// One sample of each huge page; how long each was sampled, in the mean.
     fn huge_page_sample(
         &mut self,
@@ -300,6 +343,27 @@ impl PageTableScan {
 /// Bits are cleared and read one after the other, so a sample begins and ends midway.
 const fn midway(from: Tick, to: Tick) -> Tick {
     Tick(from.0.midpoint(to.0))
+}
+
+/// The parts that have page tables: those of 2 MiB with a page in memory.
+fn with_tables(world: &World, ranges: &[VpnRange]) -> Vec<(Pid, VpnRange)> {
+    let mut hint = 0;
+    let mut present = |vpn| {
+        let index = world.memory.index(vpn, &mut hint);
+        index.is_some_and(|index| world.memory.pages[index].frame != ABSENT)
+    };
+    let mut parts = Vec::new();
+    for range in ranges {
+        let mut start = range.start.0;
+        while start < range.end.0 {
+            let end = ((start / PAGES + 1) * PAGES).min(range.end.0);
+            if (start..end).any(&mut present) {
+                parts.push((PID, VpnRange::new(Vpn(start), Vpn(end))));
+            }
+            start = end;
+        }
+    }
+    parts
 }
 
 /// First pages of whole huge pages.
@@ -405,6 +469,36 @@ impl Tracker for PageTableScan {
         }
         prescan.cpu = std::mem::take(&mut self.cpu);
         Ok(Some(prescan))
+    }
+
+    fn spot_check(
+        &mut self,
+        mappings: &[Mapping],
+        asked: &[(Pid, VpnRange)],
+        turn: u64,
+    ) -> Result<Option<SpotCheck>, TrackError> {
+        let shared = self.world.clone();
+        let mut world = shared.borrow_mut();
+        self.find(&mut world, mappings);
+        let Some((spread, share)) = spread(&with_tables(&world, &self.ranges), turn) else {
+            return Ok(None);
+        };
+        let of = |(_, block): &(Pid, VpnRange)| {
+            let block = *block;
+            self.ranges.iter().filter_map(move |range| range.intersect(block))
+        };
+        let asked: Vec<VpnRange> = asked.iter().flat_map(of).collect();
+        let blocks: Vec<VpnRange> = spread.iter().map(|(_, block)| *block).chain(asked).collect();
+        let cleared: Vec<Tick> =
+            blocks.iter().map(|block| self.clear_block(&mut world, *block)).collect();
+        world.sleep(self.aim.length());
+        let mut samples: Vec<PageSamples> = blocks
+            .iter()
+            .zip(cleared)
+            .map(|(block, cleared)| self.read_block(&mut world, *block, cleared))
+            .collect();
+        let asked = samples.split_off(spread.len());
+        Ok(Some(SpotCheck { spread: samples, share, asked, cpu: std::mem::take(&mut self.cpu) }))
     }
 
     fn request(&mut self, _request: &Request) -> Result<(), TrackError> {

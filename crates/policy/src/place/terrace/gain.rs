@@ -9,7 +9,7 @@ use super::hotness::value_of;
 use super::tuning::TerraceTuning;
 use crate::place::worth::AccessWorth;
 use std::collections::BTreeMap;
-use terrace_types::{Move, PageFlags, Pid, Snapshot, Vpn, VpnRange};
+use terrace_types::{Area, Move, PageFlags, PageStat, Pid, Snapshot, Vpn, VpnRange};
 
 /// Pages of a block, a bit each.
 const BLOCK: u64 = u64::BITS as u64;
@@ -18,26 +18,72 @@ const BLOCK: u64 = u64::BITS as u64;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MeasuredGain {
     /// By process and address over [`BLOCK`]; none is empty.
-    displaced: BTreeMap<(Pid, u64), u64>,
-    /// Times found.
+    displaced: BTreeMap<(Pid, u64), DisplacedPages>,
+    /// Times that some were chosen.
     turn: u64,
     /// What an access was worth at each boundary when that was last known.
     worths: Vec<AccessWorth>,
 }
 
+/// Pages of one block that were moved up, or down, and have not come back since. Which way is kept,
+/// for memory may be given back and come anew at the same address, where first touch puts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct DisplacedPages {
+    up: u64,
+    down: u64,
+}
+
+impl DisplacedPages {
+    const fn all(self) -> u64 {
+        self.up | self.down
+    }
+
+    /// A move of these pages.
+    fn moved(&mut self, bits: u64, up: bool) {
+        let (there, back) = match up {
+            true => (&mut self.up, &mut self.down),
+            false => (&mut self.down, &mut self.up),
+        };
+        let returned = *back & bits;
+        *back &= !bits;
+        *there |= bits & !returned;
+    }
+
+    /// What a page saves where it is; `None` if it did not come there by moves.
+    fn saved(
+        self,
+        bit: u64,
+        page: &PageStat,
+        snap: &Snapshot,
+        worths: &[AccessWorth],
+    ) -> Option<f64> {
+        if !page.flags.has(PageFlags::PRESENT) {
+            return None;
+        }
+        let rank = snap.rank_of(page.node())?;
+        if self.up & bit != 0 {
+            return Some(value_of(page, worths.get(rank)?));
+        }
+        Some(-value_of(page, worths.get(rank.checked_sub(1)?)?))
+    }
+}
+
 impl MeasuredGain {
     /// Moves that were made.
     pub fn moved(&mut self, done: &[Move], snap: &Snapshot) {
-        let across = |m: &&Move| snap.rank_of(m.from) != snap.rank_of(m.to);
-        for m in done.iter().filter(across) {
+        for m in done {
+            let (from, to) = (snap.rank_of(m.from), snap.rank_of(m.to));
+            if from == to {
+                continue;
+            }
             let (mut at, end) = (m.start.0, m.range().end.0);
             while at < end {
                 let block = at / BLOCK;
                 let next = ((block + 1) * BLOCK).min(end);
                 let bits = (u64::MAX >> (BLOCK - (next - at))) << (at % BLOCK);
                 let of = self.displaced.entry((m.pid, block)).or_default();
-                *of ^= bits;
-                if *of == 0 {
+                of.moved(bits, to < from);
+                if of.all() == 0 {
                     self.displaced.remove(&(m.pid, block));
                 }
                 at = next;
@@ -45,34 +91,37 @@ impl MeasuredGain {
         }
     }
 
-    /// What they save now, nanoseconds a second; negative: cost. Pages that are no more are
-    /// forgotten as they are met. A page on a tier between two others is taken to have come down.
-    pub fn now(&mut self, tuning: &TerraceTuning, snap: &Snapshot, worths: &[AccessWorth]) -> f64 {
+    /// What they save now, nanoseconds a second; negative: cost. Pages that are no more, or came
+    /// anew elsewhere, are forgotten.
+    pub fn now(&mut self, snap: &Snapshot, worths: &[AccessWorth]) -> f64 {
         self.worths = worths.to_vec();
-        let stride = self.pages().div_ceil(tuning.gain_samples).max(1);
-        self.turn = self.turn.wrapping_add(1);
-        let (mut until, mut sum) = (self.turn % stride, 0.0);
-        self.displaced.retain(|(pid, block), bits| {
-            let here = u64::from(bits.count_ones());
-            if until >= here {
-                until -= here;
-                return true;
-            }
-            for bit in (0..BLOCK).filter(|bit| *bits >> bit & 1 == 1).collect::<Vec<_>>() {
-                if until > 0 {
-                    until -= 1;
-                    continue;
+        let (mut kept, mut sum) = (BTreeMap::new(), 0.0);
+        for area in &snap.areas {
+            for (block, displaced) in self.in_area(area) {
+                let mut here = DisplacedPages::default();
+                for (bit, page) in displaced_pages(area, block, displaced) {
+                    if let Some(saved) = displaced.saved(bit, page, snap, worths) {
+                        sum += saved;
+                        here.up |= displaced.up & bit;
+                        here.down |= displaced.down & bit;
+                    }
                 }
-                until = stride - 1;
-                let page = snap.page(*pid, Vpn(block * BLOCK + bit));
-                match page.filter(|page| page.flags.has(PageFlags::PRESENT)) {
-                    Some(page) => sum += saved(page, snap, worths) * stride as f64,
-                    None => *bits &= !(1 << bit),
+                if here.all() != 0 {
+                    let of: &mut DisplacedPages = kept.entry((area.pid, block)).or_default();
+                    (of.up, of.down) = (of.up | here.up, of.down | here.down);
                 }
             }
-            *bits != 0
-        });
+        }
+        self.displaced = kept;
         sum
+    }
+
+    /// Blocks that have pages in an area.
+    fn in_area(&self, area: &Area) -> impl Iterator<Item = (u64, DisplacedPages)> + '_ {
+        let [first, last] =
+            [area.start.0, area.range().end.0.max(1) - 1].map(|page| (area.pid, page / BLOCK));
+        let some = (first <= last).then(|| self.displaced.range(first..=last));
+        some.into_iter().flatten().map(|((_, block), of)| (*block, *of))
     }
 
     /// What one access saves on the best tier, nanoseconds, as far as that is known.
@@ -83,7 +132,7 @@ impl MeasuredGain {
 
     /// How many there are.
     fn pages(&self) -> u64 {
-        self.displaced.values().map(|bits| u64::from(bits.count_ones())).sum()
+        self.displaced.values().map(|of| u64::from(of.all().count_ones())).sum()
     }
 
     /// Some of the blocks that hold them, others at each time.
@@ -102,11 +151,9 @@ impl MeasuredGain {
     pub fn by_some(&self, snap: &Snapshot) -> Option<f64> {
         let (mut sum, mut found) = (0.0, 0u64);
         for area in &snap.areas {
-            for (page, vpn) in area.pages.iter().zip(area.start.0..) {
-                let bits = self.displaced.get(&(area.pid, vpn / BLOCK));
-                let displaced = bits.is_some_and(|bits| bits >> (vpn % BLOCK) & 1 == 1);
-                if displaced && page.flags.has(PageFlags::PRESENT) {
-                    sum += saved(page, snap, &self.worths);
+            for (block, displaced) in self.in_area(area) {
+                for (bit, page) in displaced_pages(area, block, displaced) {
+                    sum += displaced.saved(bit, page, snap, &self.worths).unwrap_or(0.0);
                     found += 1;
                 }
             }
@@ -115,21 +162,24 @@ impl MeasuredGain {
     }
 }
 
-/// What one page saves where it is.
-fn saved(page: &terrace_types::PageStat, snap: &Snapshot, worths: &[AccessWorth]) -> f64 {
-    let rank = snap.rank_of(page.node()).unwrap_or(0);
-    match worths.get(rank.saturating_sub(1)) {
-        Some(worth) if rank == 0 => value_of(page, worth),
-        Some(worth) => -value_of(page, worth),
-        None => 0.0,
-    }
+/// Those pages of a block that are in an area, each by its bit.
+fn displaced_pages(
+    area: &Area,
+    block: u64,
+    displaced: DisplacedPages,
+) -> impl Iterator<Item = (u64, &PageStat)> {
+    let bits = (0..BLOCK).filter(move |bit| displaced.all() >> bit & 1 == 1);
+    bits.filter_map(move |bit| {
+        let at = (block * BLOCK + bit).checked_sub(area.start.0)?;
+        Some((1 << bit, area.pages.get(at as usize)?))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::tier;
     use super::*;
-    use terrace_types::{Area, Bytes, Heat, MoveReason, NodeId, PageStat};
+    use terrace_types::{Bytes, Heat, MoveReason, NodeId};
 
     const WORTHS: [AccessWorth; 1] = [AccessWorth { read_ns: 2.0, write_ns: 2.0 }];
 
@@ -161,21 +211,19 @@ mod tests {
     #[test]
     fn an_exchange_gains_the_difference_and_back_again_nothing() {
         let (mut snap, mut gain) = (snapshot(20_000), MeasuredGain::default());
-        assert_eq!(gain.now(&TerraceTuning::USUAL, &snap, &WORTHS), 0.0);
+        assert_eq!(gain.now(&snap, &WORTHS), 0.0);
         let rate = |snap: &Snapshot, i: usize| f64::from(snap.areas[0].pages[i].reads.per_second());
         for (pages, within) in [(300, 1e-6), (4_000, 0.01)] {
             moved(&mut gain, &mut snap, 12_000, pages, 0);
             moved(&mut gain, &mut snap, 1_000, pages, 1);
             let each = 2.0 * (rate(&snap, 15_000) - rate(&snap, 0));
             for _ in 0..5 {
-                let now = gain.now(&TerraceTuning::USUAL, &snap, &WORTHS);
+                let now = gain.now(&snap, &WORTHS);
                 assert!((now / (f64::from(pages) * each) - 1.0).abs() < within, "{pages}: {now}");
             }
             moved(&mut gain, &mut snap, 12_000, pages, 1);
             moved(&mut gain, &mut snap, 1_000, pages, 0);
-            assert!(
-                gain.now(&TerraceTuning::USUAL, &snap, &WORTHS) == 0.0 && gain.displaced.is_empty()
-            );
+            assert!(gain.now(&snap, &WORTHS) == 0.0 && gain.displaced.is_empty());
         }
     }
 
@@ -184,7 +232,7 @@ mod tests {
         let (mut snap, mut gain) = (snapshot(20_000), MeasuredGain::default());
         moved(&mut gain, &mut snap, 12_000, 5_003, 0);
         moved(&mut gain, &mut snap, 1_000, 5_003, 1);
-        let all = gain.now(&TerraceTuning::USUAL, &snap, &WORTHS);
+        let all = gain.now(&snap, &WORTHS);
         assert_eq!(gain.by_some(&Snapshot::default()), None);
         for _ in 0..5 {
             let ranges = gain.some_blocks(&TerraceTuning::USUAL);
@@ -201,16 +249,28 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_came_anew_at_the_same_address_is_displaced_by_its_own_moves() {
+        let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
+        moved(&mut gain, &mut snap, 1_500, 400, 0);
+        let first = gain.now(&snap, &WORTHS);
+        // Freed and filled again on the slow tier, then moved up like what was there before.
+        snap.areas[0].pages[1_500..1_900].iter_mut().for_each(|page| page.node = 1);
+        moved(&mut gain, &mut snap, 1_500, 400, 0);
+        assert!(first > 0.0);
+        assert_eq!(gain.now(&snap, &WORTHS), first);
+        snap.areas[0].pages[1_500..1_900].iter_mut().for_each(|page| page.node = 1);
+        assert_eq!(gain.by_some(&snap), Some(0.0), "it lies where first touch put it");
+        assert_eq!((gain.now(&snap, &WORTHS), gain.displaced.len()), (0.0, 0));
+    }
+
+    #[test]
     fn what_turned_hot_after_it_went_down_is_a_loss_and_what_went_away_is_forgotten() {
         let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
         moved(&mut gain, &mut snap, 0, 500, 1);
-        let before = gain.now(&TerraceTuning::USUAL, &snap, &WORTHS);
+        let before = gain.now(&snap, &WORTHS);
         snap.areas[0].pages[..500].iter_mut().for_each(|p| p.reads = Heat::from_rate(100));
-        assert!(before < 0.0 && gain.now(&TerraceTuning::USUAL, &snap, &WORTHS) < 8.0 * before);
+        assert!(before < 0.0 && gain.now(&snap, &WORTHS) < 8.0 * before);
         snap.areas[0].pages[..500].iter_mut().for_each(|p| p.flags = PageFlags::default());
-        assert_eq!(
-            (gain.now(&TerraceTuning::USUAL, &snap, &WORTHS), gain.displaced.len()),
-            (0.0, 0)
-        );
+        assert_eq!((gain.now(&snap, &WORTHS), gain.displaced.len()), (0.0, 0));
     }
 }

@@ -170,7 +170,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     s.recent.age(p.damp, now);
     let worths = worths(p, snap, &pages.touches);
     if snap.sees.pages {
-        plan.measured_gain = s.gain.now(tuning, snap, &worths);
+        plan.measured_gain = s.gain.now(snap, &worths);
     }
     s.new_pages.review(tuning, snap, &worths[0], now);
     s.looks = if snap.shifted { 1 } else { s.looks.saturating_add(1) };
@@ -190,7 +190,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
             break;
         }
     }
-    if came && plan.moves.is_empty() {
+    if came && plan.moves.is_empty() && !limited {
         // What was sampled comes first: it says where heat is, and this does not.
         let (moves, count) = s.new_pages.take_in(p, snap, &worths[0], now);
         if !moves.is_empty() {

@@ -149,9 +149,6 @@ crate::tuning! {
     /// Rounds of expectation and maximisation. Fewer leave what is alike spread out, and what
     /// differs closer together than it is; both err towards moving less.
     shrink_rounds: usize = 60;
-    /// Displaced pages found at a time, at most: a mean of so many is off by a thirty-second where
-    /// pages scatter as widely as their mean.
-    gain_samples: u64 = 1024;
     /// Blocks of 64 pages that tell what displaced pages save between samples of all pages. No
     /// measured reason.
     gain_blocks: usize = 64;
