@@ -78,9 +78,13 @@ impl<C: MoveCalls> MovePages<C> {
     fn batch(&self, limits: &MoveLimits) -> u64 {
         // A quarter of the time is left for what varies between calls.
         let span = Nanos(limits.longest_call.0 * 3 / 4);
-        match self.page_cost {
-            Some(cost) => (span.0 / cost.0.max(1)).clamp(1, BIGGEST_BATCH),
-            None => self.calls.batch(span).unwrap_or(u64::MAX).min(u64::from(limits.batch.max(1))),
+        let unmeasured =
+            || self.calls.batch(span).unwrap_or(u64::MAX).min(u64::from(limits.batch.max(1)));
+        let fits = self.page_cost.map(|cost| (span.0 / cost.0.max(1)).clamp(1, BIGGEST_BATCH));
+        match fits {
+            Some(fits) if self.is_bound => fits.max(unmeasured()),
+            Some(fits) => fits,
+            None => unmeasured(),
         }
     }
 
@@ -336,8 +340,10 @@ impl<C: MoveCalls> MovePages<C> {
         }
         let spent = self.calls.now().since(run.start);
         let left = run.limits.total.saturating_sub(spent);
-        self.page_cost
-            .map_or(u64::MAX, |cost| (left.0 / cost.0.max(1)).saturating_sub(unfilled) / 2)
+        match self.page_cost.filter(|_| !self.is_bound) {
+            Some(cost) => (left.0 / cost.0.max(1)).saturating_sub(unfilled) / 2,
+            None => u64::MAX,
+        }
     }
 
     /// A node that was found full before may be tried again once pages have left it; gives how

@@ -16,6 +16,8 @@ struct Fake {
     space: BTreeMap<NodeId, u64>,
     huge: Vec<VpnRange>,
     page_cost: u64,
+    /// What the first call takes beside its pages.
+    first_call: u64,
     /// What the machine's file says.
     reported: Option<crate::MoveCosts>,
     clock: Tick,
@@ -42,8 +44,9 @@ impl MoveCalls for Fake {
     }
 
     fn move_to(&mut self, pid: Pid, pages: &[Vpn], _: u64, to: NodeId) -> MoveCall {
+        let beside = if self.sizes.is_empty() { self.first_call } else { 0 };
         self.sizes.push(pages.len());
-        self.clock = self.clock.after(Nanos(self.page_cost * pages.len() as u64));
+        self.clock = self.clock.after(Nanos(self.page_cost * pages.len() as u64 + beside));
         let untouched = vec![PageStatus::Untouched; pages.len()];
         if self.dies_at_call == Some(self.sizes.len() - 1) {
             return MoveCall { pages: untouched, not_migrated: 0, errno: 3 };
@@ -322,6 +325,32 @@ fn a_call_that_took_long_does_not_keep_later_ones_from_being_made() {
         // What a small call took is forgotten at once.
         assert!(up >= if first < 64 { 2_048 } else { 1_024 }, "{first}: {up}");
     }
+}
+
+#[test]
+fn a_small_first_call_that_waited_says_nothing_of_what_pages_cost() {
+    // Two pages in 5 ms, as a call took in the lab that waited for a processor; then huge ones.
+    let huge = [512..4_096, 10_752..14_336];
+    let huge = huge.iter().flat_map(|all| all.clone().step_by(512));
+    let mut mover = mover(Fake {
+        page_cost: 2_300,
+        first_call: 5_100_000,
+        huge: huge.map(|at| VpnRange::new(Vpn(at), Vpn(at + 512))).collect(),
+        ..fake(0..4_096, 10_240..14_336)
+    });
+    mover.calls.space.insert(FAST, 0);
+    let cold = |at, pages| run(10_240 + at, pages, FAST, SLOW, MoveReason::Cold);
+    let hot = |at, pages| run(at, pages, SLOW, FAST, MoveReason::Hot);
+    let mut moves = vec![cold(0, 2), cold(512, 512), hot(0, 2), hot(512, 512)];
+    for at in (1_024..4_096).step_by(512) {
+        moves.extend([cold(at, 512), hot(at, 512)]);
+    }
+    let total = Nanos::millis(84);
+    let outcome = mover.apply(&moves, false, &MoveLimits { total, ..limits() });
+    adds_up(&outcome, &moves);
+    let up: u64 = outcome.moved.iter().filter(|m| m.0 == FAST).map(|m| m.1).sum();
+    assert_eq!(up, 2 + 7 * 512, "{outcome:?}");
+    assert!(outcome.cost < total);
 }
 
 #[test]
