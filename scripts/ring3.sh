@@ -63,8 +63,9 @@ tests=$(cargo rustc --quiet --profile test --lib -p terrace-track --message-form
 strip -o "$out/track-tests" "$tests"
 check trackers-in-the-guest "$terrace" lab run --machine lab-cxl --no-trace \
     --carry "$out/track-tests" -- "$out/track-tests" page_table --nocapture --test-threads=1
-check trackers-see-in-the-guest grep -q '^test result: ok. 3 passed' "$out/trackers-in-the-guest.out"
-check trackers-skip-nothing-in-the-guest sh -c "! grep '^skipped' '$out/trackers-in-the-guest.out'"
+said=$out/trackers-in-the-guest.out
+check trackers-see-in-the-guest grep -q '^test result: ok. 3 passed' "$said"
+check trackers-skip-nothing-in-the-guest sh -c "! grep '^skipped' '$said'"
 
 # Two series give the same seconds to the digit.
 small=skew,accesses=8M
