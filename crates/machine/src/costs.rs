@@ -167,8 +167,8 @@ kernel_costs! {
     /// EPYC virtual machine as in the lab, 0.5 to 1.1 by eight.
     cool_huge_page, 1_200_000, 1_200_000;
     /// Taking away the translations of eight base pages that lie together, one range of a call of
-    /// eight (`MADV_COLD`): 13.5 ms for 5,000 ranges in the lab beside a program that waits for
-    /// memory, 8.2 ms for 1,360 beside one that does not (docs/adr/0363).
+    /// eight (`MADV_COLD`): 13.5 ms in 63 spot checks of some 80 ranges on `iterates` in the lab,
+    /// 8.2 ms in 17 on `bloom` (docs/adr/0363); the former.
     cool_block, 2_700_000, 2_700_000;
     /// Reading their eight entries back: 1.2 ms for 5,000 there.
     read_block, 230_000, 230_000;

@@ -113,7 +113,7 @@ impl Engine {
             let tiers = self.target.tiers().unwrap_or_default();
             self.gain_by_part(&found.asked, &tiers);
             self.note_debt(&found.spread, found.share, &tiers);
-            return self.book_check(found.cpu, Bytes::ZERO, before);
+            return self.book_check(found.cpu, (Bytes::ZERO, 0), before);
         }
         let ask = SampleRequest {
             interval: self.config.tuning.quick_scan_shortest,
@@ -128,7 +128,7 @@ impl Engine {
         let tiers = self.target.tiers().unwrap_or_default();
         self.gain_by_all(&observed.samples, &tiers);
         self.note_debt(&observed.samples, 1.0, &tiers);
-        self.book_check(observed.cpu, observed.memory, before);
+        self.book_check(observed.cpu, (observed.memory, observed.lost), before);
     }
 
     /// What the worse tiers cost, by samples of this share of the pages.
@@ -142,9 +142,10 @@ impl Engine {
         self.sampling.debt.add(below * each, self.clock.now());
     }
 
-    fn book_check(&mut self, cpu: Nanos, memory: Bytes, before: Nanos) {
+    /// Books what a check cost: the trackers' CPU time, and their memory and records lost.
+    fn book_check(&mut self, cpu: Nanos, (memory, lost): (Bytes, u64), before: Nanos) {
         let deciding = self.own_cpu.since(before).saturating_sub(cpu);
-        self.account.interval(cpu, deciding, self.heat.memory() + memory, 0);
+        self.account.interval(cpu, deciding, self.heat.memory() + memory, lost);
         self.budget.ledger.charge_quick_scan(cpu + deciding, self.clock.now());
     }
 

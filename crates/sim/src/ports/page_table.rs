@@ -258,7 +258,7 @@ impl PageTableScan {
         self.large.aim.took(world.now().since(start).saturating_sub(lengths), samples);
     }
 
-    /// One sample of a block of pages, read after `length`.
+    /// Clears the bits of a block's pages, and drops their translations; when.
     fn clear_block(&mut self, world: &mut World, block: VpnRange) -> Tick {
         let (before, mut hint) = (world.now(), 0);
         for vpn in block.start.0..block.end.0 {
