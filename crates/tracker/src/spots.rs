@@ -11,8 +11,8 @@ use terrace_types::{Pid, Vpn, VpnRange};
 /// Base pages in a block.
 const BLOCK: u64 = 8;
 /// Blocks. In the lab 64 cost 0.7 to 1.2 ms and 256 cost 1.2 to 2.6, the comparison included, and
-/// more where mappings are many. 64 tell too little: on `groups` one check in three found nothing on
-/// the worse tier where others found 40 to 160 ms a second (4.27 s in place of 4.09;
+/// more where mappings are many. 64 tell too little: on `groups` one check in three found nothing
+/// on the worse tier where others found 40 to 160 ms a second (4.27 s in place of 4.09;
 /// docs/adr/0363).
 const BLOCKS: u64 = 128;
 /// Of fewer pages than so many times those, all are sampled: that costs no more.
