@@ -18,6 +18,10 @@ terrace_policy::tuning! {
     warm_up_longest: Nanos = Nanos::secs(1);
     /// Memory stands still when less than this part of a tier came or went.
     still_part: u64 = 512;
+    /// Nor does a program that spends less than this part of its time on first touches (what is
+    /// counted is entering the kernel; with zeroing, a third more to three times as much) fill its
+    /// memory: it does something else, and allocates on the way.
+    filling_part: u64 = 16;
     /// Between two questions how much memory the target has, during quick scans.
     growth_pause: Nanos = Nanos::millis(5);
     /// Or so many times what a question costs: half a per cent of a core.

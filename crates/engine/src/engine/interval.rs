@@ -1,5 +1,6 @@
 //! How an interval is spent: in full samples, in a quick scan, or idling.
 
+use super::located::StillMemory;
 use super::{
     AfterWarmUp, Cooling, Engine, Next, NextInterval, SampleStart, StepReport, StopReason,
 };
@@ -73,7 +74,7 @@ impl Engine {
         if self.finds_new(&observed.samples) || self.located.due {
             // It fills memory: what to do with that is decided as soon as it has done so.
             self.sampling.quick_scans.over();
-            self.located.note_free(&tiers);
+            self.located.note_free(&tiers, now);
             let warm_up = Next::WarmUp { since: now, then: AfterWarmUp::Decide };
             self.next = NextInterval::new(Nanos::ZERO, warm_up);
         } else if let Some(why) = why.filter(|_| confirmed) {
@@ -230,7 +231,7 @@ impl Engine {
         report.interval = now.since(begun);
         let before = self.own_cpu.since(looked);
         let tiers = self.target.tiers()?;
-        if self.located.stands_still(&tiers, self.config.tuning.still_part)
+        if self.located.stands_still(&tiers, self.still_memory(), now)
             || now.since(since) >= self.config.tuning.warm_up_longest
         {
             self.located.due = true;
@@ -245,6 +246,14 @@ impl Engine {
         self.account.interval(Nanos::ZERO, deciding, self.heat.memory(), 0);
         self.budget.ledger.book(deciding, true, now);
         Ok(())
+    }
+
+    /// What is no sign that the target fills its memory.
+    pub(super) fn still_memory(&self) -> StillMemory {
+        let tuning = &self.config.tuning;
+        let each = self.machine.kernel.first_touch.0.max(1) as f64 * 1e-12;
+        let bytes = self.machine.page_size.get() as f64;
+        StillMemory { part: tuning.still_part, slow: bytes / (each * tuning.filling_part as f64) }
     }
 
     /// Lets an interval pass without trackers.

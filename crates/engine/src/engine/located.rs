@@ -4,10 +4,21 @@ use super::NextInterval;
 use crate::EngineTuning;
 use terrace_types::{Bytes, Nanos, Tick, TierState};
 
-/// Whether a tier's free memory does not stand still, compared with what it was.
-/// `part`: less than this part of a tier is no difference.
-fn differs(tier: &TierState, then: u64, part: u64) -> bool {
-    tier.free.get().abs_diff(then) > tier.capacity.get() / part
+/// How much of a tier may come or go unnoticed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StillMemory {
+    /// This part of the tier.
+    pub part: u64,
+    /// And so many bytes a second.
+    pub slow: f64,
+}
+
+impl StillMemory {
+    /// Whether a tier's free memory does not stand still, compared with what it was so long ago.
+    fn differs(self, tier: &TierState, then: u64, since: Nanos) -> bool {
+        let slow = (self.slow * since.as_secs_f64()) as u64;
+        tier.free.get().abs_diff(then) > slow.max(tier.capacity.get() / self.part)
+    }
 }
 
 /// Whether the target's memory grows, by what it has in memory.
@@ -63,6 +74,8 @@ pub(super) struct LocatedPages {
     pub present: u64,
     /// Free memory of each tier then, or when the target was last waited for.
     free: Vec<Bytes>,
+    /// When that was.
+    free_at: Tick,
     pub growth: GrowthWatch,
 }
 
@@ -133,11 +146,12 @@ impl LocatedPages {
         self.growth.least = resident;
         let smallest = tiers.iter().map(|t| t.capacity).min().unwrap_or_default();
         self.growth.few = Bytes(smallest.get() / part);
-        self.note_free(tiers);
+        self.note_free(tiers, now);
     }
 
-    pub fn note_free(&mut self, tiers: &[TierState]) {
+    pub fn note_free(&mut self, tiers: &[TierState], now: Tick) {
         self.free = tiers.iter().map(|t| t.free).collect();
+        self.free_at = now;
     }
 
     /// Whether many of these `unplaced` pages are new: more than a `part` of those that are there,
@@ -156,16 +170,54 @@ impl LocatedPages {
     }
 
     /// Whether free memory shrank since pages were last located or the target was last waited for.
-    pub fn shrank(&self, tiers: &[TierState], part: u64) -> bool {
-        let less = |(t, then): (&TierState, &Bytes)| differs(t, then.get().max(t.free.get()), part);
+    pub fn shrank(&self, tiers: &[TierState], still: StillMemory, now: Tick) -> bool {
+        let since = now.since(self.free_at);
+        let less =
+            |(t, then): (&TierState, &Bytes)| still.differs(t, then.get().max(t.free.get()), since);
         tiers.iter().zip(&self.free).any(less)
     }
 
     /// Whether free memory stands still since it was last noted; notes it.
-    pub fn stands_still(&mut self, tiers: &[TierState], part: u64) -> bool {
+    pub fn stands_still(&mut self, tiers: &[TierState], still: StillMemory, now: Tick) -> bool {
+        let since = now.since(self.free_at);
         let stands = tiers.len() == self.free.len()
-            && !tiers.iter().zip(&self.free).any(|(t, then)| differs(t, then.get(), part));
-        self.note_free(tiers);
+            && !tiers.iter().zip(&self.free).any(|(t, then)| still.differs(t, then.get(), since));
+        self.note_free(tiers, now);
         stands
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_types::ThroughputSource;
+
+    const MIB: u64 = 1 << 20;
+
+    fn tier(free_mib: u64) -> Vec<TierState> {
+        let (capacity, free) = (Bytes(512 * MIB), Bytes(free_mib * MIB));
+        vec![TierState {
+            nodes: Vec::new(),
+            capacity,
+            free,
+            unused: free,
+            write_throughput: None,
+            throughput_source: ThroughputSource::Unknown,
+        }]
+    }
+
+    #[test]
+    fn who_allocates_on_the_way_does_not_fill_memory() {
+        let still = StillMemory { part: 512, slow: 100e6 };
+        let at = |ms: u64| Tick(ms * 1_000_000);
+        let mut located = LocatedPages::default();
+        located.note_free(&tier(100), at(0));
+        assert!(!located.shrank(&tier(99), still, at(1)), "a small part of the tier");
+        assert!(located.shrank(&tier(95), still, at(10)));
+        assert!(!located.shrank(&tier(95), still, at(100)), "5 MiB in 0.1 s");
+        assert!(!located.shrank(&tier(120), still, at(10)), "what comes free fills nothing");
+        assert!(!located.stands_still(&tier(95), still, at(10)));
+        assert!(located.stands_still(&tier(90), still, at(110)), "since it was last noted");
+        assert!(!located.stands_still(&tier(120), still, at(120)), "it came free");
     }
 }

@@ -53,7 +53,7 @@ impl Engine {
         }
         // What moves took and left is not memory that the target fills.
         if let (Some(_), Ok(tiers)) = (&report.outcome, self.target.tiers()) {
-            self.located.note_free(&tiers);
+            self.located.note_free(&tiers, self.clock.now());
         }
         (longest, deciding)
     }

@@ -32,6 +32,11 @@ impl SampleDebt {
         self.sum += rate * since.as_secs_f64();
     }
 
+    /// Nothing is told of this time.
+    fn skip(&mut self, time: Nanos, now: Tick) {
+        self.at = Some(now.after(time));
+    }
+
     /// Time until it comes to `price`.
     fn time_to(&self, price: Nanos) -> Nanos {
         let left = (price.get() as f64 - self.sum).max(0.0);
@@ -78,6 +83,14 @@ impl Engine {
                 self.next.kind = Next::Sample(SampleStart::AtOnce);
                 self.next.length = self.next.length.max(self.config.first_interval);
                 return Ok(pace);
+            }
+            if pace.rest > Nanos::ZERO && !self.placement.saves() {
+                // A sample cannot be had yet, and no moves save what could pay for one.
+                self.sampling.debt.skip(pace.rest, self.clock.now());
+                let begun = self.clock.now();
+                self.clock.wait(pace.rest);
+                ended = self.clock.now().since(begun) < Nanos(pace.rest.get() / 2);
+                continue;
             }
             let shortest = tuning.quick_scan_shortest;
             // A shift is waited for no longer than an interval while the share lasts. While it does

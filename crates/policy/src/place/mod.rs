@@ -342,6 +342,12 @@ impl Placement {
         }
     }
 
+    /// Whether moves that were made save anything, as far as is known.
+    #[must_use]
+    pub fn saves(&self) -> bool {
+        matches!(self, Self::Terrace { state, .. } if state.gain.saves())
+    }
+
     /// What one access saves on the best tier, nanoseconds; `None` while that is not known.
     #[must_use]
     pub fn each_access(&self) -> Option<f64> {

@@ -23,6 +23,8 @@ pub struct MeasuredGain {
     turn: u64,
     /// What an access was worth at each boundary when that was last known.
     worths: Vec<AccessWorth>,
+    /// Whether they save anything, as far as is known.
+    saves: bool,
 }
 
 /// Pages of one block that were moved up, or down, and have not come back since. Which way is kept,
@@ -76,6 +78,8 @@ impl MeasuredGain {
             if from == to {
                 continue;
             }
+            // What it saves is to be found.
+            self.saves |= to < from;
             let (mut at, end) = (m.start.0, m.range().end.0);
             while at < end {
                 let block = at / BLOCK;
@@ -113,7 +117,14 @@ impl MeasuredGain {
             }
         }
         self.displaced = kept;
+        self.saves = sum > 0.0;
         sum
+    }
+
+    /// Whether they save anything, as far as is known.
+    #[must_use]
+    pub fn saves(&self) -> bool {
+        self.saves
     }
 
     /// Blocks that have pages in an area.
