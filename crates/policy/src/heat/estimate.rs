@@ -38,6 +38,9 @@ pub struct HitCurve {
     points: Vec<CurvePoint>,
 }
 
+/// Accesses expected in a sample beyond which it tells a bound, and no estimate.
+pub(super) const MOST_EXPECTED: f32 = 3.0;
+
 /// One point of the curve.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CurvePoint {
@@ -105,6 +108,12 @@ impl SampleHits {
         Some(Self { hits, samples, interval: interval_s, weight, direct })
     }
 
+    /// Accesses taken for a sample's where so many all hit: half a sample short of it.
+    #[must_use]
+    pub fn all_hit(samples: u16) -> f32 {
+        -(0.5 / f32::from(samples.max(1))).ln()
+    }
+
     /// Samples that come to this rate, found out otherwise, with so many seconds behind it.
     #[must_use]
     pub fn estimated(per_second: f32, evidence_s: f32, interval_s: f32) -> Option<Self> {
@@ -148,7 +157,11 @@ impl SampleHits {
         let changed = off * off > tuning.surprise * chance;
         let evidence = if changed { evidence * tuning.after_surprise } else { evidence };
         let events = rate * evidence;
-        let start = (events + self.direct * time) / (evidence + time);
+        // Samples that could hardly have missed at a rate that shorter ones told take nothing from
+        // it: the formula alone is a bound.
+        let bound = self.saturated() && rate * self.interval >= MOST_EXPECTED;
+        let direct = if bound { self.direct.max(rate) } else { self.direct };
+        let start = (events + direct * time) / (evidence + time);
         (self.expected(curve, start, events, evidence), evidence + time)
     }
 
@@ -231,6 +244,24 @@ mod tests {
         assert!(all.saturated());
         let (more, _) = all.join(&curve, &HeatTuning::USUAL, rate, evidence);
         assert!(more >= rate * 0.95 && more < 2_000.0, "{more}");
+    }
+
+    /// A sharp group tells 2,000 a second and more; one of twelve times the length can only say
+    /// that it is no less than a twelfth.
+    #[test]
+    fn longer_samples_that_all_hit_take_nothing_from_what_shorter_ones_told() {
+        let (curve, tuning) = (HitCurve::default(), HeatTuning::USUAL);
+        let [sharp, long] = [0.000_7, 0.008_4].map(|s| SampleHits::new(2, 2, s, 1.0).unwrap());
+        let (told, evidence) = sharp.join(&curve, &tuning, 0.0, 0.0);
+        assert!(told > 2_000.0, "{told}");
+        let (both, _) = long.join(&curve, &tuning, told, evidence);
+        assert!((both / told - 1.0).abs() < 0.02, "{told}, {both}");
+        // Nor do they hold up a rate that they could well have missed.
+        let (low, _) = long.join(&curve, &tuning, 20.0, evidence);
+        assert!(low > 100.0, "{low}");
+        let missed = SampleHits::new(0, 2, 0.008_4, 1.0).unwrap();
+        let (gone, _) = missed.join(&curve, &tuning, told, evidence);
+        assert!(gone < told / 10.0, "{gone}");
     }
 
     #[test]

@@ -89,6 +89,8 @@ pub struct HeatMap {
     fade_left: f32,
     write_interval: f32,
     sample_interval: f32,
+    /// Samples of a group at that.
+    sample_count: u16,
     at_least: bool,
     saturated: bool,
     needs_access: bool,
@@ -111,6 +113,7 @@ impl HeatMap {
             fade_left: 0.0,
             write_interval: 0.05,
             sample_interval: 0.005,
+            sample_count: 1,
             at_least: false,
             saturated: false,
             needs_access: false,
@@ -253,6 +256,7 @@ impl HeatMap {
             samples.iter().filter(|one| one.sample_count > 0).max_by_key(|one| one.hits.len())
         {
             self.sample_interval = most.seconds();
+            self.sample_count = most.sample_count.into();
             let pages = |shared: bool| {
                 samples
                     .iter()

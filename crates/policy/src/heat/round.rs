@@ -93,24 +93,37 @@ impl SampleRound<'_> {
     }
 
     /// The same for pages with different hits; `table` has the samples for each number of hits.
+    /// `each`: so many share a bit, a power of two; what was alike in them stays so.
     pub fn samples(
         &self,
         table: &[SampleHits],
-        hits: &[u8],
+        (hits, each): (&[u8], u16),
         pages: &mut [PageStat],
         evidence: &mut [SampleEvidence],
         start: Vpn,
     ) {
         let mut memo = MergeMemo::new();
+        let sharing = usize::from(each.max(1)) - 1;
+        let before = (start.0 & sharing as u64) as usize;
+        let head = Vpn(start.0 - before as u64);
+        type Found = (Heat, Heat, LogDuration, u8, usize);
+        let mut last: Option<(Found, MergedSamples, LogDuration)> = None;
         for (i, ((page, b), hits)) in pages.iter_mut().zip(evidence).zip(hits).enumerate() {
             if *hits == PageSamples::NOT_SAMPLED {
                 continue;
             }
             let Some(samples) = table.get(usize::from(*hits)) else { continue };
+            let found = (page.reads, page.writes, b.access, *hits, (before + i) & !sharing);
+            if let Some((_, known, access)) = last.filter(|(like, ..)| *like == found) {
+                self.show(samples, known, page);
+                b.access = access;
+                continue;
+            }
             let known = memo.at(page, [b.access, LogDuration::NONE], *hits, || {
                 self.joined(samples, page, b.access)
             });
-            self.access(samples, known, page, b, self.dither(start, i));
+            self.access(samples, known, page, b, self.dither(head, found.4));
+            last = Some((found, known, b.access));
         }
     }
 
@@ -122,8 +135,13 @@ impl SampleRound<'_> {
         b: &mut SampleEvidence,
         dither: u32,
     ) {
-        (page.reads, page.writes) = (known.reads, known.writes);
+        self.show(samples, known, page);
         b.access = LogDuration::from_seconds(known.time, dither);
+    }
+
+    /// What is known now of a page.
+    fn show(&self, samples: &SampleHits, known: MergedSamples, page: &mut PageStat) {
+        (page.reads, page.writes) = (known.reads, known.writes);
         if samples.hits > 0.0 {
             page.flags = page.flags.with(PageFlags::REFERENCED);
         }

@@ -13,7 +13,7 @@ impl HeatMap {
         if seen.writes_only {
             self.write_interval = interval;
         } else {
-            self.sample_interval = interval;
+            (self.sample_interval, self.sample_count) = (interval, seen.sample_count);
         }
         let known = if exact { self.params.known_sample_count } else { self.params.known_samples };
         let prior = if first_exact { self.params.tuning.first_exact } else { 1.0 };
@@ -91,7 +91,7 @@ impl HeatMap {
                     let from = (start.0 - seen.start.0) as usize;
                     round.samples(
                         &table,
-                        &seen.hits[from..from + pages.len()],
+                        (&seen.hits[from..from + pages.len()], seen.each),
                         pages,
                         evidence,
                         start,

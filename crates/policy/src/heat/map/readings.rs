@@ -1,7 +1,7 @@
 //! What a heat map tells about all pages together.
 
 use super::HeatMap;
-use crate::heat::estimate::HitCurve;
+use crate::heat::estimate::{HitCurve, SampleHits, MOST_EXPECTED};
 use crate::heat::span::LogDuration;
 use crate::heat::PageSamples;
 use terrace_types::{Area, BytesPerSec, Nanos, NodeId, PageFlags, PageStat, Vpn};
@@ -78,12 +78,14 @@ impl HeatMap {
     ///
     /// Samples that nearly always hit tell less than counting would: an estimate from samples with
     /// `x` accesses each has `(e^x - 1) / x` times the variance, so their time counts for that much
-    /// less (`x` to 3 at most, beyond which the rate is a bound and no estimate). Where some pages
+    /// less. Beyond 3, and where samples are few beyond what is taken for the rate if all of them
+    /// hit, `x` is a bound and no estimate. Where some pages
     /// were sampled much less than others, the seventh part sampled least sets the measure.
     #[must_use]
     pub fn evidence(&self) -> Nanos {
         let total: usize = self.areas.iter().map(|a| a.pages.len()).sum();
         let stride = (total / 1024).max(1);
+        let all_hit = SampleHits::all_hit(self.sample_count).min(MOST_EXPECTED);
         let mut sum = 0.0f64;
         let mut spans: Vec<LogDuration> = Vec::new();
         let mut at = 0;
@@ -93,7 +95,7 @@ impl HeatMap {
                 let span = if span == LogDuration::NONE { evidence[at].access } else { span };
                 if area.pages[at].flags.has(PageFlags::KNOWN) && span != LogDuration::NONE {
                     let x = f64::from(area.pages[at].rate() as f32 * self.sample_interval)
-                        .clamp(1e-3, 3.0);
+                        .clamp(1e-3, all_hit.into());
                     let worth = if self.needs_access { x / x.exp_m1() } else { 1.0 };
                     sum += 1.0 / (f64::from(span.seconds()) * worth);
                     spans.push(span);
