@@ -11,7 +11,7 @@ use terrace_sys::{
     now, sleep, take_turn, task, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError,
     TableEntry,
 };
-use terrace_tracker::huge_pages::{by_bit, HugePageSampling, SetAsideSamples, PAGES};
+use terrace_tracker::huge_pages::{leave_out, stretches, HugePageSampling, PAGES};
 use terrace_tracker::sample_length::{
     reads_by_clear, CountHistogram, GroupObservation, PageSampleCount, SampleGroup,
     SampleLengthTuner,
@@ -117,9 +117,10 @@ impl ObservedProcess {
             .collect();
     }
 
-    /// First pages of those found whole by the last group.
-    fn huge_pages(&self) -> Vec<Vpn> {
-        self.found.last().map_or(Vec::new(), |found| found.large.iter().map(|l| l.0).collect())
+    /// First pages of those found whole by the last group, and touched so often at least.
+    fn huge_pages(&self, hits: u8) -> Vec<Vpn> {
+        let found = self.found.last().map_or(&[][..], |found| found.large.as_slice());
+        found.iter().filter(|(_, tally)| tally.hits() >= hits).map(|(head, _)| *head).collect()
     }
 }
 
@@ -233,12 +234,17 @@ impl PageTable {
         });
     }
 
+    /// Whether huge pages do not count where samples of base pages are aimed.
+    fn apart(&self) -> bool {
+        !self.whole && self.large.is_some_and(|large| large.on())
+    }
+
     /// Reads the accessed bits into the counts of a group; returns pages found present, and
     /// accessed.
     fn read_all(&mut self, group: usize) -> (u64, u64) {
         let (mut present, mut accessed) = (0, 0);
         let tables = &self.tables;
-        let apart = !self.whole && self.large.is_some_and(|large| large.on());
+        let apart = self.apart();
         for (pid, process) in &mut self.observed {
             let before = now();
             let Some(found) = process.found.get_mut(group) else { continue };
@@ -249,15 +255,9 @@ impl PageTable {
             for (range, tallies) in process.ranges.iter().zip(&mut found.tallies) {
                 tables.walk(*pid, *range, |first_page, words, huge| {
                     let at = (first_page.0 - range.start.0) as usize;
-                    let mut note = |tally: &mut PageSampleCount, entry: TableEntry| {
-                        if entry.present() {
-                            tally.add(entry.accessed());
-                            present += 1;
-                            accessed += u64::from(entry.accessed());
-                        }
-                    };
                     if let Some(span) = huge {
                         let entry = TableEntry(words[0]);
+                        let tallies = &mut tallies[at..at + span as usize];
                         if span == PAGES {
                             if first {
                                 large.push((first_page, PageSampleCount::default()));
@@ -268,17 +268,20 @@ impl PageTable {
                                 large.get_mut(next).filter(|l| l.0 == first_page)
                             {
                                 tally.add(entry.accessed());
-                            }
-                            if apart {
+                                tallies.fill(*tally);
+                                if !apart {
+                                    present += span;
+                                    accessed += if entry.accessed() { span } else { 0 };
+                                }
                                 return;
                             }
                         }
-                        for tally in &mut tallies[at..at + span as usize] {
-                            note(tally, entry);
+                        for tally in tallies {
+                            note(tally, entry, &mut present, &mut accessed);
                         }
                     } else {
                         for (tally, word) in tallies[at..at + words.len()].iter_mut().zip(words) {
-                            note(tally, TableEntry(*word));
+                            note(tally, TableEntry(*word), &mut present, &mut accessed);
                         }
                     }
                 });
@@ -323,18 +326,17 @@ impl PageTable {
         slept
     }
 
-    /// Samples of huge pages by themselves; what ordinary samples told of them is left out.
+    /// Samples of the huge pages that were touched by themselves; what ordinary samples told of
+    /// these is left out.
     fn sample_huge_pages(&mut self, seen: &mut Observation) {
         let Some(mut large) = self.large else { return };
         let (start, mut samples, mut lengths) = (now(), 0, Nanos::ZERO);
         let mut sampled_pages = 0;
         for (pid, process) in &self.observed {
-            let heads = process.huge_pages();
+            let heads = process.huge_pages(1);
             if heads.is_empty() {
                 continue;
             }
-            let before = cached_bytes(&seen.samples);
-            let aside = SetAsideSamples::take(&mut seen.samples, *pid);
             let reported = LargePages::open(*pid, &heads, self.turn).and_then(|mut pages| {
                 let mut reported = Vec::new();
                 pages.aim(&self.tables, &mut large.aim, &self.ask)?;
@@ -352,25 +354,21 @@ impl PageTable {
             };
             let mut over = false;
             match reported {
-                Ok(reported) if reported.is_empty() => aside.put_back(&mut seen.samples),
+                Ok(reported) if reported.is_empty() => {}
                 // They went, or the kernel never clears them.
                 Ok(reported) if none(&reported) => {
                     self.unsampled += 1;
                     over = self.unsampled >= UNLOOKED;
-                    aside.put_back(&mut seen.samples);
                 }
                 Ok(reported) => {
                     self.unsampled = 0;
+                    leave_out(&mut seen.samples, *pid, &heads);
+                    seen.memory += cached_bytes(&reported);
                     seen.samples.extend(reported);
                 }
                 // Gone, not permitted, or none such in this kernel: as before there was this.
-                Err(e) => {
-                    over = !e.is_gone();
-                    aside.put_back(&mut seen.samples);
-                }
+                Err(e) => over = !e.is_gone(),
             }
-            seen.memory =
-                Bytes((seen.memory.get() + cached_bytes(&seen.samples)).saturating_sub(before));
             if over {
                 self.large = None;
                 return;
@@ -383,28 +381,38 @@ impl PageTable {
 
     /// Reports what a group of samples found, and counts it.
     fn report(&mut self, group: usize, samples: u8, seen: &mut Observation) -> CountHistogram {
+        let apart = self.apart();
         let mut all = CountHistogram::default();
         for (pid, process) in &mut self.observed {
-            let heads = process.huge_pages();
+            let heads = process.huge_pages(0);
             let Some(found) = process.found.get_mut(group) else { continue };
             let mut counts = CountHistogram::default();
             for (range, tallies) in process.ranges.iter().zip(found.tallies.drain(..)) {
-                for (part, start) in tallies.chunks(SEGMENT).zip((range.start.0..).step_by(SEGMENT))
-                {
-                    let before = counts.present();
-                    counts.extend(part);
-                    let middle = before.midpoint(counts.present());
-                    let part = PageSamples {
-                        pid: *pid,
-                        start: Vpn(start),
-                        sample_count: samples,
-                        interval: found.exposure.at(middle, found.present, samples),
-                        each: 1,
-                        at_random: false,
-                        hits: part.iter().map(|t| t.reported(samples)).collect(),
-                    };
-                    seen.memory += Bytes(part.hits.len() as u64);
-                    seen.samples.extend(by_bit(part, &heads));
+                for (part, each) in stretches(*range, &heads) {
+                    let from = (part.start.0 - range.start.0) as usize;
+                    let tallies = &tallies[from..from + part.len() as usize];
+                    for (part, start) in
+                        tallies.chunks(SEGMENT).zip((part.start.0..).step_by(SEGMENT))
+                    {
+                        let before = counts.present();
+                        if each == 1 {
+                            counts.extend(part);
+                        } else if !apart {
+                            part.chunks(PAGES as usize)
+                                .for_each(|page| counts.add(page[0], page.len() as u32));
+                        }
+                        let middle = before.midpoint(counts.present());
+                        seen.memory += Bytes(part.len() as u64);
+                        seen.samples.push(PageSamples {
+                            pid: *pid,
+                            start: Vpn(start),
+                            sample_count: samples,
+                            interval: found.exposure.at(middle, found.present, samples),
+                            each,
+                            at_random: false,
+                            hits: part.iter().map(|t| t.reported(samples)).collect(),
+                        });
+                    }
                 }
             }
             all.merge(&counts);
@@ -413,9 +421,18 @@ impl PageTable {
     }
 }
 
+/// Counts a page found present, and whether it was accessed.
+fn note(tally: &mut PageSampleCount, entry: TableEntry, present: &mut u64, accessed: &mut u64) {
+    if entry.present() {
+        tally.add(entry.accessed());
+        *present += 1;
+        *accessed += u64::from(entry.accessed());
+    }
+}
+
 /// What samples page by page take.
-fn cached_bytes(samples: &[PageSamples]) -> u64 {
-    samples.iter().map(|one| one.hits.len() as u64).sum()
+fn cached_bytes(samples: &[PageSamples]) -> Bytes {
+    Bytes(samples.iter().map(|one| one.hits.len() as u64).sum())
 }
 
 fn midway(from: Tick, to: Tick) -> Tick {

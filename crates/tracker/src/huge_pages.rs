@@ -6,6 +6,9 @@
 //! Samples of huge pages alone can last a few microseconds: there are few bits to clear and read,
 //! and if clearing a bit also flushes the TLB entry (`MADV_COLD`), the next access sets it at once.
 //!
+//! Pages that ordinary samples find untouched are not sampled again: in less time they would not be
+//! found touched either (docs/adr/0365).
+//!
 //! What an accessed huge page says about its base pages depends on the access pattern. A program
 //! with sequential accesses touches all of them; its huge pages are accessed in some ordinary
 //! samples only, and each of those counts for every base page. Only if (nearly) every huge page is
@@ -14,7 +17,7 @@
 
 use crate::sample_length::{PageSampleCount, SampleGroup, SampleLengthTuner};
 use terrace_engine::PageSamples;
-use terrace_types::{Nanos, Pid, Vpn};
+use terrace_types::{Nanos, Pid, Vpn, VpnRange};
 
 /// Base pages of a huge page with one accessed bit (2 MiB, mapped by a PMD entry on x86-64).
 pub const PAGES: u64 = 512;
@@ -112,61 +115,48 @@ pub fn together(
     out
 }
 
-/// Splits ordinary samples into ranges of base pages and of huge pages; `heads` are the first base
-/// pages of the huge pages, in ascending order.
+/// The stretches of base pages and of huge pages in `range`, in order, with the pages that share a
+/// bit; `heads` are the first base pages of the huge pages, in ascending order.
 #[must_use]
-pub fn by_bit(all: PageSamples, heads: &[Vpn]) -> Vec<PageSamples> {
-    let range = all.range();
+pub fn stretches(range: VpnRange, heads: &[Vpn]) -> Vec<(VpnRange, u16)> {
     let heads = &heads[heads.partition_point(|h| *h < range.start)..];
     let within = heads.partition_point(|h| *h < range.end);
-    if within == 0 {
-        return vec![all];
-    }
     let (mut out, mut at) = (Vec::new(), range.start);
     for run in heads[..within].chunk_by(|a, b| a.0 + PAGES == b.0) {
         let (start, end) = (run[0], Vpn((run[run.len() - 1].0 + PAGES).min(range.end.0)));
-        for (from, to, each) in [(at, start, 1), (start, end, PAGES as u16)] {
-            if from < to {
-                let part = (from.0 - range.start.0) as usize..(to.0 - range.start.0) as usize;
-                out.push(PageSamples { start: from, each, hits: all.hits[part].to_vec(), ..all });
-            }
-        }
+        out.extend([(VpnRange::new(at, start), 1), (VpnRange::new(start, end), PAGES as u16)]);
         at = end;
     }
-    if at < range.end {
-        let from = (at.0 - range.start.0) as usize;
-        out.push(PageSamples { start: at, hits: all.hits[from..].to_vec(), ..all });
-    }
+    out.push((VpnRange::new(at, range.end), 1));
+    out.retain(|(part, _)| !part.is_empty());
     out
 }
 
-/// Results of ordinary samples for huge pages, set aside while huge pages are sampled separately:
-/// one byte per huge page instead of one per base page.
-#[derive(Debug)]
-pub struct SetAsideSamples(Vec<(PageSamples, usize)>);
+/// Splits ordinary samples by [`stretches`].
+#[must_use]
+pub fn by_bit(all: PageSamples, heads: &[Vpn]) -> Vec<PageSamples> {
+    let range = all.range();
+    let part = |(part, each): (VpnRange, u16)| {
+        let from = (part.start.0 - range.start.0) as usize;
+        let hits = all.hits[from..from + part.len() as usize].to_vec();
+        PageSamples { start: part.start, each, hits, ..all }
+    };
+    stretches(range, heads).into_iter().map(part).collect()
+}
 
-impl SetAsideSamples {
-    /// Moves the results for huge pages of `pid` out of `samples`.
-    pub fn take(samples: &mut Vec<PageSamples>, pid: Pid) -> Self {
-        let (aside, rest): (Vec<_>, _) =
-            samples.drain(..).partition(|one| one.pid == pid && one.each > 1);
-        *samples = rest;
-        Self(aside.into_iter().map(Self::packed).collect())
-    }
-
-    fn packed(mut one: PageSamples) -> (PageSamples, usize) {
-        let pages = one.hits.len();
-        one.hits = one.hits.iter().step_by(PAGES as usize).copied().collect();
-        (one, pages)
-    }
-
-    /// Appends them to `samples` again, with one byte per base page.
-    pub fn put_back(self, samples: &mut Vec<PageSamples>) {
-        samples.extend(self.0.into_iter().map(|(mut one, pages)| {
-            let hits = one.hits.iter().flat_map(|hits| [*hits; PAGES as usize]);
-            one.hits = hits.take(pages).collect();
-            one
-        }));
+/// Leaves out what ordinary samples told of huge pages of `pid` that were sampled by themselves;
+/// `heads` are their first base pages, in ascending order.
+pub fn leave_out(samples: &mut [PageSamples], pid: Pid, heads: &[Vpn]) {
+    for one in samples.iter_mut().filter(|one| one.pid == pid && one.each > 1) {
+        let range = one.range();
+        let from = heads.partition_point(|head| head.0 + PAGES <= range.start.0);
+        for head in heads[from..].iter().take_while(|head| **head < range.end) {
+            let whole = VpnRange::new(*head, Vpn(head.0 + PAGES));
+            if let Some(part) = whole.intersect(range) {
+                let at = (part.start.0 - range.start.0) as usize;
+                one.hits[at..at + part.len() as usize].fill(PageSamples::NOT_SAMPLED);
+            }
+        }
     }
 }
 
@@ -203,20 +193,19 @@ mod tests {
     }
 
     #[test]
-    fn samples_set_aside_come_back_unchanged() {
-        let large = |pid: i32, start: u64, pages: u64| PageSamples {
+    fn what_was_sampled_by_itself_is_left_out_of_ordinary_samples() {
+        let of = |pid: i32, start: u64, pages: usize| PageSamples {
             pid: Pid(pid),
-            hits: (0..pages).map(|i| (i / PAGES) as u8).collect(),
+            hits: vec![1; pages],
             ..samples(start, PAGES as u16, 0..0)
         };
         // The last huge page is cut off by the end of its mapping.
-        let all = vec![samples(0, 1, 0..700), large(2, 1024, 1024), large(1, 2048, 1000)];
-        let mut left = all.clone();
-        let aside = SetAsideSamples::take(&mut left, Pid(1));
-        assert_eq!(left, all[..2]);
-        assert_eq!(aside.0[0].0.hits, [0, 1]);
-        aside.put_back(&mut left);
-        assert_eq!(left, all);
+        let mut all =
+            [of(2, 1024, 1024), of(1, 1024, 2000), PageSamples { each: 1, ..of(1, 0, 9) }];
+        leave_out(&mut all, Pid(1), &[0, 1536, 2560].map(Vpn));
+        let left = |one: &PageSamples| one.hits.iter().filter(|hits| **hits == 1).count();
+        assert_eq!(all.each_ref().map(left), [1024, 1024, 9]);
+        assert_eq!([511, 512, 1023, 1024, 1999].map(|at| all[1].hits[at]), [1, 255, 255, 1, 255]);
     }
 
     #[test]

@@ -165,6 +165,11 @@ impl<'a> Extend<&'a PageSampleCount> for CountHistogram {
 }
 
 impl CountHistogram {
+    /// Adds so many pages of one count.
+    pub fn add(&mut self, tally: PageSampleCount, pages: u32) {
+        self.0[usize::from(tally.0)] += pages;
+    }
+
     /// Adds what another counted.
     pub fn merge(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(sum, n)| *sum += n);

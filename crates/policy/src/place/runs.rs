@@ -40,6 +40,14 @@ pub(crate) fn units_from(area: &Area, mut index: usize) -> impl Iterator<Item = 
 /// A huge page: mean heat, pinned if any part is, known if all parts are.
 fn whole(pages: &[PageStat], index: usize) -> MoveUnit {
     let n = pages.len() as u64;
+    let tail = PageStat {
+        flags: pages[0].flags.without(PageFlags::HUGE_HEAD).with(PageFlags::HUGE_TAIL),
+        ..pages[0]
+    };
+    if pages[1..].iter().all(|page| *page == tail) {
+        // Sampled by one bit, they are alike.
+        return MoveUnit { index, pages: n as u32, stat: pages[0] };
+    }
     let mean = |rate: fn(&PageStat) -> u64| {
         terrace_types::Heat::from_rate(pages.iter().map(rate).sum::<u64>() / n)
     };

@@ -16,7 +16,7 @@ use terrace_engine::{
     TrackerInfo,
 };
 use terrace_tracker::huge_pages::{
-    at_once, by_bit, order, together, HugePageSampling, AIMED, PAGES,
+    at_once, by_bit, leave_out, order, together, HugePageSampling, AIMED, PAGES,
 };
 use terrace_tracker::sample_length::{
     reads_by_clear, CountHistogram, GroupObservation, PageSampleCount, SampleGroup,
@@ -164,19 +164,25 @@ impl PageTableScan {
             }
         }
         self.heads = heads(world, &self.ranges);
+        let mut touched = Vec::new();
         for (at, (group, mut found)) in groups.iter().zip(found).enumerate() {
             let mut counts = CountHistogram::default();
             counts.extend(self.groups[at].tallies.iter().flatten());
             found.tally(group.samples, &counts);
             if !group.sharp {
-                let entries: Vec<PageSampleCount> =
-                    self.heads.iter().filter_map(|head| self.tally_of(at, *head)).collect();
-                self.large.consider(*group, entries.into_iter());
+                let of = |head: &Vpn| Some((*head, self.tally_of(at, *head)?));
+                let entries: Vec<(Vpn, PageSampleCount)> =
+                    self.heads.iter().filter_map(of).collect();
+                self.large.consider(*group, entries.iter().map(|(_, tally)| *tally));
+                let hit = entries.into_iter().filter(|(_, tally)| tally.hits() > 0);
+                touched = hit.map(|(head, _)| head).collect();
             }
             self.report(at, group.samples, seen);
             self.aim.learn(*group, found, ask);
         }
         self.aim.took(world.now().since(start).saturating_sub(slept), clears.len() as u8);
+        // Those that no ordinary sample found touched are not sampled again.
+        self.heads = touched;
     }
 
     fn begin_groups(&mut self, groups: usize) {
@@ -233,7 +239,7 @@ impl PageTableScan {
         }
         let groups = self.large.aim.groups(ask);
         if !groups.is_empty() {
-            seen.samples.retain(|one| one.each == 1);
+            leave_out(&mut seen.samples, PID, &self.heads);
         }
         let (start, mut samples, mut lengths) = (world.now(), 0, Nanos::ZERO);
         for group in groups {
