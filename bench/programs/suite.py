@@ -2,12 +2,14 @@
 """Runs the suite of programs in the lab under policies and peers, and prints what they gave.
 
 usage: suite.py list | build
-       suite.py run NAME|development|judgement|hard... [--policy P,P] [--pages base|huge] [--threads N]
-       suite.py table development|judgement|hard|all [--pages base|huge] [--threads N]
+       suite.py run NAME|development|judgement|hard... [--policy P,P] [--pages P] [--threads N]
+       suite.py table development|judgement|hard|all [--pages P] [--threads N]
 
-A run that was made with the same command, pages, threads and policy is not made again; our own
-policies are told apart by the `terrace` program in the lab as well. Needs `terrace` (TERRACE, else
-target/release/terrace), a lab (lab/README.md), gcc, and the packages that `list` names.
+Pages: as the `kernel` gives them (in the lab, arrays of 2 MiB and more in huge pages), or `base`
+pages alone, or `huge` pages asked for. A run that was made with the same command, pages, threads
+and policy is not made again; our own policies are told apart by the `terrace` program in the lab as
+well. Needs `terrace` (TERRACE, else target/release/terrace), a lab (lab/README.md), gcc, and the
+packages that `list` names.
 """
 
 import argparse
@@ -92,9 +94,13 @@ def lab_arguments(program, pages, threads):
         arguments += ["--carry", path]
     if "stdin" in program:
         arguments += ["--stdin", filled(program["stdin"], threads)]
+    command = [filled(word, threads) for word in program["command"]]
     if pages == "huge":
         arguments += ["--env", HUGE]
-    return [*arguments, "--", *(filled(word, threads) for word in program["command"])]
+    if pages == "base":
+        arguments += ["--carry", shutil.which(command[0]) or command[0]]
+        command = [filled("{bin}/nohuge", threads), *command]
+    return [*arguments, "--", *command]
 
 
 def ours(policy):
@@ -104,6 +110,8 @@ def ours(policy):
 def result_path(program, pages, threads, policy):
     told = [SUITE["machine"], SUITE["seed"], program["command"], program.get("make"), pages,
         threads, policy]
+    if pages == "base":
+        told.append("nohuge")
     if ours(policy):
         told.append(hashlib.sha256((lab_folder() / "bin" / "terrace").read_bytes()).hexdigest())
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
@@ -184,7 +192,7 @@ def main():
     parser.add_argument("what", choices=["list", "build", "run", "table"])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--policy", default=",".join(SUITE["policies"]))
-    parser.add_argument("--pages", choices=["base", "huge"], default="base")
+    parser.add_argument("--pages", choices=["kernel", "base", "huge"], default="kernel")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     policies = given.policy.split(",")
