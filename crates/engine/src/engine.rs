@@ -273,7 +273,7 @@ impl Engine {
             self.refresh_mappings(report)?;
         }
         let sampling_memory = observed.memory;
-        let filling = self.located.shrank(&tiers, self.still_memory(), now);
+        let filling = self.located.shrank(&tiers, self.negligible_change(), now);
         let new = self.absorb(&mut observed, &tiers, now);
         let located = self.locate_if_needed(&tiers, now)?;
         if new {

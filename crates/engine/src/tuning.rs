@@ -18,9 +18,10 @@ terrace_policy::tuning! {
     warm_up_longest: Nanos = Nanos::secs(1);
     /// Memory stands still when less than this part of a tier came or went.
     still_part: u64 = 512;
-    /// Nor does a program that spends less than this part of its time on first touches (what is
-    /// counted is entering the kernel; with zeroing, a third more to three times as much) fill its
-    /// memory: it does something else, and allocates on the way.
+    /// A program fills its memory while at least this part of its time goes into first touches, by
+    /// what entering the kernel for each costs (zeroing takes two to four times as long as that
+    /// again). One that spends less does something else, and allocates meanwhile. No measured
+    /// reason.
     filling_part: u64 = 16;
     /// Between two questions how much memory the target has, during quick scans.
     growth_pause: Nanos = Nanos::millis(5);

@@ -1,6 +1,6 @@
 //! How an interval is spent: in full samples, in a quick scan, or idling.
 
-use super::located::StillMemory;
+use super::located::NegligibleChange;
 use super::{
     AfterWarmUp, Cooling, Engine, Next, NextInterval, SampleStart, StepReport, StopReason,
 };
@@ -170,6 +170,14 @@ impl Engine {
         Some(observed)
     }
 
+    /// Lets `wait` pass. Whether the target ended meanwhile: then it ends early, and there is
+    /// nothing left to wait for.
+    pub(super) fn wait_or_end(&mut self, wait: Nanos) -> bool {
+        let begun = self.clock.now();
+        self.clock.wait(wait);
+        self.clock.now().since(begun) < Nanos(wait.get() / 2)
+    }
+
     /// Lets `wait` pass, or less where the target grows meanwhile: a program that fills memory
     /// begins something new, and where its pages are must be asked again.
     fn wait_for_filling(&mut self, wait: Nanos) {
@@ -178,12 +186,8 @@ impl Engine {
         let every = self.located.growth.every(&self.config.tuning);
         let (mut filling, mut asked) = (false, 0u64);
         while !filling && self.clock.now() < until {
-            let begun = self.clock.now();
-            let left = until.since(begun);
-            let part = left.min(every);
-            self.clock.wait(part);
-            // The wait ends early with the target: there is nothing left to wait for.
-            if self.clock.now().since(begun) < Nanos(part.get() / 2) {
+            let left = until.since(self.clock.now());
+            if self.wait_or_end(left.min(every)) {
                 break;
             }
             if left > every {
@@ -231,7 +235,7 @@ impl Engine {
         report.interval = now.since(begun);
         let before = self.own_cpu.since(looked);
         let tiers = self.target.tiers()?;
-        if self.located.stands_still(&tiers, self.still_memory(), now)
+        if self.located.stands_still(&tiers, self.negligible_change(), now)
             || now.since(since) >= self.config.tuning.warm_up_longest
         {
             self.located.due = true;
@@ -248,12 +252,15 @@ impl Engine {
         Ok(())
     }
 
-    /// What is no sign that the target fills its memory.
-    pub(super) fn still_memory(&self) -> StillMemory {
+    /// Changes of free memory that are no sign that the target fills its memory.
+    pub(super) fn negligible_change(&self) -> NegligibleChange {
         let tuning = &self.config.tuning;
         let each = self.machine.kernel.first_touch.0.max(1) as f64 * 1e-12;
         let bytes = self.machine.page_size.get() as f64;
-        StillMemory { part: tuning.still_part, slow: bytes / (each * tuning.filling_part as f64) }
+        NegligibleChange {
+            part: tuning.still_part,
+            bytes_per_second: bytes / (each * tuning.filling_part as f64),
+        }
     }
 
     /// Lets an interval pass without trackers.

@@ -4,19 +4,19 @@ use super::NextInterval;
 use crate::EngineTuning;
 use terrace_types::{Bytes, Nanos, Tick, TierState};
 
-/// How much of a tier may come or go unnoticed.
+/// By how much a tier's free memory may change without being taken for memory that is filled.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct StillMemory {
+pub(super) struct NegligibleChange {
     /// This part of the tier.
     pub part: u64,
-    /// And so many bytes a second.
-    pub slow: f64,
+    /// And so much a second.
+    pub bytes_per_second: f64,
 }
 
-impl StillMemory {
-    /// Whether a tier's free memory does not stand still, compared with what it was so long ago.
-    fn differs(self, tier: &TierState, then: u64, since: Nanos) -> bool {
-        let slow = (self.slow * since.as_secs_f64()) as u64;
+impl NegligibleChange {
+    /// Whether a tier's free memory changed by more since it was `then`, so long ago.
+    fn exceeded(self, tier: &TierState, then: u64, since: Nanos) -> bool {
+        let slow = (self.bytes_per_second * since.as_secs_f64()) as u64;
         tier.free.get().abs_diff(then) > slow.max(tier.capacity.get() / self.part)
     }
 }
@@ -170,18 +170,27 @@ impl LocatedPages {
     }
 
     /// Whether free memory shrank since pages were last located or the target was last waited for.
-    pub fn shrank(&self, tiers: &[TierState], still: StillMemory, now: Tick) -> bool {
+    pub fn shrank(&self, tiers: &[TierState], negligible: NegligibleChange, now: Tick) -> bool {
         let since = now.since(self.free_at);
-        let less =
-            |(t, then): (&TierState, &Bytes)| still.differs(t, then.get().max(t.free.get()), since);
+        let less = |(t, then): (&TierState, &Bytes)| {
+            negligible.exceeded(t, then.get().max(t.free.get()), since)
+        };
         tiers.iter().zip(&self.free).any(less)
     }
 
     /// Whether free memory stands still since it was last noted; notes it.
-    pub fn stands_still(&mut self, tiers: &[TierState], still: StillMemory, now: Tick) -> bool {
+    pub fn stands_still(
+        &mut self,
+        tiers: &[TierState],
+        negligible: NegligibleChange,
+        now: Tick,
+    ) -> bool {
         let since = now.since(self.free_at);
         let stands = tiers.len() == self.free.len()
-            && !tiers.iter().zip(&self.free).any(|(t, then)| still.differs(t, then.get(), since));
+            && !tiers
+                .iter()
+                .zip(&self.free)
+                .any(|(t, then)| negligible.exceeded(t, then.get(), since));
         self.note_free(tiers, now);
         stands
     }
@@ -208,16 +217,16 @@ mod tests {
 
     #[test]
     fn who_allocates_on_the_way_does_not_fill_memory() {
-        let still = StillMemory { part: 512, slow: 100e6 };
+        let negligible = NegligibleChange { part: 512, bytes_per_second: 100e6 };
         let at = |ms: u64| Tick(ms * 1_000_000);
         let mut located = LocatedPages::default();
         located.note_free(&tier(100), at(0));
-        assert!(!located.shrank(&tier(99), still, at(1)), "a small part of the tier");
-        assert!(located.shrank(&tier(95), still, at(10)));
-        assert!(!located.shrank(&tier(95), still, at(100)), "5 MiB in 0.1 s");
-        assert!(!located.shrank(&tier(120), still, at(10)), "what comes free fills nothing");
-        assert!(!located.stands_still(&tier(95), still, at(10)));
-        assert!(located.stands_still(&tier(90), still, at(110)), "since it was last noted");
-        assert!(!located.stands_still(&tier(120), still, at(120)), "it came free");
+        assert!(!located.shrank(&tier(99), negligible, at(1)), "a small part of the tier");
+        assert!(located.shrank(&tier(95), negligible, at(10)));
+        assert!(!located.shrank(&tier(95), negligible, at(100)), "5 MiB in 0.1 s");
+        assert!(!located.shrank(&tier(120), negligible, at(10)), "what comes free fills nothing");
+        assert!(!located.stands_still(&tier(95), negligible, at(10)));
+        assert!(located.stands_still(&tier(90), negligible, at(110)), "since it was last noted");
+        assert!(!located.stands_still(&tier(120), negligible, at(120)), "it came free");
     }
 }

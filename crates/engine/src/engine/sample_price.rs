@@ -32,11 +32,6 @@ impl SampleDebt {
         self.sum += rate * since.as_secs_f64();
     }
 
-    /// Nothing is told of this time.
-    fn skip(&mut self, time: Nanos, now: Tick) {
-        self.at = Some(now.after(time));
-    }
-
     /// Time until it comes to `price`.
     fn time_to(&self, price: Nanos) -> Nanos {
         let left = (price.get() as f64 - self.sum).max(0.0);
@@ -86,10 +81,9 @@ impl Engine {
             }
             if pace.rest > Nanos::ZERO && !self.placement.saves() {
                 // A sample cannot be had yet, and no moves save what could pay for one.
-                self.sampling.debt.skip(pace.rest, self.clock.now());
-                let begun = self.clock.now();
-                self.clock.wait(pace.rest);
-                ended = self.clock.now().since(begun) < Nanos(pace.rest.get() / 2);
+                ended = self.wait_or_end(pace.rest);
+                // What the worse tiers cost meanwhile is not known.
+                self.sampling.debt.at = Some(self.clock.now());
                 continue;
             }
             let shortest = tuning.quick_scan_shortest;
@@ -101,10 +95,7 @@ impl Engine {
             };
             let rarest = rarest.max(shortest);
             let wait = due.max(pace.rest).clamp(shortest, rarest);
-            let begun = self.clock.now();
-            self.clock.wait(wait);
-            // It ends early with the target.
-            ended = self.clock.now().since(begun) < Nanos(wait.get() / 2);
+            ended = self.wait_or_end(wait);
             if !ended {
                 let before = self.own_cpu.used();
                 *mappings = self.refresh_mappings(report)?;

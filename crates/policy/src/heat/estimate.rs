@@ -246,10 +246,10 @@ mod tests {
         assert!(more >= rate * 0.95 && more < 2_000.0, "{more}");
     }
 
-    /// A sharp group tells 2,000 a second and more; one of twelve times the length can only say
-    /// that it is no less than a twelfth.
+    /// Two short samples that hit give 2,000 a second and more; two of twelve times the length give
+    /// a lower bound of a twelfth of that.
     #[test]
-    fn longer_samples_that_all_hit_take_nothing_from_what_shorter_ones_told() {
+    fn long_saturated_samples_do_not_lower_the_rate_estimated_from_short_ones() {
         let (curve, tuning) = (HitCurve::default(), HeatTuning::USUAL);
         let [sharp, long] = [0.000_7, 0.008_4].map(|s| SampleHits::new(2, 2, s, 1.0).unwrap());
         let (told, evidence) = sharp.join(&curve, &tuning, 0.0, 0.0);

@@ -239,6 +239,19 @@ mod tests {
     }
 
     #[test]
+    fn promotions_may_save_something_until_it_is_found_otherwise() {
+        let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
+        moved(&mut gain, &mut snap, 0, 50, 1);
+        assert!(!gain.saves(), "nothing was promoted");
+        moved(&mut gain, &mut snap, 1_500, 60, 0);
+        assert!(gain.saves(), "not known yet");
+        assert!(gain.now(&snap, &WORTHS) > 0.0 && gain.saves());
+        // What was promoted is read no more.
+        snap.areas[0].pages[1_500..1_560].iter_mut().for_each(|page| page.reads = Heat::COLD);
+        assert!(gain.now(&snap, &WORTHS) < 0.0 && !gain.saves());
+    }
+
+    #[test]
     fn some_blocks_tell_what_all_displaced_pages_save() {
         let (mut snap, mut gain) = (snapshot(20_000), MeasuredGain::default());
         moved(&mut gain, &mut snap, 12_000, 5_003, 0);
