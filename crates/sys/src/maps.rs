@@ -46,27 +46,32 @@ fn malformed(what: &'static str, line: usize) -> SysError {
     SysError::Malformed { target: "maps".to_owned(), what, line }
 }
 
-fn hex(text: &str) -> Option<u64> {
-    if text.starts_with('+') {
-        return None;
-    }
-    u64::from_str_radix(text, 16).ok()
+/// A number in digits of this radix, no others and no sign.
+fn number(text: &[u8], radix: u32) -> Option<u64> {
+    let digit = |of: &u8| char::from(*of).to_digit(radix).map(u64::from);
+    let next = |sum: u64, of: &u8| sum.checked_mul(radix.into())?.checked_add(digit(of)?);
+    (!text.is_empty()).then_some(())?;
+    text.iter().try_fold(0, next)
 }
 
-fn map_line(line: &str) -> Option<MapLine> {
+/// Taken apart as bytes: a control loop reads the mappings of its target some ten times a second.
+fn map_line(line: &[u8]) -> Option<MapLine> {
+    let spaces = |text: &[u8]| text.iter().take_while(|byte| **byte == b' ').count();
     let mut rest = line;
     let mut field = || {
-        rest = rest.trim_start_matches(' ');
-        let end = rest.find(' ').unwrap_or(rest.len());
+        rest = &rest[spaces(rest)..];
+        let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
         let (head, tail) = rest.split_at(end);
         rest = tail;
         head
     };
-    let (start, end) = field().split_once('-')?;
-    let (start, end) = (hex(start)?, hex(end)?);
-    let perms = field().as_bytes();
-    let (offset, _dev) = (hex(field())?, field().split_once(':')?);
-    let inode = field().parse().ok()?;
+    let addresses = field();
+    let dash = addresses.iter().position(|byte| *byte == b'-')?;
+    let (start, end) = (number(&addresses[..dash], 16)?, number(&addresses[dash + 1..], 16)?);
+    let perms = field();
+    let offset = number(field(), 16)?;
+    field().contains(&b':').then_some(())?;
+    let inode = number(field(), 10)?;
     if perms.len() != 4 || start >= end {
         return None;
     }
@@ -79,7 +84,7 @@ fn map_line(line: &str) -> Option<MapLine> {
         shared: perms[3] == b's',
         offset,
         inode,
-        name: rest.trim_start_matches(' ').to_owned(),
+        name: String::from_utf8_lossy(&rest[spaces(rest)..]).into_owned(),
         flags: VmFlags::default(),
     })
 }
@@ -89,10 +94,10 @@ fn map_line(line: &str) -> Option<MapLine> {
 /// # Errors
 /// [`SysError::Malformed`] when a line is not in the kernel's format or addresses go backwards.
 pub fn parse_maps(bytes: &[u8]) -> Result<Vec<MapLine>, SysError> {
-    let text = String::from_utf8_lossy(bytes);
-    let whole = &text[..text.rfind('\n').map_or(0, |at| at + 1)];
+    let whole = &bytes[..bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0)];
+    let lines = whole.split(|byte| *byte == b'\n').filter(|_| !whole.is_empty());
     let mut maps: Vec<MapLine> = Vec::new();
-    for (at, line) in whole.lines().enumerate() {
+    for (at, line) in lines.enumerate() {
         let map = map_line(line).ok_or_else(|| malformed("not a mapping", at + 1))?;
         if maps.last().is_some_and(|last| last.end > map.start) {
             return Err(malformed("addresses go backwards", at + 1));
@@ -121,7 +126,7 @@ pub fn parse_smaps(bytes: &[u8]) -> Result<Vec<MapLine>, SysError> {
                     _ => {}
                 }
             }
-        } else if let Some(map) = map_line(line) {
+        } else if let Some(map) = map_line(line.as_bytes()) {
             if maps.last().is_some_and(|last| last.end > map.start) {
                 return Err(malformed("addresses go backwards", at + 1));
             }

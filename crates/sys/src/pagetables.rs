@@ -16,7 +16,7 @@
 
 use crate::tasks::Tasks;
 use crate::{KernelMemory, PageMap, Root, SysError};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use terrace_types::{Nanos, Pid, Tick, Vpn, VpnRange};
 
 const ENTRIES: u64 = 512;
@@ -67,16 +67,16 @@ pub struct PageTables {
     memory: KernelMemory,
     frames_end: u64,
     /// Table of each slot that was recognised.
-    slots: HashMap<(Pid, u64), u64>,
+    slots: BTreeMap<(Pid, u64), u64>,
     /// Table above those: 512 slots each. Where known, new slots are found in it without a scan.
-    uppers: HashMap<(Pid, u64), u64>,
+    uppers: BTreeMap<(Pid, u64), u64>,
     next_scan: Tick,
     backoff: Nanos,
     failed_scans: u32,
     /// The kernel's list of processes, where it can be followed.
     tasks: Option<Tasks>,
     /// Kernel addresses of processes.
-    found: HashMap<Pid, u64>,
+    found: BTreeMap<Pid, u64>,
     /// Times that pagemap contradicted what the list led to.
     contradicted: u32,
 }
@@ -111,12 +111,12 @@ impl PageTables {
         let memory = KernelMemory::open(root)?;
         Ok(Self {
             tasks: Tasks::open(root, &memory),
-            found: HashMap::new(),
+            found: BTreeMap::new(),
             contradicted: 0,
             memory,
             frames_end: frames.end(),
-            slots: HashMap::new(),
-            uppers: HashMap::new(),
+            slots: BTreeMap::new(),
+            uppers: BTreeMap::new(),
             next_scan: Tick::ZERO,
             backoff: Nanos::millis(100),
             failed_scans: 0,
@@ -163,9 +163,7 @@ impl PageTables {
         ranges: &[VpnRange],
     ) -> Result<u64, SysError> {
         let now = crate::now();
-        let followed = self.follow(pid, ranges);
-        self.descend(pid, ranges);
-        if followed {
+        if self.look_up(pid, ranges) {
             // A table that is not there has no pages.
             self.failed_scans = 0;
             return Ok(ranges.iter().map(|r| r.len()).sum());
@@ -188,6 +186,14 @@ impl PageTables {
         Ok(self.known(pid, ranges))
     }
 
+    /// Where the tables of `ranges` are now, by the kernel's own pointers; false where those cannot
+    /// be followed, and only tables below known ones were found.
+    pub fn look_up(&mut self, pid: Pid, ranges: &[VpnRange]) -> bool {
+        let followed = self.follow(pid, ranges);
+        self.descend(pid, ranges);
+        followed
+    }
+
     /// Finds the upper tables by the kernel's pointers; false where those cannot be followed.
     fn follow(&mut self, pid: Pid, ranges: &[VpnRange]) -> bool {
         let Some(tasks) = &self.tasks else { return false };
@@ -199,54 +205,47 @@ impl PageTables {
             return false;
         };
         self.found.insert(pid, task);
-        let mut words = [0_u64; ENTRIES as usize];
-        for range in ranges {
-            let mut numbers = Vec::new();
-            each_part(*range, SLOT * ENTRIES, |number, _| numbers.push(number));
-            for number in numbers {
-                let mut table = Some(top);
-                if tasks.five_levels() {
-                    table = self.entry(top, number / ENTRIES, &mut words);
-                }
-                match table.and_then(|table| self.entry(table, number % ENTRIES, &mut words)) {
-                    Some(upper) => self.uppers.insert((pid, number), upper),
-                    None => self.uppers.remove(&(pid, number)),
-                };
+        for number in numbers(ranges, SLOT * ENTRIES) {
+            let mut table = Some(top);
+            if tasks.five_levels() {
+                table = self.entry(top, number / ENTRIES);
             }
+            match table.and_then(|table| self.entry(table, number)) {
+                Some(upper) => self.uppers.insert((pid, number), upper),
+                None => self.uppers.remove(&(pid, number)),
+            };
         }
         true
     }
 
     /// The table that an entry of another points to.
-    fn entry(&self, table: u64, index: u64, words: &mut [u64; ENTRIES as usize]) -> Option<u64> {
-        self.memory.read_frame(table, words).then_some(())?;
-        let entry = TableEntry(words[(index % ENTRIES) as usize]);
+    fn entry(&self, table: u64, index: u64) -> Option<u64> {
+        let entry = TableEntry(self.memory.read_word(table, index % ENTRIES)?);
         (entry.present() && !entry.huge()).then_some(entry.pfn())
     }
 
     /// Slots as the tables above them say now.
     fn descend(&mut self, pid: Pid, ranges: &[VpnRange]) {
         let mut words = [0_u64; ENTRIES as usize];
-        let mut loaded = None;
-        for range in ranges {
-            let mut numbers = Vec::new();
-            each_part(*range, SLOT, |slot, _| numbers.push(slot));
-            for slot in numbers {
-                let Some(&upper) = self.uppers.get(&(pid, slot / ENTRIES)) else {
-                    if self.found.contains_key(&pid) {
-                        self.slots.remove(&(pid, slot));
-                    }
-                    continue;
-                };
-                if loaded != Some(upper) && !self.memory.read_frame(upper, &mut words) {
-                    continue;
+        let slots = numbers(ranges, SLOT);
+        for slots in slots.chunk_by(|a, b| a / ENTRIES == b / ENTRIES) {
+            let (first, last) = (slots[0], slots[slots.len() - 1]);
+            let Some(&upper) = self.uppers.get(&(pid, first / ENTRIES)) else {
+                if self.found.contains_key(&pid) {
+                    self.slots.retain(|key, _| key.0 != pid || !slots.contains(&key.1));
                 }
-                loaded = Some(upper);
-                let entry = TableEntry(words[(slot % ENTRIES) as usize]);
+                continue;
+            };
+            let words = &mut words[..=(last - first) as usize];
+            if !self.memory.read_words(upper, first % ENTRIES, words) {
+                continue;
+            }
+            for slot in slots {
+                let entry = TableEntry(words[(slot - first) as usize]);
                 if entry.present() && !entry.huge() {
-                    self.slots.insert((pid, slot), entry.pfn());
+                    self.slots.insert((pid, *slot), entry.pfn());
                 } else {
-                    self.slots.remove(&(pid, slot));
+                    self.slots.remove(&(pid, *slot));
                 }
             }
         }
@@ -386,40 +385,60 @@ impl PageTables {
         }
     }
 
-    /// Walks the known tables over `range`: `each(first page, entries, huge)`.
-    /// Parts without a table are passed over. `huge` is `None` for one entry a page; for a
-    /// huge page there is one entry, for so many pages, and its frame is that of the huge page's
-    /// first page, which may lie before the first page told.
-    pub fn walk(&self, pid: Pid, range: VpnRange, mut each: impl FnMut(Vpn, &[u64], Option<u64>)) {
+    /// Walks the known tables over `ranges`: `each(which of them, first page, entries, huge)`. Parts
+    /// without a table are passed over. `huge` is `None` for one
+    /// entry a page; for a huge page there is one entry, for so many pages, and its frame is that
+    /// of the huge page's first page, which may lie before the first page told.
+    pub fn walk(
+        &self,
+        pid: Pid,
+        ranges: &[VpnRange],
+        mut each: impl FnMut(usize, Vpn, &[u64], Option<u64>),
+    ) {
         let mut leaf = [0_u64; ENTRIES as usize];
-        self.each_leaf(pid, range, |part, entry| {
+        self.each_leaf(pid, ranges, |of, part, entry| {
             if entry.huge() {
-                each(part.start, &[entry.0], Some(part.len()));
-            } else if self.memory.read_frame(entry.pfn(), &mut leaf) {
-                let from = (part.start.0 % ENTRIES) as usize;
-                each(part.start, &leaf[from..from + part.len() as usize], None);
+                return each(of, part.start, &[entry.0], Some(part.len()));
+            }
+            let words = &mut leaf[..part.len() as usize];
+            if self.read_entries(entry, part, words) {
+                each(of, part.start, words, None);
             }
         });
     }
 
-    /// The parts of `range` that have a table of entries a page each, or are a huge page's, and the
-    /// entry that says where.
-    pub fn each_leaf(&self, pid: Pid, range: VpnRange, mut each: impl FnMut(VpnRange, TableEntry)) {
-        let mut upper = [0_u64; ENTRIES as usize];
-        each_part(range, SLOT, |slot, part| {
-            let Some(&table) = self.slots.get(&(pid, slot)) else {
-                return;
-            };
-            if !self.memory.read_frame(table, &mut upper) {
-                return;
+    /// The parts of `ranges` that have a table of entries a page each, or are a huge page's: which
+    /// of them it is a part of, and the entry that says where. Neighbours of one slot are read
+    /// together.
+    pub fn each_leaf(
+        &self,
+        pid: Pid,
+        ranges: &[VpnRange],
+        mut each: impl FnMut(usize, VpnRange, TableEntry),
+    ) {
+        let mut words = [0_u64; ENTRIES as usize];
+        let mut parts = Vec::new();
+        for (of, range) in ranges.iter().enumerate() {
+            each_part(*range, SLOT, |slot, part| parts.push((slot, of, part)));
+        }
+        for parts in parts.chunk_by(|a, b| a.0 == b.0) {
+            let Some(&table) = self.slots.get(&(pid, parts[0].0)) else { continue };
+            let first = parts.iter().map(|part| part.2.start.0 / ENTRIES).min();
+            let last = parts.iter().map(|part| (part.2.end.0 - 1) / ENTRIES).max();
+            let (Some(first), Some(last)) = (first, last) else { continue };
+            let words = &mut words[..=(last - first) as usize];
+            if !self.memory.read_words(table, first % ENTRIES, words) {
+                continue;
             }
-            each_part(part, ENTRIES, |number, part| {
-                let entry = TableEntry(upper[(number % ENTRIES) as usize]);
-                if entry.present() {
-                    each(part, entry);
-                }
-            });
-        });
+            for (_, of, part) in parts {
+                each_part(*part, ENTRIES, |number, part| {
+                    let entry = TableEntry(words[(number - first) as usize]);
+                    if entry.present() {
+                        each(*of, part, entry);
+                    }
+                });
+            }
+        }
     }
 
     /// The entries of these pages, which all lie in this table, into as many words.
@@ -430,12 +449,21 @@ impl PageTables {
     /// The entries that map these huge pages, told by their first pages; `None` where there is none
     /// such.
     pub fn huge_entries(&self, pid: Pid, heads: &[Vpn]) -> Vec<Option<TableEntry>> {
-        let read = |head: &Vpn| {
-            let table = *self.slots.get(&(pid, head.0 / SLOT))?;
-            let entry = TableEntry(self.memory.read_word(table, head.0 / ENTRIES % ENTRIES)?);
-            (entry.present() && entry.huge()).then_some(entry)
-        };
-        heads.iter().map(read).collect()
+        let mut words = [0_u64; ENTRIES as usize];
+        let mut entries = Vec::with_capacity(heads.len());
+        for heads in heads.chunk_by(|a, b| a.0 / SLOT == b.0 / SLOT) {
+            let numbers = heads.iter().map(|head| head.0 / ENTRIES);
+            let first = numbers.clone().min().unwrap_or_default();
+            let last = numbers.clone().max().unwrap_or_default();
+            let words = &mut words[..=(last - first) as usize];
+            let table = self.slots.get(&(pid, heads[0].0 / SLOT));
+            let read = table.is_some_and(|t| self.memory.read_words(*t, first % ENTRIES, words));
+            entries.extend(numbers.map(|number| {
+                let entry = TableEntry(words[(number - first) as usize]);
+                (read && entry.present() && entry.huge()).then_some(entry)
+            }));
+        }
+        entries
     }
 
     /// Checks a few entries against pagemap; forgets the process and returns false when they
@@ -458,7 +486,7 @@ impl PageTables {
             pagemap.read(one, &mut entries)?;
             if let Some(reported) = entries.first().filter(|e| e.present() && e.pfn() != 0) {
                 let mut found = None;
-                self.walk(pid, one, |page, words, huge| {
+                self.walk(pid, &[one], |_, page, words, huge| {
                     let entry = TableEntry(words[0]);
                     let inside = huge.map_or(0, |_| page.0 % ENTRIES);
                     found = entry.present().then_some(entry.pfn() + inside);
@@ -481,6 +509,15 @@ impl PageTables {
         }
         Ok(good)
     }
+}
+
+/// The numbers of the parts of `size` that `ranges` have pages in, in order.
+fn numbers(ranges: &[VpnRange], size: u64) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    ranges.iter().for_each(|range| each_part(*range, size, |number, _| numbers.push(number)));
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
 }
 
 /// Cuts `range` at multiples of `size`: `each(number of the part, pages in it)`.
@@ -524,7 +561,7 @@ mod tests {
         let pagemap = PageMap::open(&Root::live(), pid).unwrap();
         assert_eq!(tables.resolve(pid, &pagemap, &[range]).unwrap(), 1000);
         let mut present = 0;
-        tables.walk(pid, range, |_, words, huge| {
+        tables.walk(pid, &[range], |_, _, words, huge| {
             let entries = words.iter().filter(|w| TableEntry(**w).present()).count() as u64;
             present += entries * huge.unwrap_or(1);
         });

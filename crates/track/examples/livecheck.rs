@@ -317,7 +317,7 @@ fn costs(root: &Root, pid: Pid, range: VpnRange) {
                 terrace_sys::sleep(Nanos::millis(1));
                 timed("walk tables", &mut || {
                     let (mut present, mut accessed, mut huge) = (0, 0, 0);
-                    tables.walk(pid, range, |_, words, span| {
+                    tables.walk(pid, &[range], |_, _, words, span| {
                         huge += u64::from(span.is_some());
                         let span = span.unwrap_or(1);
                         for entry in words.iter().map(|w| TableEntry(*w)).filter(|e| e.present()) {

@@ -163,15 +163,9 @@ impl PageTable {
 
     /// Opens the processes of these mappings and finds their tables.
     fn find(&mut self, mappings: &[Mapping]) -> Result<(), TrackError> {
-        let mut ranges: BTreeMap<Pid, Vec<VpnRange>> = BTreeMap::new();
-        for m in mappings {
-            if matches!(m.kind, MappingKind::Anonymous | MappingKind::FilePrivate) {
-                ranges.entry(m.pid).or_default().push(m.range);
-            }
-        }
         self.observed.clear();
         self.unknown = 0;
-        for (pid, ranges) in ranges {
+        for (pid, ranges) in by_process(mappings) {
             match self.process(pid, ranges) {
                 Ok(process) => {
                     self.observed.insert(pid, process);
@@ -200,15 +194,13 @@ impl PageTable {
     fn count(&self) -> (u64, u64) {
         let (mut present, mut accessed) = (0, 0);
         for (pid, process) in &self.observed {
-            for range in &process.ranges {
-                self.tables.walk(*pid, *range, |_, words, huge| {
-                    let each = huge.unwrap_or(1);
-                    for entry in words.iter().map(|w| TableEntry(*w)).filter(|e| e.present()) {
-                        present += each;
-                        accessed += if entry.accessed() { each } else { 0 };
-                    }
-                });
-            }
+            self.tables.walk(*pid, &process.ranges, |_, _, words, huge| {
+                let each = huge.unwrap_or(1);
+                for entry in words.iter().map(|w| TableEntry(*w)).filter(|e| e.present()) {
+                    present += each;
+                    accessed += if entry.accessed() { each } else { 0 };
+                }
+            });
         }
         (present, accessed)
     }
@@ -252,40 +244,38 @@ impl PageTable {
             let large = &mut found.large;
             let first = large.is_empty();
             let mut next = 0;
-            for (range, tallies) in process.ranges.iter().zip(&mut found.tallies) {
-                tables.walk(*pid, *range, |first_page, words, huge| {
-                    let at = (first_page.0 - range.start.0) as usize;
-                    if let Some(span) = huge {
-                        let entry = TableEntry(words[0]);
-                        let tallies = &mut tallies[at..at + span as usize];
-                        if span == PAGES {
-                            if first {
-                                large.push((first_page, PageSampleCount::default()));
-                            }
-                            // One that came or went midway has not as many samples as there were.
-                            next += large[next..].iter().take_while(|l| l.0 < first_page).count();
-                            if let Some((_, tally)) =
-                                large.get_mut(next).filter(|l| l.0 == first_page)
-                            {
-                                tally.add(entry.accessed());
-                                tallies.fill(*tally);
-                                if !apart {
-                                    present += span;
-                                    accessed += if entry.accessed() { span } else { 0 };
-                                }
-                                return;
-                            }
-                        }
-                        for tally in tallies {
-                            note(tally, entry, &mut present, &mut accessed);
-                        }
-                    } else {
-                        for (tally, word) in tallies[at..at + words.len()].iter_mut().zip(words) {
-                            note(tally, TableEntry(*word), &mut present, &mut accessed);
-                        }
+            let (ranges, tallies) = (&process.ranges, &mut found.tallies);
+            tables.walk(*pid, ranges, |of, first_page, words, huge| {
+                let at = (first_page.0 - ranges[of].start.0) as usize;
+                let Some(span) = huge else {
+                    let tallies = &mut tallies[of][at..at + words.len()];
+                    for (tally, word) in tallies.iter_mut().zip(words) {
+                        note(tally, TableEntry(*word), &mut present, &mut accessed);
                     }
-                });
-            }
+                    return;
+                };
+                let entry = TableEntry(words[0]);
+                let tallies = &mut tallies[of][at..at + span as usize];
+                if span == PAGES {
+                    if first {
+                        large.push((first_page, PageSampleCount::default()));
+                    }
+                    // One that came or went midway has not as many samples as there were.
+                    next += large[next..].iter().take_while(|l| l.0 < first_page).count();
+                    if let Some((_, tally)) = large.get_mut(next).filter(|l| l.0 == first_page) {
+                        tally.add(entry.accessed());
+                        tallies.fill(*tally);
+                        if !apart {
+                            present += span;
+                            accessed += if entry.accessed() { span } else { 0 };
+                        }
+                        return;
+                    }
+                }
+                for tally in tallies {
+                    note(tally, entry, &mut present, &mut accessed);
+                }
+            });
             found.exposure.add(process.cleared, (before, now()));
             found.present = present - others;
         }
@@ -421,6 +411,17 @@ impl PageTable {
     }
 }
 
+/// Mappings whose pages are sampled.
+fn by_process(mappings: &[Mapping]) -> BTreeMap<Pid, Vec<VpnRange>> {
+    let mut ranges: BTreeMap<Pid, Vec<VpnRange>> = BTreeMap::new();
+    for m in mappings {
+        if matches!(m.kind, MappingKind::Anonymous | MappingKind::FilePrivate) {
+            ranges.entry(m.pid).or_default().push(m.range);
+        }
+    }
+    ranges
+}
+
 /// Counts a page found present, and whether it was accessed.
 fn note(tally: &mut PageSampleCount, entry: TableEntry, present: &mut u64, accessed: &mut u64) {
     if entry.present() {
@@ -536,10 +537,14 @@ impl Tracker for PageTable {
             return Ok(None);
         }
         let work = self.meter.start();
-        self.find(mappings)?;
+        let ranges = by_process(mappings);
+        if !ranges.iter().all(|(pid, ranges)| self.tables.look_up(*pid, ranges)) {
+            self.find(mappings)?;
+        }
         let mut processes: Vec<(Pid, &[VpnRange])> = Vec::new();
-        processes.extend(self.observed.iter().map(|(pid, of)| (*pid, of.ranges.as_slice())));
-        let checked = spots::check(&self.tables, &processes, (asked, turn), self.aim.length());
+        processes.extend(ranges.iter().map(|(pid, ranges)| (*pid, ranges.as_slice())));
+        let length = self.aim.length().min(Prescan::SAMPLE_LENGTH);
+        let checked = spots::check(&self.tables, &processes, (asked, turn), length);
         // Not permitted, or no such advice in this kernel: not again.
         self.spots = checked.is_ok();
         let checked = checked.ok().flatten();

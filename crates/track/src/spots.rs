@@ -16,9 +16,7 @@ impl Leaves {
     /// As tables are now.
     fn within(tables: &PageTables, pid: Pid, ranges: &[VpnRange]) -> Self {
         let mut leaves = Vec::new();
-        for range in ranges {
-            tables.each_leaf(pid, *range, |part, entry| leaves.push((part, entry)));
-        }
+        tables.each_leaf(pid, ranges, |_, part, entry| leaves.push((part, entry)));
         Self(leaves)
     }
 

@@ -142,10 +142,14 @@ impl LiveTarget {
     }
 
     /// Of all pages, or of those alone that are not known to be present.
-    fn locate_area(&mut self, area: &mut Area, which: LocateScope) -> Result<(), SysError> {
+    fn locate_area(
+        &mut self,
+        area: &mut Area,
+        which: LocateScope,
+        pagemap: &PageMap,
+    ) -> Result<(), SysError> {
         let wanted =
             |page: &PageStat| which == LocateScope::All || !page.flags.has(PageFlags::PRESENT);
-        let pagemap = PageMap::open(&self.root, area.pid)?;
         let pinned = self.pinned_ranges(area);
         let (mut entries, mut unplaced) = (Vec::new(), Vec::new());
         let (scans, mut huge) = (self.huge_pages && self.scan_works, Vec::new());
@@ -186,7 +190,7 @@ impl LiveTarget {
             self.ask_for(area, &unplaced)?;
         }
         for range in huge {
-            self.mark_huge(area, range, &pagemap)?;
+            self.mark_huge(area, range, pagemap)?;
         }
         Ok(())
     }
@@ -232,15 +236,19 @@ impl LiveTarget {
     }
 
     fn locate_which(&mut self, areas: &mut [Area], which: LocateScope) -> Result<(), TargetError> {
-        for area in areas {
-            match self.locate_area(area, which) {
+        for areas in areas.chunk_by_mut(|a, b| a.pid == b.pid) {
+            let pid = areas[0].pid;
+            let located = PageMap::open(&self.root, pid).and_then(|pagemap| {
+                areas.iter_mut().try_for_each(|area| self.locate_area(area, which, &pagemap))
+            });
+            match located {
                 Ok(()) => {}
-                Err(e) if task::is_over(&self.root, area.pid, &e) => {
-                    for page in &mut area.pages {
+                Err(e) if task::is_over(&self.root, pid, &e) => {
+                    for page in areas.iter_mut().flat_map(|area| &mut area.pages) {
                         page.flags = page.flags.without(PLACE);
                     }
                 }
-                Err(e) => return Err(refused("find the pages", area.pid, &e)),
+                Err(e) => return Err(refused("find the pages", pid, &e)),
             }
         }
         Ok(())

@@ -497,7 +497,7 @@ impl Tracker for PageTableScan {
         let blocks: Vec<VpnRange> = spread.iter().map(|(_, block)| *block).chain(asked).collect();
         let cleared: Vec<Tick> =
             blocks.iter().map(|block| self.clear_block(&mut world, *block)).collect();
-        world.sleep(self.aim.length());
+        world.sleep(self.aim.length().min(Prescan::SAMPLE_LENGTH));
         let mut samples: Vec<PageSamples> = blocks
             .iter()
             .zip(cleared)
