@@ -88,18 +88,18 @@ impl Sums {
     fn add(&mut self, pages: &[PageStat], ranks: &Ranks) -> Row {
         let mut row =
             Row { reads: 0.0, writes: 0.0, hottest: 0.0, tiers: vec![0; self.tiers.len()] };
-        for page in pages {
-            self.known += u64::from(page.flags.has(PageFlags::KNOWN));
+        for (page, count) in PageStat::runs(pages) {
+            self.known += if page.flags.has(PageFlags::KNOWN) { count } else { 0 };
             let (reads, writes) = (page.reads.per_second(), page.writes.per_second());
-            row.reads += f64::from(reads);
-            row.writes += f64::from(writes);
+            row.reads += f64::from(reads) * count as f64;
+            row.writes += f64::from(writes) * count as f64;
             row.hottest = row.hottest.max(reads + writes);
             let Some(rank) = ranks.of(page) else { continue };
-            row.tiers[rank] += 1;
+            row.tiers[rank] += count;
             let tier = &mut self.tiers[rank];
-            tier.reads += f64::from(reads);
-            tier.writes += f64::from(writes);
-            tier.counts[buckets::bucket_of(reads + writes)] += 1;
+            tier.reads += f64::from(reads) * count as f64;
+            tier.writes += f64::from(writes) * count as f64;
+            tier.counts[buckets::bucket_of(reads + writes)] += count as u32;
         }
         for (tier, pages) in self.tiers.iter_mut().zip(&row.tiers) {
             tier.pages += pages;

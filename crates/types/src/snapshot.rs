@@ -128,6 +128,12 @@ pub struct PageStat {
 }
 
 impl PageStat {
+    /// Neighbours that are alike, and how many. Base pages of a huge page mostly are, so that what
+    /// goes by these costs a fraction of what goes by the page.
+    pub fn runs(pages: &[Self]) -> impl Iterator<Item = (&Self, u64)> {
+        pages.chunk_by(|a, b| a == b).map(|run| (&run[0], run.len() as u64))
+    }
+
     /// Node the page is on.
     #[must_use]
     pub const fn node(self) -> NodeId {

@@ -67,9 +67,7 @@ pub struct MergeResult {
 fn saturated(samples: &[PageSamples]) -> Option<bool> {
     let mut groups: Vec<(Nanos, usize, usize)> = Vec::new();
     for one in samples.iter().filter(|one| one.sample_count > 1) {
-        let found = |hits: u8| hits != 0 && hits != PageSamples::NOT_SAMPLED;
-        let touched = one.hits.iter().filter(|hits| found(**hits)).count();
-        let always = one.hits.iter().filter(|hits| **hits == one.sample_count).count();
+        let (touched, always) = (one.report_count() - one.count(0), one.count(one.sample_count));
         match groups.iter_mut().find(|group| group.0 == one.interval) {
             Some(group) => (group.1, group.2) = (group.1 + touched, group.2 + always),
             None => groups.push((one.interval, touched, always)),

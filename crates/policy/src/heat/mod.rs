@@ -86,9 +86,16 @@ impl PageSamples {
         VpnRange::new(self.start, Vpn(self.start.0.saturating_add(self.hits.len() as u64)))
     }
 
+    /// Pages found accessed so often.
+    fn count(&self, hits: u8) -> usize {
+        // In bytes, which are compared many at once.
+        let of = |part: &[u8]| part.iter().map(|h| u8::from(*h == hits)).sum::<u8>();
+        self.hits.chunks(255).map(|part| usize::from(of(part))).sum()
+    }
+
     /// Pages that were sampled in all intervals.
     fn report_count(&self) -> usize {
-        self.hits.iter().filter(|h| **h != Self::NOT_SAMPLED).count()
+        self.hits.len() - self.count(Self::NOT_SAMPLED)
     }
 
     /// Seconds of one interval, as it counts for a page.

@@ -42,13 +42,16 @@ struct MergedSamples {
 /// instructions.
 struct MergeMemo {
     slots: Vec<(u64, MergedSamples)>,
+    bits: u32,
 }
 
 impl MergeMemo {
-    const BITS: u32 = 9;
+    const MOST_BITS: u32 = 9;
 
-    fn new() -> Self {
-        Self { slots: vec![(u64::MAX, MergedSamples::default()); 1 << Self::BITS] }
+    /// For so many pages: of few, few kinds are met.
+    fn new(pages: usize) -> Self {
+        let bits = (pages.max(2) as u64).ilog2().min(Self::MOST_BITS);
+        Self { slots: vec![(u64::MAX, MergedSamples::default()); 1 << bits], bits }
     }
 
     /// `code`: which of the samples; `evidence`: all evidence that they are joined to.
@@ -64,7 +67,7 @@ impl MergeMemo {
             | u64::from(evidence[0].0) << 32
             | u64::from(evidence[1].0) << 40
             | u64::from(code) << 48;
-        let at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - Self::BITS)) as usize;
+        let at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - self.bits)) as usize;
         let slot = &mut self.slots[at];
         if slot.0 != key {
             *slot = (key, joined());
@@ -102,7 +105,7 @@ impl SampleRound<'_> {
         evidence: &mut [SampleEvidence],
         start: Vpn,
     ) {
-        let mut memo = MergeMemo::new();
+        let mut memo = MergeMemo::new(pages.len());
         let sharing = usize::from(each.max(1)) - 1;
         let before = (start.0 & sharing as u64) as usize;
         let head = Vpn(start.0 - before as u64);
@@ -229,7 +232,7 @@ impl SampleRound<'_> {
         start: Vpn,
         sampled: bool,
     ) -> u64 {
-        let (mut memo, mut updated) = (MergeMemo::new(), 0);
+        let (mut memo, mut updated) = (MergeMemo::new(pages.0.len()), 0);
         for (i, ((page, b), code)) in pages.0.iter_mut().zip(pages.1).zip(found).enumerate() {
             let Some((Some(samples), dirty)) = table.get(usize::from(*code)) else { continue };
             let known = memo

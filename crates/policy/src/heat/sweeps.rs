@@ -70,14 +70,19 @@ impl SweepEstimator {
 fn pairs(hits: &[u8], sample_count: u8) -> (f32, f32) {
     let n = u64::from(sample_count);
     let (mut differ, mut chance) = (0u64, 0u64);
-    for pair in hits.windows(2) {
-        let (a, b) = (u64::from(pair[0]), u64::from(pair[1]));
-        // Not sampled: more than there were intervals.
-        if a > n || b > n {
+    let mut last = None;
+    // Not sampled: more than there were intervals.
+    for run in hits.chunk_by(|a, b| a == b) {
+        let (a, alike) = (u64::from(run[0]), run.len() as u64 - 1);
+        let last = last.replace(a);
+        if a > n {
             continue;
         }
-        differ += a.abs_diff(b) * a.abs_diff(b);
-        chance += (a + b) * (2 * n - a - b);
+        chance += alike * 4 * a * (n - a);
+        if let Some(b) = last.filter(|b| *b <= n) {
+            differ += a.abs_diff(b) * a.abs_diff(b);
+            chance += (a + b) * (2 * n - a - b);
+        }
     }
     (differ as f32, chance as f32 / (2 * n - 1) as f32)
 }

@@ -247,7 +247,7 @@ impl<'a> UnitRater<'a> {
             huge: false,
         };
         let (mut sums, mut heads) = ([SideSums::default(); 2], 0);
-        for page in pages {
+        for (page, count) in PageStat::runs(pages) {
             heads += usize::from(page.flags.has(PageFlags::HUGE_HEAD));
             if page.flags.has(PageFlags::HUGE_HEAD) || page.flags.has(PageFlags::HUGE_TAIL) {
                 block.huge = true;
@@ -256,10 +256,10 @@ impl<'a> UnitRater<'a> {
             let Some(slow) = self.side_of(page) else { continue };
             let (reads, writes) = (page.reads.per_second(), page.writes.per_second());
             let value = reads * self.scale.read_ns + writes * self.scale.write_ns;
-            let sum = &mut sums[usize::from(slow)];
-            (sum.pages, sum.value) = (sum.pages + 1, sum.value + value);
-            sum.squares += value * value;
-            (sum.reads, sum.writes) = (sum.reads + reads, sum.writes + writes);
+            let (sum, n) = (&mut sums[usize::from(slow)], count as f32);
+            (sum.pages, sum.value) = (sum.pages + count as u32, sum.value + value * n);
+            sum.squares += value * value * n;
+            (sum.reads, sum.writes) = (sum.reads + reads * n, sum.writes + writes * n);
             block.node = block.node.filter(|node| *node == page.node);
         }
         let mut ranges = [BucketRange::NONE; 2 * CLASSES];
