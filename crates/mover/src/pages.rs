@@ -286,19 +286,20 @@ impl<C: MoveCalls> MovePages<C> {
 
     /// All units in order, neighbours with the same process and target in batches. Where time
     /// ends, space that was made is filled first: pages that went down for nothing are a loss. And
-    /// so no more go down once most of the space that was made last went to others.
+    /// so no more go down once most of what was to go up last did not: the space went to others, or
+    /// the pages are no more.
     fn in_order(&mut self, run: &mut Run<'_>, units: &[usize]) {
         let (mut at, mut before, mut unfilled, mut over) = (0, None, 0, false);
-        let (mut made, mut filled) = (0, None);
+        let (mut made, mut asked, mut risen) = (0, 0, 0);
         let last_up = units.iter().rposition(|unit| !run.is_down(*unit));
         while at < units.len() {
             over = over || !self.may_go_on(run);
             let down = run.is_down(units[at]);
-            if let (true, Some(used)) = (down, filled) {
-                if 2 * used < made {
+            if down && asked > 0 {
+                if 2 * risen < made.min(asked) {
                     return;
                 }
-                (made, filled) = (0, None);
+                (made, asked, risen) = (0, 0, 0);
             }
             let most = match (down, over) {
                 (true, true) => 0,
@@ -324,7 +325,8 @@ impl<C: MoveCalls> MovePages<C> {
             if down {
                 (made, unfilled) = (made + freed, unfilled + freed);
             } else {
-                filled = Some(filled.unwrap_or(0) + freed);
+                asked += run.base_pages(&units[at..at + batch]);
+                risen += freed;
                 unfilled = unfilled.saturating_sub(freed);
             }
             at += batch;

@@ -247,6 +247,21 @@ fn no_more_goes_down_once_others_take_most_of_what_is_freed() {
 }
 
 #[test]
+fn more_goes_down_where_less_was_to_go_up_than_there_was_space_for() {
+    let mut kernel = fake(0..4_000, 10_000..14_000);
+    kernel.space.insert(FAST, 0);
+    let moves = [
+        run(10_000, 1_000, FAST, SLOW, MoveReason::Cold),
+        run(0, 400, SLOW, FAST, MoveReason::Hot),
+        run(11_000, 1_000, FAST, SLOW, MoveReason::Cold),
+        run(400, 1_600, SLOW, FAST, MoveReason::Hot),
+    ];
+    let outcome = mover(kernel).apply(&moves, false, &limits());
+    adds_up(&outcome, &moves);
+    assert_eq!(outcome.moved, [(FAST, 2_000), (SLOW, 2_000)]);
+}
+
+#[test]
 fn exchange_keeps_occupancy_when_promotion_finds_no_space_or_no_pages() {
     // The fast node is full: each promotion needs the space of a demotion.
     let mut kernel = fake(0..2000, 10_000..12_000);

@@ -25,6 +25,8 @@ pub(super) struct MigrationCursor {
     down: SideCursor,
     /// Base pages that may still go up before others must free space.
     space: u64,
+    /// Base pages that go down and make no space.
+    lacking: u64,
     /// Base pages demoted in a row.
     chunk: u64,
     /// What was moved by earlier parts: a page just demoted may seem hot among those of the worse
@@ -88,17 +90,18 @@ struct SideCursor {
 
 impl MigrationCursor {
     /// Begins to carry out `cut` between tier `rank` and the next, which has space for `below` base
-    /// pages.
+    /// pages; `lacking`: so many more go down first than what goes up takes the places of.
     pub fn new(
         tuning: &TerraceTuning,
         rater: UnitRater<'_>,
         snap: &Snapshot,
         cut: &ExchangeThreshold,
         rank: usize,
-        below: u64,
+        (below, lacking): (u64, u64),
     ) -> Self {
         let demote = cut.demote.min(below);
         let promote = cut.promote - (cut.demote - demote);
+        let lacking = if demote > 0 { lacking.min(below - demote) } else { 0 };
         let walk = |slow: bool, left, edge, rest| {
             let usual = (!slow).then_some(cut.usual);
             let mut walk = SideCursor {
@@ -118,8 +121,9 @@ impl MigrationCursor {
             scale: rater.into_scale(),
             rank,
             up: walk(true, promote, cut.promote_from, cut.promote_rest),
-            down: walk(false, demote, cut.demote_to, cut.demote_rest),
+            down: walk(false, demote + lacking, cut.demote_to, cut.demote_rest + lacking),
             space: promote - demote,
+            lacking,
             chunk: match snap.spendable {
                 Some(_) => (demote / tuning.chunk_part).clamp(tuning.small_chunk, tuning.chunk),
                 None => tuning.chunk,
@@ -158,8 +162,10 @@ impl MigrationCursor {
                 break;
             }
             let runs = part.moves.len() + left / 2;
-            let made = self.down.take(&mut part, &worse, (self.chunk, runs));
-            self.space += made;
+            let made = self.down.take(&mut part, &worse, (self.chunk + self.lacking, runs));
+            let kept = made.min(self.lacking);
+            self.lacking -= kept;
+            self.space += made - kept;
             if used + made == 0 {
                 break;
             }
@@ -422,7 +428,7 @@ mod tests {
         Snapshot {
             interval: Nanos::millis(100),
             page_size: Bytes(4096),
-            tiers: vec![tier(0, FAST, 0), tier(1, 100_000, 50_000)],
+            tiers: vec![tier(0, FAST, FAST / 200), tier(1, 100_000, 50_000)],
             areas: vec![
                 Area { pid: Pid(1), start: Vpn(0x1000), pages: (0..10_000).map(page).collect() },
                 Area {
@@ -434,6 +440,11 @@ mod tests {
             sees: TrackerVisibility { reads: true, pages: true, ..TrackerVisibility::default() },
             ..Snapshot::default()
         }
+    }
+
+    /// What a page of this move adds to what is free on the fast tier.
+    fn sign(m: &Move) -> i64 {
+        i64::from(m.from.0 == 0) - i64::from(m.to.0 == 0)
     }
 
     /// Makes the moves in the snapshot; the most pages that were on the fast node at any time.
@@ -488,6 +499,31 @@ mod tests {
             snap.areas.iter().flat_map(|a| &a.pages).filter(hot).filter(|p| p.node != 0).count();
         assert_eq!((left, seen.len()), (0, 8_000));
         assert!(go_on(&params, &mut state, &snap, now).moves.is_empty());
+    }
+
+    #[test]
+    fn what_the_reserve_lacks_goes_down_first() {
+        let machine = terrace_machine::preset("lab-cxl").unwrap();
+        let (params, mut state, mut snap) =
+            (Params::for_machine(&machine), State::default(), scattered());
+        snap.tiers[0] = tier(0, FAST, 3);
+        let now = Tick(1_000_000_000);
+        let plan = step(&params, &mut state, &snap, now, Seed(1));
+        assert!(
+            plan.decisions[0].why.starts_with("4000 pages up, 4037 down"),
+            "{}",
+            plan.decisions[0].why
+        );
+        let (mut moves, mut free) = (plan.moves, 3);
+        while !moves.is_empty() {
+            for m in &moves {
+                free += i64::from(m.pages) * sign(m);
+                assert!(free >= if sign(m) < 0 { FAST as i64 / 200 } else { 0 }, "{free}: {m:?}");
+            }
+            make(&mut snap, &moves);
+            moves = go_on(&params, &mut state, &snap, now).moves;
+        }
+        assert_eq!(free, FAST as i64 / 200);
     }
 
     #[test]

@@ -51,7 +51,7 @@ use super::PartialPlan;
 use hotness::{ExchangeThreshold, SwapTerms, UnitRater};
 use migration_cursor::MigrationCursor;
 use serde::{Deserialize, Serialize};
-use terrace_types::{Decision, Nanos, NodeId, Plan, Request, Seed, Snapshot, Tick};
+use terrace_types::{Decision, Nanos, NodeId, PageStat, Plan, Request, Seed, Snapshot, Tick};
 
 /// What it remembers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -284,15 +284,12 @@ impl PagePass {
         let (mut present, mut below) = (0u64, 0u64);
         let (mut reads, mut writes) = (0.0, 0.0);
         for area in &snap.areas {
-            let (mut read, mut written) = (0.0f32, 0.0f32);
-            for page in area.pages.iter().filter(|p| p.movable()) {
-                present += 1;
-                below += u64::from(is_below[usize::from(page.node)]);
-                read += page.reads.per_second();
-                written += page.writes.per_second();
+            for (page, count) in PageStat::runs(&area.pages).filter(|(page, _)| page.movable()) {
+                present += count;
+                below += if is_below[usize::from(page.node)] { count } else { 0 };
+                reads += f64::from(page.reads.per_second()) * count as f64;
+                writes += f64::from(page.writes.per_second()) * count as f64;
             }
-            reads += f64::from(read);
-            writes += f64::from(written);
         }
         let seen = reads + writes;
         // Samples of regions tell a lower bound, as if nobody waited for a bus.
@@ -447,7 +444,10 @@ fn boundary(
         }
     }
     let below = free_pages(snap, rank + 1);
-    let cursor = MigrationCursor::new(tuning, rater, snap, &cut, rank, below);
+    // What the reserve lacks is made up for first: the kernel keeps some of what comes free for
+    // each CPU, where promotions do not find it.
+    let room = (below, reserve.saturating_sub(free));
+    let cursor = MigrationCursor::new(tuning, rater, snap, &cut, rank, room);
     let (promoted, demoted) = (cursor.promotes(), cursor.demotes());
     // In accesses: what one is worth changes with the program's traffic, and says nothing of how
     // long heat stays.

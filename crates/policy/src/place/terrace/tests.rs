@@ -30,7 +30,7 @@ fn growing(pages: usize, filling: bool) -> Snapshot {
         interval: Nanos::millis(100),
         filling,
         page_size: Bytes(4096),
-        tiers: vec![tier(0, 1_000, 0), tier(1, 100_000, 50_000)],
+        tiers: vec![tier(0, 1_000, 5), tier(1, 100_000, 50_000)],
         areas: vec![Area { pid: Pid(1), start: Vpn(0), pages: (0..pages).map(page).collect() }],
         sees: TrackerVisibility { reads: true, pages: true, ..TrackerVisibility::default() },
         ..Snapshot::default()
