@@ -298,6 +298,7 @@ impl Engine {
             self.doubt();
         }
         let spent = observed.cpu + self.own_cpu.since(before);
+        let tiers_below = interval::worse_nodes(&tiers);
         let (snapshot, mut plan) = self.decide(tiers, &tally, &observed, (filling, spent), now);
         self.budget.book_gain(plan.measured_gain, now);
         self.journal_step(&snapshot, &plan, &observed, now, report);
@@ -311,6 +312,7 @@ impl Engine {
         let deciding = deciding + going_on;
         self.account.interval(observed.cpu, deciding, memory, observed.lost);
         self.budget.ledger.book(observed.cpu + deciding, observed.thrifty, self.clock.now());
+        self.note_rate(&tally, &tiers_below, planned);
         self.hand_on(&plan, planned, &mut report.notes);
         report.decisions = plan.decisions;
         Ok(())

@@ -66,9 +66,6 @@ terrace_policy::tuning! {
     /// Where more than this part of a program's pages was promoted at once, rates that were known
     /// count for little: it goes on at another pace.
     pace_part: u64 = 16;
-    /// The best tier counts as full with less than this part of it free: pages faulted in since
-    /// pages were last located are then assumed to be on a worse tier. No measured reason.
-    full_part: u64 = 64;
     /// Displaced pages may be found touched less often on the best tier, or more often below it,
     /// than was foreseen, by this part (those that were chosen for their heat had more of it by
     /// chance): else their gain is not known.

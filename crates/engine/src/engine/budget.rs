@@ -36,6 +36,8 @@ pub(super) struct Budget {
     /// When gains were last booked.
     gained: Option<Tick>,
     gain_lasts: Nanos,
+    /// Seconds a second, as measured last; `None`: pages were moved since.
+    gains: Option<f64>,
     rate: Option<TokenBucket>,
 }
 
@@ -50,6 +52,7 @@ impl Budget {
             measures,
             gained: None,
             gain_lasts: config.tuning.gain_lasts,
+            gains: None,
             rate: rate.map(|r| TokenBucket::new(r.get() as f64, Nanos::secs(1))),
         }
     }
@@ -62,6 +65,7 @@ impl Budget {
     /// Books what moves were measured to save a second, since that was last booked.
     pub fn book_gain(&mut self, ns_a_second: f64, now: Tick) {
         let since = self.gained.replace(now).map_or(Nanos::ZERO, |then| now.since(then));
+        self.gains = Some(ns_a_second / 1e9);
         self.ledger.gain(ns_a_second / 1e9 * since.min(self.gain_lasts).as_secs_f64());
     }
 
@@ -73,6 +77,12 @@ impl Budget {
         if self.measures {
             self.ledger.spend(cost, now);
         }
+        self.gains = None;
+    }
+
+    /// Time until what moves gain pays for the next sample; `None`: what they gain is not known.
+    pub fn time_to_gain(&self) -> Option<Nanos> {
+        self.gains.map(|gains| self.ledger.time_to_gain(gains))
     }
 
     /// The moves that the rate allows now, in order.

@@ -9,12 +9,14 @@
 use super::interval::worse_nodes;
 use super::{Engine, Next, SampleStart, StepReport, StopReason};
 use crate::{Mapping, SampleRequest};
-use terrace_policy::heat::{PageSamples, TouchedPages};
+use terrace_policy::heat::{NodeTally, PageSamples, TouchedPages};
 use terrace_policy::quota::SamplingPace;
-use terrace_types::{Bytes, Nanos, Pid, Snapshot, Tick, TierState, Vpn, VpnRange};
+use terrace_types::{
+    Area, Bytes, Nanos, NodeId, PageStat, Pid, Snapshot, Tick, TierState, Vpn, VpnRange,
+};
 
 /// What the worse tiers have cost since the last sample of all pages.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SampleDebt {
     /// Nanoseconds.
     sum: f64,
@@ -22,6 +24,17 @@ pub(super) struct SampleDebt {
     at: Option<Tick>,
     /// Nanoseconds a second, lately.
     rate: f64,
+    /// Most of that rate is of pages of which nothing is known but that they were touched.
+    by_new: bool,
+    /// What such pages were found to cost, as a share of what they would if they were accessed as
+    /// often as one touch allows.
+    new_share: f64,
+}
+
+impl Default for SampleDebt {
+    fn default() -> Self {
+        Self { sum: 0.0, at: None, rate: 0.0, by_new: false, new_share: 1.0 }
+    }
 }
 
 impl SampleDebt {
@@ -30,6 +43,15 @@ impl SampleDebt {
         let since = self.at.replace(now).map_or(Nanos::ZERO, |then| now.since(then));
         self.rate = rate;
         self.sum += rate * since.as_secs_f64();
+    }
+
+    /// A sample of all pages found that the worse tiers cost so much a second.
+    fn found(&mut self, rate: f64) {
+        if std::mem::take(&mut self.by_new) {
+            // Chance is in both: each sample counts for half.
+            let right = (rate / self.rate.max(1.0)).clamp(LEAST_SHARE, 1.0);
+            self.new_share = (self.new_share * right).sqrt();
+        }
     }
 
     /// Time until it comes to `price`.
@@ -49,8 +71,7 @@ impl Engine {
         report: &mut StepReport,
     ) -> Result<SamplingPace, StopReason> {
         let since = self.clock.now();
-        self.sampling.debt =
-            SampleDebt { at: Some(since), rate: self.sampling.debt.rate, sum: 0.0 };
+        (self.sampling.debt.at, self.sampling.debt.sum) = (Some(since), 0.0);
         let mut ended = false;
         loop {
             self.budget.ledger.advance(self.clock.now());
@@ -88,10 +109,15 @@ impl Engine {
             }
             let shortest = tuning.quick_scan_shortest;
             // A shift is waited for no longer than an interval while the share lasts. While it does
-            // not, only what moves gain is of use.
+            // not, only what moves gain is of use, once it pays for a sample.
             let rarest = match pace.rest {
                 Nanos::ZERO => self.config.first_interval,
-                _ => self.budget.ledger.quick_scan_interval().max(tuning.quick_scan_rarest),
+                _ => {
+                    let rarest =
+                        self.budget.ledger.quick_scan_interval().max(tuning.quick_scan_rarest);
+                    let pays = self.budget.time_to_gain().unwrap_or_default();
+                    rarest.min(pays.max(self.config.first_interval))
+                }
             };
             let rarest = rarest.max(shortest);
             let wait = due.max(pace.rest).clamp(shortest, rarest);
@@ -137,13 +163,34 @@ impl Engine {
 
     /// What the worse tiers cost, by samples of this share of the pages.
     fn note_debt(&mut self, samples: &[PageSamples], share: f64, tiers: &[TierState]) {
-        // The best tier is filled first.
-        let full = tiers
-            .first()
-            .is_some_and(|t| t.free.get() < t.capacity.get() / self.config.tuning.full_part);
-        let below = self.heat.accesses_on(samples, &worse_nodes(tiers), full) / share;
-        let each = self.placement.each_access().unwrap_or_default();
-        self.sampling.debt.add(below * each, self.clock.now());
+        let worse = worse_nodes(tiers);
+        let known = self.heat.accesses_on(samples, &worse);
+        let (new, mut by_new) = (self.heat.samples_of_new(samples), 0.0);
+        if !new.is_empty() {
+            let cold = |one: &PageSamples| vec![PageStat::default(); one.hits.len()];
+            let area =
+                |one: &PageSamples| Area { pid: one.pid, start: one.start, pages: cold(one) };
+            let mut areas: Vec<Area> = new.iter().map(area).collect();
+            if self.target.locate(&mut areas).is_ok() {
+                by_new = self.heat.accesses_on_new(&new, &areas, &worse);
+            }
+        }
+        let each = self.placement.each_access().unwrap_or_default() / share;
+        let (now, debt) = (self.clock.now(), &mut self.sampling.debt);
+        by_new *= debt.new_share;
+        debt.add((known + by_new) * each, now);
+        debt.by_new = by_new > known;
+    }
+
+    /// What the worse tiers cost by a sample of all pages; it stays so unless something moves.
+    pub(super) fn note_rate(&mut self, tally: &[NodeTally], worse: &[NodeId], moves: bool) {
+        let on = |node: &NodeId| tally.get(usize::from(node.0)).map(|of| of.accesses);
+        let accesses: f64 = worse.iter().filter_map(on).sum();
+        let rate = accesses * self.placement.each_access().unwrap_or_default();
+        self.sampling.debt.found(rate);
+        if !moves {
+            self.sampling.debt.rate = rate;
+        }
     }
 
     /// Books what a check cost: the trackers' CPU time, and their memory and records lost.
@@ -190,6 +237,9 @@ impl Engine {
     }
 }
 
+/// Least share of what new pages could cost that they are taken to, so that it can grow again. No
+/// measured reason.
+const LEAST_SHARE: f64 = 0.01;
 /// Of blocks with displaced pages, a spot check is asked for one in so many.
 const ASKED_BLOCKS: usize = 4;
 /// And for so small a part of each, which clearing bits costs most by.
@@ -219,5 +269,22 @@ mod tests {
         assert_eq!(debt.time_to(price), Nanos::millis(40));
         debt.add(2.5e8, at(600));
         assert_eq!(debt.time_to(price), Nanos::ZERO);
+    }
+
+    #[test]
+    fn what_new_pages_cost_is_learned_from_samples() {
+        let mut debt = SampleDebt { rate: 1e9, by_new: true, ..SampleDebt::default() };
+        debt.found(1e7);
+        assert!((debt.new_share - 0.1).abs() < 1e-9, "a hundredth, of which half is believed");
+        debt.found(1e5);
+        assert!((debt.new_share - 0.1).abs() < 1e-9, "that was not foreseen by new pages");
+        for _ in 0..8 {
+            (debt.rate, debt.by_new) = (1e8, true);
+            debt.found(5e8);
+        }
+        assert!(debt.new_share > 0.98, "more than foreseen: {}", debt.new_share);
+        (debt.rate, debt.by_new) = (1e9, true);
+        debt.found(0.0);
+        assert!(debt.new_share > 0.09, "one sample that found nothing is not the last word");
     }
 }

@@ -234,8 +234,7 @@ fn a_short_sample_tells_what_is_accessed_below_and_whether_it_is_as_foreseen() {
     }
     // Half of the slow pages are read 693 times a second: half of them are touched in a sample.
     map.absorb(&[], &[samples(8, 1, &|at| if at >= 250 { 4 } else { 0 })], &[], Tick(0));
-    let below =
-        |found: &PageSamples| map.accesses_on(std::slice::from_ref(found), &[NodeId(1)], false);
+    let below = |found: &PageSamples| map.accesses_on(std::slice::from_ref(found), &[NodeId(1)]);
     let once = samples(1, 1, &|at| u8::from(at >= 250 && at % 2 == 0));
     let sampled = below(&once);
     assert!((sampled / (150.0 * 693.0) - 1.0).abs() < 0.05, "{sampled}");

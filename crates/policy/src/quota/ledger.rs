@@ -226,6 +226,17 @@ impl CpuLedger {
         self.of_share() + self.gained
     }
 
+    /// Time until gains of so many seconds a second pay for the next sample; the longest rest where
+    /// there are none.
+    #[must_use]
+    pub fn time_to_gain(&self, gain: f64) -> Nanos {
+        let [full, thrifty] = self.window_cost;
+        let cost = if thrifty > 0.0 { thrifty } else { full };
+        let lacking = (cost - self.left_seconds()).max(0.0);
+        let time = if gain > 0.0 { lacking / (TUNING.reinvested * gain) } else { f64::INFINITY };
+        Nanos((time * 1e9) as u64).min(TUNING.longest_rest)
+    }
+
     /// What may be spent on moves after an interval that cost `interval`, not booked yet: all but
     /// what the sample takes that tells what they gained.
     #[must_use]

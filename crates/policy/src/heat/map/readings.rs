@@ -138,20 +138,13 @@ impl HeatMap {
     #[must_use]
     pub fn by_node(&self) -> Vec<NodeTally> {
         let mut nodes = vec![NodeTally::default(); 256];
-        // Neighbours lie on one node mostly, whose sums stay in registers for as long.
-        for part in self.areas.iter().flat_map(|a| a.pages.chunk_by(|p, next| p.node == next.node))
-        {
-            let mut sum = NodeTally::default();
-            for page in part.iter().filter(|p| p.flags.has(PageFlags::PRESENT)) {
-                sum.pages += 1;
-                let writes = f64::from(page.writes.per_second());
-                sum.writes += writes;
-                sum.accesses += f64::from(page.reads.per_second()) + writes;
-            }
-            let node = &mut nodes[usize::from(part[0].node)];
-            node.pages += sum.pages;
-            node.writes += sum.writes;
-            node.accesses += sum.accesses;
+        let runs = self.areas.iter().flat_map(|area| PageStat::runs(&area.pages));
+        for (page, count) in runs.filter(|(page, _)| page.flags.has(PageFlags::PRESENT)) {
+            let node = &mut nodes[usize::from(page.node)];
+            let writes = f64::from(page.writes.per_second());
+            node.pages += count;
+            node.writes += writes * count as f64;
+            node.accesses += (f64::from(page.reads.per_second()) + writes) * count as f64;
         }
         nodes
     }
@@ -204,32 +197,76 @@ impl HeatMap {
     }
 
     /// Accesses a second, by these samples alone, of pages on these nodes that may be moved.
-    /// `unplaced`: and of those of which it is not known where they are, for they came since.
     #[must_use]
-    pub fn accesses_on(&self, samples: &[PageSamples], nodes: &[NodeId], unplaced: bool) -> f64 {
-        let mut on = [false; 256];
-        nodes.iter().for_each(|n| on[usize::from(n.0 as u8)] = true);
-        let mut sum = 0.0;
-        for one in samples.iter().filter(|one| one.sample_count > 0) {
-            for (page, hits) in
-                self.sampled_pages(one).flat_map(|(pages, hits)| pages.iter().zip(hits))
-            {
-                let there = page.flags.has(PageFlags::PRESENT);
-                if !there && unplaced || page.movable() && on[usize::from(page.node)] {
-                    sum += self.rate_by(one, page, *hits).map_or(0.0, f64::from);
+    pub fn accesses_on(&self, samples: &[PageSamples], nodes: &[NodeId]) -> f64 {
+        let parts = samples.iter().flat_map(|one| self.sampled_pages(one).map(move |of| (one, of)));
+        parts.map(|(one, (pages, hits))| self.accesses_of(one, pages, hits, nodes)).sum()
+    }
+
+    /// The same of pages that were not there when the map's were last located: areas that were
+    /// located since, and what was sampled of each.
+    #[must_use]
+    pub fn accesses_on_new(
+        &self,
+        samples: &[PageSamples],
+        areas: &[Area],
+        nodes: &[NodeId],
+    ) -> f64 {
+        let parts = samples.iter().zip(areas);
+        parts.map(|(one, area)| self.accesses_of(one, &area.pages, &one.hits, nodes)).sum()
+    }
+
+    fn accesses_of(
+        &self,
+        one: &PageSamples,
+        pages: &[PageStat],
+        hits: &[u8],
+        nodes: &[NodeId],
+    ) -> f64 {
+        if one.sample_count == 0 {
+            return 0.0;
+        }
+        let there = |page: &PageStat| page.movable() && nodes.contains(&page.node());
+        let there = pages.iter().zip(hits).filter(|(page, _)| there(page));
+        there.filter_map(|(page, hits)| self.rate_by(one, page, *hits)).map(f64::from).sum()
+    }
+
+    /// Samples of the pages that were not there when the map's were last located, those parts of
+    /// which any was touched.
+    #[must_use]
+    pub fn samples_of_new(&self, samples: &[PageSamples]) -> Vec<PageSamples> {
+        let mut out = Vec::new();
+        let placed = |page: &PageStat| page.flags.has(PageFlags::PRESENT);
+        for one in samples {
+            let mut start = one.start;
+            for (pages, hits) in self.sampled_pages(one) {
+                let mut from = 0;
+                for part in pages.chunk_by(|a, b| placed(a) == placed(b)) {
+                    let hits = &hits[from..from + part.len()];
+                    let touched = |hits: &u8| *hits > 0 && *hits != PageSamples::NOT_SAMPLED;
+                    if !placed(&part[0]) && hits.iter().any(touched) {
+                        let start = Vpn(start.0 + from as u64);
+                        out.push(PageSamples { start, hits: hits.to_vec(), ..*one });
+                    }
+                    from += part.len();
                 }
+                start = Vpn(start.0 + pages.len() as u64);
             }
         }
-        sum
+        out
     }
 
     /// Accesses a second of a page by a short sample alone: found touched as often as what was
     /// known of it lets expect, or not at all. That one of many pages that share a bit was touched
-    /// tells too little: what was known holds, and where nothing was, each may have been. None
-    /// where it was not sampled.
+    /// tells too little: what was known holds, and where nothing was, each may have been. That none
+    /// was touched is the less likely the more was known of. None where it was not sampled.
     fn rate_by(&self, one: &PageSamples, page: &PageStat, hits: u8) -> Option<f32> {
         let known = || page.reads.per_second() + page.writes.per_second();
         match hits {
+            0 if one.each > 1 && page.flags.has(PageFlags::KNOWN) => {
+                let expected = known() * f32::from(one.each) * one.interval.as_secs_f64() as f32;
+                Some(known() * (-expected).exp())
+            }
             _ if one.each > 1 && page.flags.has(PageFlags::KNOWN) => Some(known()),
             0 => Some(0.0),
             _ if one.each > 1 => Some(1.0 / one.seconds()),
@@ -304,6 +341,9 @@ impl HeatMap {
             touched(**hits) && !page.flags.has(PageFlags::PRESENT)
         };
         let parts = samples.iter().flat_map(|one| self.sampled_pages(one));
-        parts.map(|(pages, hits)| pages.iter().zip(hits).filter(new).count() as u64).sum()
+        // Most pages were not touched: those are passed over many at once.
+        let parts = parts.flat_map(|(pages, hits)| pages.chunks(64).zip(hits.chunks(64)));
+        let some = parts.filter(|(_, hits)| hits.iter().fold(0, |any, hits| any | hits) != 0);
+        some.map(|(pages, hits)| pages.iter().zip(hits).filter(new).count() as u64).sum()
     }
 }
