@@ -385,10 +385,10 @@ impl PageTables {
         }
     }
 
-    /// Walks the known tables over `ranges`: `each(which of them, first page, entries, huge)`. Parts
-    /// without a table are passed over. `huge` is `None` for one
-    /// entry a page; for a huge page there is one entry, for so many pages, and its frame is that
-    /// of the huge page's first page, which may lie before the first page told.
+    /// Walks the known tables over `ranges`: `each(which of them, first page, entries, huge)`.
+    /// Parts without a table are passed over. `huge` is `None` for one entry a page; for a huge
+    /// page there is one entry, for so many pages, and its frame is that of the huge page's first
+    /// page, which may lie before the first page told.
     pub fn walk(
         &self,
         pid: Pid,
