@@ -237,13 +237,10 @@ impl CpuLedger {
         Nanos((time * 1e9) as u64).min(TUNING.longest_rest)
     }
 
-    /// What may be spent on moves after an interval that cost `interval`, not booked yet: all but
-    /// what the sample takes that tells what they gained.
+    /// What may be spent on moves after an interval that cost `interval`, not booked yet.
     #[must_use]
     pub fn for_moves(&self, interval: Nanos) -> Nanos {
-        let [full, thrifty] = self.window_cost;
-        let sample = if thrifty > 0.0 { thrifty } else { full };
-        let left = self.left_seconds() - interval.as_secs_f64() - sample;
+        let left = self.left_seconds() - interval.as_secs_f64();
         Nanos((left.max(0.0) * 1e9) as u64)
     }
 }
