@@ -253,6 +253,39 @@ fn a_short_sample_tells_what_is_accessed_below_and_whether_it_is_as_foreseen() {
 }
 
 #[test]
+fn huge_pages_that_were_not_touched_count_for_little_and_new_ones_where_they_are() {
+    let mut map = HeatMap::new(HeatParams::default());
+    map.remap(&[(Pid(1), VpnRange::new(Vpn(0), Vpn(1024)))]);
+    let samples = |sample_count, start: u64, length: usize, hits: u8| PageSamples {
+        pid: Pid(1),
+        start: Vpn(start),
+        sample_count,
+        interval: Nanos::millis(1),
+        each: 512,
+        at_random: false,
+        hits: vec![hits; length],
+    };
+    for page in &mut map.areas_mut()[0].pages[..512] {
+        (page.node, page.flags) = (1, PageFlags::PRESENT);
+    }
+    map.absorb(&[], &[samples(8, 0, 512, 4)], &[], Tick(0));
+    let slow = [NodeId(1)];
+    let below = |hits: u8| map.accesses_on(&[samples(1, 0, 512, hits)], &slow);
+    assert!(below(1) > 512.0 * 500.0, "{}", below(1));
+    assert!(below(0) < below(1) / 1e6, "{}", below(0));
+    // Of the second huge page it is not known where it is.
+    let found = [samples(1, 500, 100, 1)];
+    let new = map.samples_of_new(&found);
+    assert_eq!((new.len(), new[0].start, new[0].hits.len()), (1, Vpn(512), 88));
+    assert!(map.samples_of_new(&[samples(1, 500, 100, 0)]).is_empty(), "it was not touched");
+    let page = |node| PageStat { node, flags: PageFlags::PRESENT, ..PageStat::default() };
+    let located = |node| [Area { pid: Pid(1), start: Vpn(512), pages: vec![page(node); 88] }];
+    // One touch in 1 ms of each.
+    assert!((map.accesses_on_new(&new, &located(1), &slow) - 88_000.0).abs() < 1.0);
+    assert_eq!(map.accesses_on_new(&new, &located(0), &slow), 0.0);
+}
+
+#[test]
 fn writes_by_page_are_used_as_reported() {
     let reported = |per_second, dirty| PageEvidence { per_second, over: Nanos::millis(30), dirty };
     let writes = |start: u64, found: &[u8]| PageWrites {

@@ -300,6 +300,19 @@ mod tests {
     }
 
     #[test]
+    fn gains_pay_for_the_next_sample_in_time() {
+        let mut ledger = CpuLedger::new(0.03, Nanos::secs(1));
+        ledger.book(Nanos::millis(20), true, Tick(0));
+        ledger.spend(Nanos::millis(25), Tick(0));
+        // 15 ms overdrawn, and 20 for the sample, of which half of 100 ms a second pays.
+        assert_eq!(ledger.time_to_gain(0.1).get() / 1_000_000, 700);
+        assert_eq!(ledger.time_to_gain(0.0), TUNING.longest_rest);
+        ledger.gain(0.2);
+        assert_eq!(ledger.time_to_gain(0.1), Nanos::ZERO);
+        assert_eq!(ledger.for_moves(Nanos::millis(5)).get() / 1_000_000, 80);
+    }
+
+    #[test]
     fn a_loss_is_paid_for_like_a_cost() {
         let all = |gain: f64| spent(60, Nanos::millis(9), move |_| gain).iter().sum::<f64>();
         let (none, some) = (all(0.0), all(-0.01));
