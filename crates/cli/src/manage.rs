@@ -71,7 +71,6 @@ fn tell(args: &ManageArgs, summary: &RunSummary) {
 
 /// `terrace run`: ends as the command did; 125 to 127 for failures before it starts, as env(1).
 pub fn run(args: &RunArgs) -> u8 {
-    terrace_terrace::keep_freed_memory();
     if let (Some(dram), Some(store)) = (&args.dram, &args.far) {
         return far(args, dram, store);
     }
@@ -193,7 +192,6 @@ fn far_summary(f: &FarFinished) -> String {
 
 /// `terrace attach`.
 pub fn attach(args: &AttachArgs) -> Ending {
-    terrace_terrace::keep_freed_memory();
     let spec = spec(&args.manage).map_err(CommandFailure::usage)?;
     let until = args.seconds.map(seconds).transpose()?.map(|span| Instant::now() + span);
     // Asked to stop, it lets go of the process and gives its account, as when the time is over.

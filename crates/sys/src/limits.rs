@@ -23,23 +23,6 @@ pub fn outlive_file_size_limit() {
     }
 }
 
-/// Makes this process keep the memory that it frees, up to 64 MiB. A control loop takes and frees
-/// the same few megabytes at each look, and memory that the kernel gives anew is cleared first: a
-/// huge page at a time, where it gives those (mallopt(3)). Nothing happens with another C library
-/// than glibc.
-pub fn keep_freed_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: only sets two thresholds of the allocator, which takes any value; it is locked
-    // meanwhile.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, KEPT);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT);
-    }
-}
-
-#[cfg(target_env = "gnu")]
-const KEPT: libc::c_int = 64 << 20;
-
 /// CPUs in a mask of ours.
 const MASK_CPUS: usize = 8192;
 

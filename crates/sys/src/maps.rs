@@ -94,8 +94,8 @@ fn map_line(line: &[u8]) -> Option<MapLine> {
 /// # Errors
 /// [`SysError::Malformed`] when a line is not in the kernel's format or addresses go backwards.
 pub fn parse_maps(bytes: &[u8]) -> Result<Vec<MapLine>, SysError> {
-    let whole = &bytes[..bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0)];
-    let lines = whole.split(|byte| *byte == b'\n').filter(|_| !whole.is_empty());
+    let end = bytes.iter().rposition(|byte| *byte == b'\n');
+    let lines = end.into_iter().flat_map(|end| bytes[..end].split(|byte| *byte == b'\n'));
     let mut maps: Vec<MapLine> = Vec::new();
     for (at, line) in lines.enumerate() {
         let map = map_line(line).ok_or_else(|| malformed("not a mapping", at + 1))?;
@@ -181,7 +181,11 @@ mod tests {
     fn damage_is_an_error_with_its_line() {
         let twice = b"1000-3000 rw-p 0 0:0 0\n2000-4000 rw-p 0 0:0 0\n";
         assert!(matches!(parse_maps(twice), Err(SysError::Malformed { line: 2, .. })));
-        assert!(parse_maps(b"nonsense\n").is_err());
+        assert!(parse_maps(b"nonsense\n").is_err() && parse_maps(b"\n").is_err());
+        assert!(
+            parse_maps(b"").unwrap().is_empty() && parse_maps(b"unfinished").unwrap().is_empty()
+        );
+        assert!(parse_maps(b"1000-+3000 rw-p 0 0:0 0\n").is_err(), "a sign");
         assert!(parse_smaps(b"VmFlags: lo\n").is_err());
     }
 

@@ -45,7 +45,7 @@ pub use terrace_policy as policy;
 pub use terrace_pool as pool;
 pub use terrace_report as report;
 pub use terrace_sim as sim;
-pub use terrace_sys::{keep_freed_memory, outlive_file_size_limit, Interrupt};
+pub use terrace_sys::{outlive_file_size_limit, Interrupt};
 pub use terrace_topology as topology;
 pub use terrace_trace as trace;
 pub use terrace_types as types;
