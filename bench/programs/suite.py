@@ -3,13 +3,14 @@
 
 usage: suite.py list | build
        suite.py run NAME|development|judgement|hard... [--policy P,P] [--pages P] [--threads N]
-       suite.py table development|judgement|hard|all [--pages P] [--threads N]
+                                                               [--seed N]
+       suite.py table development|judgement|hard|all [--pages P] [--threads N] [--seed N]
 
 Pages: as the `kernel` gives them (in the lab, arrays of 2 MiB and more in huge pages), or `base`
 pages alone, or `huge` pages asked for. A run that was made with the same command, pages, threads
 and policy is not made again; our own policies are told apart by the `terrace` program in the lab as
 well. Needs `terrace` (TERRACE, else target/release/terrace), a lab (lab/README.md), gcc, and the
-packages that `list` names.
+packages that `list` names. `--seed` gives the programs other inputs; the halves stay.
 """
 
 import argparse
@@ -139,9 +140,16 @@ def run(program, pages, threads, policies):
             # Not kept, so that it is made again the next time.
             print(f"{path.stem}: {result.get('error') or done.stderr.strip()}", file=sys.stderr)
             continue
+        result["repaid_pages"] = repaid(journals)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=1))
         print(f"{program['name']} {pages} {threads} {policy}: {result['seconds']} s", flush=True)
+
+
+def repaid(journals):
+    """Pages moved up that saved what their moves cost, as our journal's account has it, or None."""
+    accounts = [path.read_text().splitlines()[-1] for path in journals.rglob("terrace.journal")]
+    return json.loads(accounts[0]).get("repaid_pages") if accounts else None
 
 
 def read(program, pages, threads, policy):
@@ -162,8 +170,8 @@ def whole(result):
 def table(programs, pages, threads, policies):
     """Seconds, and ratios of `terrace` to first touch and to the best peer, as Markdown."""
     print("| program | " + " | ".join(f"`{p}`" for p in policies) +
-          " | to first touch | to best peer | own CPU, s | up | down |")
-    print("|---" * (len(policies) + 6) + "|")
+          " | to first touch | to best peer | own CPU, s | up | repaid | down |")
+    print("|---" * (len(policies) + 7) + "|")
     peers = [p for p in policies if not ours(p) and not p.startswith("bound:")]
     to_peer = {peer: [] for peer in peers}
     for program in programs:
@@ -171,12 +179,13 @@ def table(programs, pages, threads, policies):
         sums = {r["output_sum"] for r in runs.values() if r}
         name = program["name"] + (" (OUTPUT DIFFERS)" if len(sums) > 1 else "")
         cells = ["-" if r is None else f"{whole(r):.3f}" for r in runs.values()]
-        tail = ["-"] * 5
+        tail = ["-"] * 6
         if runs.get("terrace") and runs.get("first-touch"):
             mine, seen = whole(runs["terrace"]), {p: whole(runs[p]) for p in peers if runs[p]}
             tail = [f"{mine / seen['first-touch']:.3f}", f"{mine / min(seen.values()):.3f}",
                     f"{runs['terrace']['overhead_seconds']:.2f}",
-                    str(runs["terrace"]["promoted_pages"]), str(runs["terrace"]["demoted_pages"])]
+                    *(str(runs["terrace"].get(key, "-"))
+                      for key in ("promoted_pages", "repaid_pages", "demoted_pages"))]
             for peer, seconds in seen.items():
                 to_peer[peer].append(mine / seconds)
         print(f"| {name} | " + " | ".join(cells + tail) + " |")
@@ -194,7 +203,9 @@ def main():
     parser.add_argument("--policy", default=",".join(SUITE["policies"]))
     parser.add_argument("--pages", choices=["kernel", "base", "huge"], default="kernel")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=SUITE["seed"])
     given = parser.parse_args()
+    SUITE["seed"] = given.seed
     policies = given.policy.split(",")
     if given.what == "list":
         for half, names in halves().items():

@@ -1,6 +1,7 @@
 // Counts of the records of a log by their key, in a table of open addresses that doubles when it is
 // three quarters full; then questions for the counts of some. Keys have Zipf frequencies.
-// usage: counts SEED RECORDS KEYS QUESTIONS THREADS
+// The table has SLOTS (a power of 2) at first.
+// usage: counts SEED RECORDS KEYS QUESTIONS THREADS [SLOTS]
 #include "kernel.h"
 
 struct record {
@@ -49,7 +50,7 @@ int main(int argc, char **argv) {
     struct record *log = allocate(records * sizeof *log);
     for (uint64_t i = 0; i < records; i++)
         log[i] = (struct record){key_of(zipf_rank(&state, keys, 0.6)), i, next_random(&state)};
-    slots = 1024;
+    slots = argument(argc, argv, 6, 1024);
     table = calloc(slots, sizeof *table);
     uint64_t used = 0;
     for (uint64_t i = 0; i < records; i++) {

@@ -198,7 +198,9 @@ impl Engine {
     /// The account so far.
     #[must_use]
     pub fn summary(&self) -> JournalSummary {
-        self.account.summary(self.at())
+        let sees_pages = self.trackers.sees().pages;
+        let repaid = self.placement.repaid(self.clock.now()).filter(|_| sees_pages);
+        JournalSummary { repaid_pages: repaid, ..self.account.summary(self.at()) }
     }
 
     /// The policy, with its state.

@@ -74,6 +74,13 @@ terrace_policy::tuning! {
     gain_deviations: f64 = 3.0;
     /// A measured gain is taken to have lasted since the last time, and no longer than this.
     gain_lasts: Nanos = Nanos::secs(1);
+    /// Least share of what new pages could cost that they are taken to, so that it can grow again.
+    /// No measured reason.
+    new_least_share: f64 = 0.01;
+    /// Of blocks with displaced pages, a spot check is asked for one in so many.
+    asked_blocks: usize = 4;
+    /// And for one of so many parts of each, which clearing bits costs most by.
+    asked_part: u64 = 8;
     /// Pages that must have moved before their cost is known: a full batch.
     move_cost_pages: u64 = 512;
 }

@@ -152,6 +152,9 @@ fn an_exchange_of_scattered_pages_is_made_in_parts_that_take_little_memory() {
     assert!(world.borrow().fast_share() > 0.8, "{}", world.borrow().fast_share());
     let share = summary.peak_memory_bytes as f64 / summary.managed_bytes as f64;
     assert!(share < 0.003, "{share} of what is managed");
+    let repaid = summary.repaid_pages.unwrap();
+    assert!(repaid * 10 > summary.promoted_pages * 9, "{repaid} of {}", summary.promoted_pages);
+    assert!(repaid <= summary.promoted_pages, "{repaid} of {}", summary.promoted_pages);
 }
 
 #[test]

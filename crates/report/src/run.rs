@@ -175,6 +175,10 @@ fn verdict(figures: &JournalFigures) -> String {
             pages(s.demoted_pages)
         )
     };
+    if let Some(repaid) = s.repaid_pages.filter(|_| s.promoted_pages > 0) {
+        let share = (repaid as f64 / s.promoted_pages as f64).min(1.0);
+        text.push_str(&format!(" Of the former {} saved what the moves took.", percent(share)));
+    }
     if let Some((first, last)) = figures.share_first_last {
         text.push_str(&format!(
             " The fast tier served an estimated {} of accesses when first seen and {} at the end.",
@@ -454,6 +458,7 @@ pub fn json(reading: &ParsedJournal) -> Value {
         "fast_access_share_first": figures.share_first_last.map(|s| s.0),
         "fast_access_share_last": figures.share_first_last.map(|s| s.1),
         "promoted_pages": s.promoted_pages,
+        "repaid_pages": s.repaid_pages,
         "demoted_pages": s.demoted_pages,
         "migrated_bytes": s.migrated_bytes,
         "failed_pages": failed,

@@ -29,7 +29,7 @@ impl Engine {
             self.heat.give_back(std::mem::take(&mut snapshot.areas));
             let Some((outcome, done)) = applied else { break };
             self.heat.moved(&done);
-            self.placement.moved(&done, &snapshot);
+            self.placement.moved(&done, &snapshot, Nanos(outcome.cost_ns));
             promoted = promoted.saturating_add(outcome.promoted_pages);
             limits.total = limits.total.saturating_sub(Nanos(outcome.cost_ns));
             self.log.write(&JournalEntry::Outcome(outcome.clone()), &mut report.notes);

@@ -45,11 +45,12 @@ impl SampleDebt {
         self.sum += rate * since.as_secs_f64();
     }
 
-    /// A sample of all pages found that the worse tiers cost so much a second.
-    fn found(&mut self, rate: f64) {
+    /// A sample of all pages found that the worse tiers cost so much a second. `least`: share that
+    /// new pages are taken to cost at least ([`crate::EngineTuning`]).
+    fn found(&mut self, rate: f64, least: f64) {
         if std::mem::take(&mut self.by_new) {
             // Chance is in both: each sample counts for half.
-            let right = (rate / self.rate.max(1.0)).clamp(LEAST_SHARE, 1.0);
+            let right = (rate / self.rate.max(1.0)).clamp(least, 1.0);
             self.new_share = (self.new_share * right).sqrt();
         }
     }
@@ -135,8 +136,9 @@ impl Engine {
     fn note_cost(&mut self, mappings: &[Mapping], before: Nanos, report: &mut StepReport) {
         self.sampling.spot_checks += 1;
         let turn = self.sampling.spot_checks;
-        let part = |(pid, block): (Pid, VpnRange)| (pid, part_of(block, turn));
-        let displaced = self.placement.displaced().into_iter().step_by(ASKED_BLOCKS);
+        let tuning = &self.config.tuning;
+        let part = |(pid, block)| (pid, part_of(block, tuning.asked_part, turn));
+        let displaced = self.placement.displaced().into_iter().step_by(tuning.asked_blocks.max(1));
         let asked: Vec<(Pid, VpnRange)> = displaced.map(part).collect();
         let found = self.trackers.spot_check(mappings, (&asked, turn), &mut report.notes);
         if let Some(found) = found {
@@ -187,7 +189,7 @@ impl Engine {
         let on = |node: &NodeId| tally.get(usize::from(node.0)).map(|of| of.accesses);
         let accesses: f64 = worse.iter().filter_map(on).sum();
         let rate = accesses * self.placement.each_access().unwrap_or_default();
-        self.sampling.debt.found(rate);
+        self.sampling.debt.found(rate, self.config.tuning.new_least_share);
         if !moves {
             self.sampling.debt.rate = rate;
         }
@@ -237,24 +239,18 @@ impl Engine {
     }
 }
 
-/// Least share of what new pages could cost that they are taken to, so that it can grow again. No
-/// measured reason.
-const LEAST_SHARE: f64 = 0.01;
-/// Of blocks with displaced pages, a spot check is asked for one in so many.
-const ASKED_BLOCKS: usize = 4;
-/// And for so small a part of each, which clearing bits costs most by.
-const ASKED_PART: u64 = 8;
-
-/// A part of a block of pages, another at each turn.
-fn part_of(block: VpnRange, turn: u64) -> VpnRange {
-    let length = (block.len() / ASKED_PART).max(1);
-    let first = Vpn(block.start.0 + turn % ASKED_PART * length);
+/// One of so many parts of a block of pages, another at each turn.
+fn part_of(block: VpnRange, parts: u64, turn: u64) -> VpnRange {
+    let length = (block.len() / parts.max(1)).max(1);
+    let first = Vpn(block.start.0 + turn % parts.max(1) * length);
     VpnRange::new(first, Vpn(first.0 + length)).intersect(block).unwrap_or(block)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LEAST: f64 = crate::EngineTuning::USUAL.new_least_share;
 
     #[test]
     fn a_sample_is_due_once_what_was_lost_comes_to_its_price() {
@@ -274,17 +270,17 @@ mod tests {
     #[test]
     fn what_new_pages_cost_is_learned_from_samples() {
         let mut debt = SampleDebt { rate: 1e9, by_new: true, ..SampleDebt::default() };
-        debt.found(1e7);
+        debt.found(1e7, LEAST);
         assert!((debt.new_share - 0.1).abs() < 1e-9, "a hundredth, of which half is believed");
-        debt.found(1e5);
+        debt.found(1e5, LEAST);
         assert!((debt.new_share - 0.1).abs() < 1e-9, "that was not foreseen by new pages");
         for _ in 0..8 {
             (debt.rate, debt.by_new) = (1e8, true);
-            debt.found(5e8);
+            debt.found(5e8, LEAST);
         }
         assert!(debt.new_share > 0.98, "more than foreseen: {}", debt.new_share);
         (debt.rate, debt.by_new) = (1e9, true);
-        debt.found(0.0);
+        debt.found(0.0, LEAST);
         assert!(debt.new_share > 0.09, "one sample that found nothing is not the last word");
     }
 }

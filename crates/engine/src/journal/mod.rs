@@ -283,6 +283,10 @@ pub struct JournalSummary {
     pub steps: u64,
     /// Base pages moved to a better tier.
     pub promoted_pages: u64,
+    /// Of those, base pages that saved by then what their moves cost, and those that made space for
+    /// them; null: not measured.
+    #[serde(default)]
+    pub repaid_pages: Option<u64>,
     /// Base pages moved to a worse tier.
     pub demoted_pages: u64,
     /// Base pages moved within a tier.

@@ -26,8 +26,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_machine::Machine;
 use terrace_types::{
-    BitSource, Move, Pid, Plan, PolicyId, PolicyWork, Seed, Snapshot, Tick, TrackerVisibility,
-    VpnRange,
+    BitSource, Move, Nanos, Pid, Plan, PolicyId, PolicyWork, Seed, Snapshot, Tick,
+    TrackerVisibility, VpnRange,
 };
 
 /// What a policy needs to be shown, beyond which pages are where.
@@ -326,10 +326,20 @@ impl Placement {
         }
     }
 
-    /// Moves that were made of what it planned on this snapshot.
-    pub fn moved(&mut self, done: &[Move], snapshot: &Snapshot) {
+    /// Moves that were made of what it planned on this snapshot, and how long they took.
+    pub fn moved(&mut self, done: &[Move], snapshot: &Snapshot, cost: Nanos) {
         if let Self::Terrace { state, .. } = self {
-            state.gain.moved(done, snapshot);
+            state.gain.moved(done, snapshot, cost);
+        }
+    }
+
+    /// How many base pages that it moved up have saved by `now` what their moves cost, and those
+    /// that made space for them; `None` where that is not measured.
+    #[must_use]
+    pub fn repaid(&self, now: Tick) -> Option<u64> {
+        match self {
+            Self::Terrace { state, .. } => Some(state.gain.repaid(now)),
+            _ => None,
         }
     }
 

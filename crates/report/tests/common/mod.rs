@@ -158,6 +158,7 @@ pub fn journal(command: &str, why: &str) -> String {
         at_ns: 30 * STEP_NS,
         steps: 30,
         promoted_pages: promoted,
+        repaid_pages: Some(promoted * 9 / 10),
         demoted_pages: promoted,
         migrated_bytes: promoted * 2 * 4096,
         failed: vec![

@@ -6,10 +6,11 @@
 //! made; what they are worth is found for some of them, others at each time.
 
 use super::hotness::value_of;
+use super::repaid::RepaidMoves;
 use super::tuning::TerraceTuning;
 use crate::place::worth::AccessWorth;
 use std::collections::BTreeMap;
-use terrace_types::{Area, Move, PageFlags, PageStat, Pid, Snapshot, Vpn, VpnRange};
+use terrace_types::{Area, Move, Nanos, PageFlags, PageStat, Pid, Snapshot, Tick, Vpn, VpnRange};
 
 /// Pages of a block, a bit each.
 const BLOCK: u64 = u64::BITS as u64;
@@ -25,6 +26,7 @@ pub struct MeasuredGain {
     worths: Vec<AccessWorth>,
     /// Whether they save anything, as far as is known.
     saves: bool,
+    repaid: RepaidMoves,
 }
 
 /// Pages of one block that were moved up, or down, and have not come back since. Which way is kept,
@@ -71,8 +73,9 @@ impl DisplacedPages {
 }
 
 impl MeasuredGain {
-    /// Moves that were made.
-    pub fn moved(&mut self, done: &[Move], snap: &Snapshot) {
+    /// Moves that were made, and how long they took.
+    pub fn moved(&mut self, done: &[Move], snap: &Snapshot, cost: Nanos) {
+        let mut up = Vec::new();
         for m in done {
             let (from, to) = (snap.rank_of(m.from), snap.rank_of(m.to));
             if from == to {
@@ -87,25 +90,30 @@ impl MeasuredGain {
                 let bits = (u64::MAX >> (BLOCK - (next - at))) << (at % BLOCK);
                 let of = self.displaced.entry((m.pid, block)).or_default();
                 of.moved(bits, to < from);
+                if to < from {
+                    up.push(((m.pid, block), bits.count_ones()));
+                }
                 if of.all() == 0 {
                     self.displaced.remove(&(m.pid, block));
                 }
                 at = next;
             }
         }
+        self.repaid.moved(&up, cost);
     }
 
-    /// What they save now, nanoseconds a second; negative: cost. Pages that are no more, or came
-    /// anew elsewhere, are forgotten.
-    pub fn now(&mut self, snap: &Snapshot, worths: &[AccessWorth]) -> f64 {
+    /// What they save at `now`, nanoseconds a second; negative: cost. Pages that are no more, or
+    /// came anew elsewhere, are forgotten.
+    pub fn look(&mut self, snap: &Snapshot, worths: &[AccessWorth], now: Tick) -> f64 {
         self.worths = worths.to_vec();
-        let (mut kept, mut sum) = (BTreeMap::new(), 0.0);
+        let (mut kept, mut sum, mut by_up) = (BTreeMap::new(), 0.0, Vec::new());
         for area in &snap.areas {
             for (block, displaced) in self.in_area(area) {
-                let mut here = DisplacedPages::default();
+                let (mut here, mut saved_up) = (DisplacedPages::default(), 0.0);
                 for (bit, page) in displaced_pages(area, block, displaced) {
                     if let Some(saved) = displaced.saved(bit, page, snap, worths) {
                         sum += saved;
+                        saved_up += saved.max(0.0);
                         here.up |= displaced.up & bit;
                         here.down |= displaced.down & bit;
                     }
@@ -114,11 +122,20 @@ impl MeasuredGain {
                     let of: &mut DisplacedPages = kept.entry((area.pid, block)).or_default();
                     (of.up, of.down) = (of.up | here.up, of.down | here.down);
                 }
+                if here.up != 0 {
+                    by_up.push(((area.pid, block), saved_up));
+                }
             }
         }
+        self.repaid.found(&by_up, now);
         self.displaced = kept;
         self.saves = sum > 0.0;
         sum
+    }
+
+    /// How many base pages that moved up have saved by `now` what their moves cost.
+    pub(crate) fn repaid(&self, now: Tick) -> u64 {
+        self.repaid.repaid(now)
     }
 
     /// Whether they save anything, as far as is known.
@@ -216,25 +233,26 @@ mod tests {
         all.iter_mut().for_each(|page| page.node = to as u8);
         let (from, to, reason) = (NodeId(1 - to), NodeId(to), MoveReason::Hot);
         let start = Vpn(7 + first as u64);
-        gain.moved(&[Move { pid: Pid(1), start, pages, from, to, reason }], snap);
+        let done = [Move { pid: Pid(1), start, pages, from, to, reason }];
+        gain.moved(&done, snap, Nanos::ZERO);
     }
 
     #[test]
     fn an_exchange_gains_the_difference_and_back_again_nothing() {
         let (mut snap, mut gain) = (snapshot(20_000), MeasuredGain::default());
-        assert_eq!(gain.now(&snap, &WORTHS), 0.0);
+        assert_eq!(gain.look(&snap, &WORTHS, Tick(0)), 0.0);
         let rate = |snap: &Snapshot, i: usize| f64::from(snap.areas[0].pages[i].reads.per_second());
         for (pages, within) in [(300, 1e-6), (4_000, 0.01)] {
             moved(&mut gain, &mut snap, 12_000, pages, 0);
             moved(&mut gain, &mut snap, 1_000, pages, 1);
             let each = 2.0 * (rate(&snap, 15_000) - rate(&snap, 0));
             for _ in 0..5 {
-                let now = gain.now(&snap, &WORTHS);
+                let now = gain.look(&snap, &WORTHS, Tick(0));
                 assert!((now / (f64::from(pages) * each) - 1.0).abs() < within, "{pages}: {now}");
             }
             moved(&mut gain, &mut snap, 12_000, pages, 1);
             moved(&mut gain, &mut snap, 1_000, pages, 0);
-            assert!(gain.now(&snap, &WORTHS) == 0.0 && gain.displaced.is_empty());
+            assert!(gain.look(&snap, &WORTHS, Tick(0)) == 0.0 && gain.displaced.is_empty());
         }
     }
 
@@ -245,10 +263,10 @@ mod tests {
         assert!(!gain.saves(), "nothing was promoted");
         moved(&mut gain, &mut snap, 1_500, 60, 0);
         assert!(gain.saves(), "not known yet");
-        assert!(gain.now(&snap, &WORTHS) > 0.0 && gain.saves());
+        assert!(gain.look(&snap, &WORTHS, Tick(0)) > 0.0 && gain.saves());
         // What was promoted is read no more.
         snap.areas[0].pages[1_500..1_560].iter_mut().for_each(|page| page.reads = Heat::COLD);
-        assert!(gain.now(&snap, &WORTHS) < 0.0 && !gain.saves());
+        assert!(gain.look(&snap, &WORTHS, Tick(0)) < 0.0 && !gain.saves());
     }
 
     #[test]
@@ -256,7 +274,7 @@ mod tests {
         let (mut snap, mut gain) = (snapshot(20_000), MeasuredGain::default());
         moved(&mut gain, &mut snap, 12_000, 5_003, 0);
         moved(&mut gain, &mut snap, 1_000, 5_003, 1);
-        let all = gain.now(&snap, &WORTHS);
+        let all = gain.look(&snap, &WORTHS, Tick(0));
         assert_eq!(gain.by_some(&Snapshot::default()), None);
         for _ in 0..5 {
             let ranges = gain.some_blocks(&TerraceTuning::USUAL);
@@ -276,25 +294,25 @@ mod tests {
     fn memory_that_came_anew_at_the_same_address_is_displaced_by_its_own_moves() {
         let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
         moved(&mut gain, &mut snap, 1_500, 400, 0);
-        let first = gain.now(&snap, &WORTHS);
+        let first = gain.look(&snap, &WORTHS, Tick(0));
         // Freed and filled again on the slow tier, then moved up like what was there before.
         snap.areas[0].pages[1_500..1_900].iter_mut().for_each(|page| page.node = 1);
         moved(&mut gain, &mut snap, 1_500, 400, 0);
         assert!(first > 0.0);
-        assert_eq!(gain.now(&snap, &WORTHS), first);
+        assert_eq!(gain.look(&snap, &WORTHS, Tick(0)), first);
         snap.areas[0].pages[1_500..1_900].iter_mut().for_each(|page| page.node = 1);
         assert_eq!(gain.by_some(&snap), Some(0.0), "it lies where first touch put it");
-        assert_eq!((gain.now(&snap, &WORTHS), gain.displaced.len()), (0.0, 0));
+        assert_eq!((gain.look(&snap, &WORTHS, Tick(0)), gain.displaced.len()), (0.0, 0));
     }
 
     #[test]
     fn what_turned_hot_after_it_went_down_is_a_loss_and_what_went_away_is_forgotten() {
         let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
         moved(&mut gain, &mut snap, 0, 500, 1);
-        let before = gain.now(&snap, &WORTHS);
+        let before = gain.look(&snap, &WORTHS, Tick(0));
         snap.areas[0].pages[..500].iter_mut().for_each(|p| p.reads = Heat::from_rate(100));
-        assert!(before < 0.0 && gain.now(&snap, &WORTHS) < 8.0 * before);
+        assert!(before < 0.0 && gain.look(&snap, &WORTHS, Tick(0)) < 8.0 * before);
         snap.areas[0].pages[..500].iter_mut().for_each(|p| p.flags = PageFlags::default());
-        assert_eq!((gain.now(&snap, &WORTHS), gain.displaced.len()), (0.0, 0));
+        assert_eq!((gain.look(&snap, &WORTHS, Tick(0)), gain.displaced.len()), (0.0, 0));
     }
 }

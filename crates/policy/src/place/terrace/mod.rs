@@ -33,6 +33,7 @@ mod new_pages;
 mod params;
 mod probe;
 mod recent;
+mod repaid;
 mod shrink;
 mod trust;
 mod tuning;
@@ -170,7 +171,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     s.recent.age(p.damp, now);
     let worths = worths(p, snap, &pages.touches);
     if snap.sees.pages {
-        plan.measured_gain = s.gain.now(snap, &worths);
+        plan.measured_gain = s.gain.look(snap, &worths, now);
     }
     s.new_pages.review(tuning, snap, &worths[0], now);
     s.looks = if snap.shifted { 1 } else { s.looks.saturating_add(1) };
