@@ -133,6 +133,12 @@ impl MeasuredGain {
         sum
     }
 
+    /// What the plan that is about to be made expects each page that it moves up to save,
+    /// nanoseconds a second.
+    pub(super) fn expect(&mut self, saved: f64) {
+        self.repaid.expected = saved;
+    }
+
     /// How many base pages that moved up have saved by `now` what their moves cost.
     pub(crate) fn repaid(&self, now: Tick) -> u64 {
         self.repaid.repaid(now)

@@ -195,6 +195,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         // What was sampled comes first: it says where heat is, and this does not.
         let (moves, count) = s.new_pages.take_in(p, snap, &worths[0], now);
         if !moves.is_empty() {
+            s.gain.expect(0.0);
             plan.moves = moves;
             plan.decisions.push(plain(
                 "place unseen",
@@ -452,6 +453,7 @@ fn boundary(
     let (promoted, demoted) = (cursor.promotes(), cursor.demotes());
     // In accesses: what one is worth changes with the program's traffic, and says nothing of how
     // long heat stays.
+    s.gain.expect(cut.gain / cut.promote as f64);
     let value = cut.gain / cut.promote as f64 / worth.unit().max(f64::MIN_POSITIVE);
     // Who fills space chose none as hotter than another.
     s.trust.begin(tuning, if terms.pairs { promoted } else { 0 }, value, now);
