@@ -199,8 +199,8 @@ impl Engine {
     #[must_use]
     pub fn summary(&self) -> JournalSummary {
         let sees_pages = self.trackers.sees().pages;
-        let repaid = self.placement.repaid(self.clock.now()).filter(|_| sees_pages);
-        JournalSummary { repaid_pages: repaid, ..self.account.summary(self.at()) }
+        let repaid_pages = self.placement.repaid_pages(self.clock.now()).filter(|_| sees_pages);
+        JournalSummary { repaid_pages, ..self.account.summary(self.at()) }
     }
 
     /// The policy, with its state.

@@ -77,9 +77,10 @@ terrace_policy::tuning! {
     /// Least share of what new pages could cost that they are taken to, so that it can grow again.
     /// No measured reason.
     new_least_share: f64 = 0.01;
-    /// Of blocks with displaced pages, a spot check is asked for one in so many.
+    /// A spot check samples one in so many of the blocks with displaced pages. No measured reason.
     asked_blocks: usize = 4;
-    /// And for one of so many parts of each, which clearing bits costs most by.
+    /// It samples one of so many parts of such a block: the cost of clearing accessed bits grows
+    /// with the pages sampled. No measured reason.
     asked_part: u64 = 8;
     /// Pages that must have moved before their cost is known: a full batch.
     move_cost_pages: u64 = 512;

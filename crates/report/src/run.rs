@@ -177,7 +177,10 @@ fn verdict(figures: &JournalFigures) -> String {
     };
     if let Some(repaid) = s.repaid_pages.filter(|_| s.promoted_pages > 0) {
         let share = (repaid as f64 / s.promoted_pages as f64).min(1.0);
-        text.push_str(&format!(" Of the former {} saved what the moves took.", percent(share)));
+        text.push_str(&format!(
+            " An estimated {} of the former saved as much time as their moves took.",
+            percent(share)
+        ));
     }
     if let Some((first, last)) = figures.share_first_last {
         text.push_str(&format!(

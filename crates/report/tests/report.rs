@@ -16,7 +16,7 @@ fn a_run_is_reported_in_full() {
     for expected in [
         "solver --input mesh",
         "Moved 11,000 pages to a better tier and 11,000 pages to a worse one.",
-        "Of the former 90% saved what the moves took.",
+        "An estimated 90% of the former saved as much time as their moves took.",
         "20% of accesses when first seen and 98% at the end",
         "fast tier (dram, node 0)",
         "memory for user pages: 134 MiB",

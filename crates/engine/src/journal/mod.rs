@@ -283,8 +283,8 @@ pub struct JournalSummary {
     pub steps: u64,
     /// Base pages moved to a better tier.
     pub promoted_pages: u64,
-    /// Of those, base pages that saved by then what their moves cost, and those that made space for
-    /// them; null: not measured.
+    /// Promoted base pages that have saved, as estimated from samples, the cost of their moves and
+    /// of the demotions that made space for them; null: not measured.
     #[serde(default)]
     pub repaid_pages: Option<u64>,
     /// Base pages moved to a worse tier.

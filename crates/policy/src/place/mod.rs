@@ -326,19 +326,23 @@ impl Placement {
         }
     }
 
-    /// Moves that were made of what it planned on this snapshot, and how long they took.
+    /// Moves that were made of what it planned on this snapshot, and how long they took. Samples of
+    /// regions measure no gain of them, so that nothing is kept of them there.
     pub fn moved(&mut self, done: &[Move], snapshot: &Snapshot, cost: Nanos) {
-        if let Self::Terrace { state, .. } = self {
-            state.gain.moved(done, snapshot, cost);
+        match self {
+            Self::Terrace { state, .. } if snapshot.sees.pages => {
+                state.gain.moved(done, snapshot, cost);
+            }
+            _ => {}
         }
     }
 
-    /// How many base pages that it moved up have saved by `now` what their moves cost, and those
-    /// that made space for them; `None` where that is not measured.
+    /// Returns the number of promoted base pages that have saved, by `now`, the cost of their
+    /// moves and of the demotions that made space for them. `None`: the policy does not measure it.
     #[must_use]
-    pub fn repaid(&self, now: Tick) -> Option<u64> {
+    pub fn repaid_pages(&self, now: Tick) -> Option<u64> {
         match self {
-            Self::Terrace { state, .. } => Some(state.gain.repaid(now)),
+            Self::Terrace { state, .. } => Some(state.gain.repaid_pages(now)),
             _ => None,
         }
     }

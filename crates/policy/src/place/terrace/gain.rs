@@ -6,7 +6,7 @@
 //! made; what they are worth is found for some of them, others at each time.
 
 use super::hotness::value_of;
-use super::repaid::RepaidMoves;
+use super::repayment::{BlockId, PromotionRepayment};
 use super::tuning::TerraceTuning;
 use crate::place::worth::AccessWorth;
 use std::collections::BTreeMap;
@@ -19,14 +19,14 @@ const BLOCK: u64 = u64::BITS as u64;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MeasuredGain {
     /// By process and address over [`BLOCK`]; none is empty.
-    displaced: BTreeMap<(Pid, u64), DisplacedPages>,
+    displaced: BTreeMap<BlockId, DisplacedPages>,
     /// Times that some were chosen.
     turn: u64,
     /// What an access was worth at each boundary when that was last known.
     worths: Vec<AccessWorth>,
     /// Whether they save anything, as far as is known.
     saves: bool,
-    repaid: RepaidMoves,
+    repayment: PromotionRepayment,
 }
 
 /// Pages of one block that were moved up, or down, and have not come back since. Which way is kept,
@@ -75,7 +75,7 @@ impl DisplacedPages {
 impl MeasuredGain {
     /// Moves that were made, and how long they took.
     pub fn moved(&mut self, done: &[Move], snap: &Snapshot, cost: Nanos) {
-        let mut up = Vec::new();
+        let mut promoted = BTreeMap::new();
         for m in done {
             let (from, to) = (snap.rank_of(m.from), snap.rank_of(m.to));
             if from == to {
@@ -91,7 +91,7 @@ impl MeasuredGain {
                 let of = self.displaced.entry((m.pid, block)).or_default();
                 of.moved(bits, to < from);
                 if to < from {
-                    up.push(((m.pid, block), bits.count_ones()));
+                    *promoted.entry((m.pid, block)).or_default() += bits.count_ones();
                 }
                 if of.all() == 0 {
                     self.displaced.remove(&(m.pid, block));
@@ -99,21 +99,21 @@ impl MeasuredGain {
                 at = next;
             }
         }
-        self.repaid.moved(&up, cost);
+        self.repayment.record_moves(&promoted, cost);
     }
 
     /// What they save at `now`, nanoseconds a second; negative: cost. Pages that are no more, or
     /// came anew elsewhere, are forgotten.
-    pub fn look(&mut self, snap: &Snapshot, worths: &[AccessWorth], now: Tick) -> f64 {
+    pub fn measure(&mut self, snap: &Snapshot, worths: &[AccessWorth], now: Tick) -> f64 {
         self.worths = worths.to_vec();
-        let (mut kept, mut sum, mut by_up) = (BTreeMap::new(), 0.0, Vec::new());
+        let (mut kept, mut sum, mut savings) = (BTreeMap::new(), 0.0, BTreeMap::new());
         for area in &snap.areas {
             for (block, displaced) in self.in_area(area) {
-                let (mut here, mut saved_up) = (DisplacedPages::default(), 0.0);
+                let (mut here, mut saving) = (DisplacedPages::default(), 0.0);
                 for (bit, page) in displaced_pages(area, block, displaced) {
                     if let Some(saved) = displaced.saved(bit, page, snap, worths) {
                         sum += saved;
-                        saved_up += saved.max(0.0);
+                        saving += saved.max(0.0);
                         here.up |= displaced.up & bit;
                         here.down |= displaced.down & bit;
                     }
@@ -123,25 +123,25 @@ impl MeasuredGain {
                     (of.up, of.down) = (of.up | here.up, of.down | here.down);
                 }
                 if here.up != 0 {
-                    by_up.push(((area.pid, block), saved_up));
+                    *savings.entry((area.pid, block)).or_default() += saving;
                 }
             }
         }
-        self.repaid.found(&by_up, now);
+        self.repayment.record_sample(&savings, now);
         self.displaced = kept;
         self.saves = sum > 0.0;
         sum
     }
 
-    /// What the plan that is about to be made expects each page that it moves up to save,
-    /// nanoseconds a second.
-    pub(super) fn expect(&mut self, saved: f64) {
-        self.repaid.expected = saved;
+    /// Sets the saving that the next plan predicts for each page that it promotes, nanoseconds a
+    /// second.
+    pub(super) fn predict_saving(&mut self, ns_per_s: f64) {
+        self.repayment.predict_saving(ns_per_s);
     }
 
-    /// How many base pages that moved up have saved by `now` what their moves cost.
-    pub(crate) fn repaid(&self, now: Tick) -> u64 {
-        self.repaid.repaid(now)
+    /// Returns the number of promoted base pages that have saved what their moves cost by `now`.
+    pub(crate) fn repaid_pages(&self, now: Tick) -> u64 {
+        self.repayment.repaid_pages(now)
     }
 
     /// Whether they save anything, as far as is known.
@@ -246,19 +246,19 @@ mod tests {
     #[test]
     fn an_exchange_gains_the_difference_and_back_again_nothing() {
         let (mut snap, mut gain) = (snapshot(20_000), MeasuredGain::default());
-        assert_eq!(gain.look(&snap, &WORTHS, Tick(0)), 0.0);
+        assert_eq!(gain.measure(&snap, &WORTHS, Tick(0)), 0.0);
         let rate = |snap: &Snapshot, i: usize| f64::from(snap.areas[0].pages[i].reads.per_second());
         for (pages, within) in [(300, 1e-6), (4_000, 0.01)] {
             moved(&mut gain, &mut snap, 12_000, pages, 0);
             moved(&mut gain, &mut snap, 1_000, pages, 1);
             let each = 2.0 * (rate(&snap, 15_000) - rate(&snap, 0));
             for _ in 0..5 {
-                let now = gain.look(&snap, &WORTHS, Tick(0));
+                let now = gain.measure(&snap, &WORTHS, Tick(0));
                 assert!((now / (f64::from(pages) * each) - 1.0).abs() < within, "{pages}: {now}");
             }
             moved(&mut gain, &mut snap, 12_000, pages, 1);
             moved(&mut gain, &mut snap, 1_000, pages, 0);
-            assert!(gain.look(&snap, &WORTHS, Tick(0)) == 0.0 && gain.displaced.is_empty());
+            assert!(gain.measure(&snap, &WORTHS, Tick(0)) == 0.0 && gain.displaced.is_empty());
         }
     }
 
@@ -269,10 +269,31 @@ mod tests {
         assert!(!gain.saves(), "nothing was promoted");
         moved(&mut gain, &mut snap, 1_500, 60, 0);
         assert!(gain.saves(), "not known yet");
-        assert!(gain.look(&snap, &WORTHS, Tick(0)) > 0.0 && gain.saves());
+        assert!(gain.measure(&snap, &WORTHS, Tick(0)) > 0.0 && gain.saves());
         // What was promoted is read no more.
         snap.areas[0].pages[1_500..1_560].iter_mut().for_each(|page| page.reads = Heat::COLD);
-        assert!(gain.look(&snap, &WORTHS, Tick(0)) < 0.0 && !gain.saves());
+        assert!(gain.measure(&snap, &WORTHS, Tick(0)) < 0.0 && !gain.saves());
+    }
+
+    #[test]
+    fn promoted_pages_are_repaid_once_they_saved_what_all_moves_cost() {
+        let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
+        moved(&mut gain, &mut snap, 0, 50, 1);
+        moved(&mut gain, &mut snap, 1_500, 60, 0);
+        assert_eq!(gain.repaid_pages(Tick(0)), 60, "they cost nothing");
+        // 200 ns a second each, for 100 ns of the moves up and 50 of those down.
+        let cost = |pages: u64| Nanos(pages * 100);
+        for (first, to, pages) in [(100, 1, 30), (1_700, 0, 60)] {
+            let start = Vpn(7 + first);
+            let (from, to, reason) = (NodeId(1 - to), NodeId(to), MoveReason::Hot);
+            let all = &mut snap.areas[0].pages[first as usize..][..pages as usize];
+            all.iter_mut().for_each(|page| page.node = to.0 as u8);
+            let done = Move { pid: Pid(1), start, pages: pages as u32, from, to, reason };
+            gain.moved(&[done], &snap, cost(pages));
+        }
+        gain.measure(&snap, &WORTHS, Tick(0));
+        assert_eq!(gain.repaid_pages(Tick(700_000_000)), 60);
+        assert_eq!(gain.repaid_pages(Tick(800_000_000)), 120);
     }
 
     #[test]
@@ -280,7 +301,7 @@ mod tests {
         let (mut snap, mut gain) = (snapshot(20_000), MeasuredGain::default());
         moved(&mut gain, &mut snap, 12_000, 5_003, 0);
         moved(&mut gain, &mut snap, 1_000, 5_003, 1);
-        let all = gain.look(&snap, &WORTHS, Tick(0));
+        let all = gain.measure(&snap, &WORTHS, Tick(0));
         assert_eq!(gain.by_some(&Snapshot::default()), None);
         for _ in 0..5 {
             let ranges = gain.some_blocks(&TerraceTuning::USUAL);
@@ -300,25 +321,25 @@ mod tests {
     fn memory_that_came_anew_at_the_same_address_is_displaced_by_its_own_moves() {
         let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
         moved(&mut gain, &mut snap, 1_500, 400, 0);
-        let first = gain.look(&snap, &WORTHS, Tick(0));
+        let first = gain.measure(&snap, &WORTHS, Tick(0));
         // Freed and filled again on the slow tier, then moved up like what was there before.
         snap.areas[0].pages[1_500..1_900].iter_mut().for_each(|page| page.node = 1);
         moved(&mut gain, &mut snap, 1_500, 400, 0);
         assert!(first > 0.0);
-        assert_eq!(gain.look(&snap, &WORTHS, Tick(0)), first);
+        assert_eq!(gain.measure(&snap, &WORTHS, Tick(0)), first);
         snap.areas[0].pages[1_500..1_900].iter_mut().for_each(|page| page.node = 1);
         assert_eq!(gain.by_some(&snap), Some(0.0), "it lies where first touch put it");
-        assert_eq!((gain.look(&snap, &WORTHS, Tick(0)), gain.displaced.len()), (0.0, 0));
+        assert_eq!((gain.measure(&snap, &WORTHS, Tick(0)), gain.displaced.len()), (0.0, 0));
     }
 
     #[test]
     fn what_turned_hot_after_it_went_down_is_a_loss_and_what_went_away_is_forgotten() {
         let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
         moved(&mut gain, &mut snap, 0, 500, 1);
-        let before = gain.look(&snap, &WORTHS, Tick(0));
+        let before = gain.measure(&snap, &WORTHS, Tick(0));
         snap.areas[0].pages[..500].iter_mut().for_each(|p| p.reads = Heat::from_rate(100));
-        assert!(before < 0.0 && gain.look(&snap, &WORTHS, Tick(0)) < 8.0 * before);
+        assert!(before < 0.0 && gain.measure(&snap, &WORTHS, Tick(0)) < 8.0 * before);
         snap.areas[0].pages[..500].iter_mut().for_each(|p| p.flags = PageFlags::default());
-        assert_eq!((gain.look(&snap, &WORTHS, Tick(0)), gain.displaced.len()), (0.0, 0));
+        assert_eq!((gain.measure(&snap, &WORTHS, Tick(0)), gain.displaced.len()), (0.0, 0));
     }
 }

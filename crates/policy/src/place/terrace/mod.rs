@@ -33,7 +33,7 @@ mod new_pages;
 mod params;
 mod probe;
 mod recent;
-mod repaid;
+mod repayment;
 mod shrink;
 mod trust;
 mod tuning;
@@ -171,7 +171,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     s.recent.age(p.damp, now);
     let worths = worths(p, snap, &pages.touches);
     if snap.sees.pages {
-        plan.measured_gain = s.gain.look(snap, &worths, now);
+        plan.measured_gain = s.gain.measure(snap, &worths, now);
     }
     s.new_pages.review(tuning, snap, &worths[0], now);
     s.looks = if snap.shifted { 1 } else { s.looks.saturating_add(1) };
@@ -195,7 +195,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         // What was sampled comes first: it says where heat is, and this does not.
         let (moves, count) = s.new_pages.take_in(p, snap, &worths[0], now);
         if !moves.is_empty() {
-            s.gain.expect(0.0);
+            s.gain.predict_saving(0.0);
             plan.moves = moves;
             plan.decisions.push(plain(
                 "place unseen",
@@ -451,10 +451,11 @@ fn boundary(
     let room = (below, reserve.saturating_sub(free));
     let cursor = MigrationCursor::new(tuning, rater, snap, &cut, rank, room);
     let (promoted, demoted) = (cursor.promotes(), cursor.demotes());
+    let saving = cut.gain / cut.promote as f64;
+    s.gain.predict_saving(saving);
     // In accesses: what one is worth changes with the program's traffic, and says nothing of how
     // long heat stays.
-    s.gain.expect(cut.gain / cut.promote as f64);
-    let value = cut.gain / cut.promote as f64 / worth.unit().max(f64::MIN_POSITIVE);
+    let value = saving / worth.unit().max(f64::MIN_POSITIVE);
     // Who fills space chose none as hotter than another.
     s.trust.begin(tuning, if terms.pairs { promoted } else { 0 }, value, now);
     s.cursor = Some(cursor);
