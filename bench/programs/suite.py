@@ -2,15 +2,17 @@
 """Runs the suite of programs in the lab under policies and peers, and prints what they gave.
 
 usage: suite.py list | build
-       suite.py run NAME|development|judgement|hard... [--policy P,P] [--pages P] [--threads N]
-                                                               [--seed N]
-       suite.py table development|judgement|hard|all [--pages P] [--threads N] [--seed N]
+       suite.py run NAME|development|judgement|hard... [OPTION...]
+       suite.py table development|judgement|hard|all [OPTION...]
+       suite.py shared [--seed N]
+options: --policy P,P  --pages kernel|base|huge  --threads N  --seed N
 
 Pages: as the `kernel` gives them (in the lab, arrays of 2 MiB and more in huge pages), or `base`
 pages alone, or `huge` pages asked for. A run that was made with the same command, pages, threads
 and policy is not made again; our own policies are told apart by the `terrace` program in the lab as
 well. Needs `terrace` (TERRACE, else target/release/terrace), a lab (lab/README.md), gcc, and the
-packages that `list` names. `--seed` gives the programs other inputs; the halves stay.
+packages that `list` names. `--seed` gives the programs other inputs; the halves stay. `shared` runs
+two programs at once that share the fast tier.
 """
 
 import argparse
@@ -147,9 +149,13 @@ def run(program, pages, threads, policies):
 
 
 def repaid(journals):
-    """Pages moved up that saved what their moves cost, as our journal's account has it, or None."""
-    accounts = [path.read_text().splitlines()[-1] for path in journals.rglob("terrace.journal")]
-    return json.loads(accounts[0]).get("repaid_pages") if accounts else None
+    """Promoted pages that repaid their moves, by the account that ends our journal, or None."""
+    for path in journals.rglob("terrace.journal"):
+        try:
+            return json.loads(path.read_text().splitlines()[-1]).get("repaid_pages")
+        except (ValueError, LookupError):
+            pass
+    return None
 
 
 def read(program, pages, threads, policy):
@@ -165,6 +171,38 @@ def geometric_mean(ratios):
 def whole(result):
     """Seconds with what the tool takes before the program begins."""
     return result["seconds"] + result.get("startup_seconds", 0)
+
+
+def count(number):
+    return "-" if number is None else str(number)
+
+
+def shared():
+    """Runs two programs at once: none managed, each by a `terrace run` of its own, or one alone."""
+    terrace = os.environ.get("TERRACE", ROOT / "target" / "release" / "terrace")
+    binaries, manager = WORK / "bin", lab_folder() / "bin" / "terrace"
+    seed = SUITE["seed"]
+    first = f"{binaries}/semijoin {seed} 1200000 3000000 20 1"
+    second = f"{binaries}/counts {seed} 3000000 2000000 3000000 1 2097152"
+    for name, managed in (("none", ""), ("both", "12"), ("first", "1"), ("second", "2")):
+        started = [f"{manager} run -- {one}" if number in managed else one
+                   for number, one in (("1", first), ("2", second))]
+        # Printed in order, so that the lab's sum of the output tells whether a run changed it.
+        script = (f"{started[0]} > /tmp/first & {started[1]} > /tmp/second & wait; "
+                  "for of in first second; do read -r line < /tmp/$of; echo $line; done")
+        command = [terrace, "lab", "compare", "--json", "--jobs", "1", "--machine",
+            SUITE["machine"], "--policy", "first-touch", "--no-trace"]
+        for carried in (binaries / "semijoin", binaries / "counts", manager):
+            command += ["--carry", carried]
+        done = subprocess.run([*command, "--", "/bin/sh", "-c", script], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True)
+        try:
+            result = json.loads(done.stdout)["runs"][0]
+        except (ValueError, LookupError):
+            result = {}
+        if not result.get("seconds"):
+            sys.exit(f"suite.py: shared: {result.get('error') or done.stderr.strip()}")
+        print(f"{name} managed: {result['seconds']:.3f} s, output {result['output_sum']}", flush=True)
 
 
 def table(programs, pages, threads, policies):
@@ -184,7 +222,7 @@ def table(programs, pages, threads, policies):
             mine, seen = whole(runs["terrace"]), {p: whole(runs[p]) for p in peers if runs[p]}
             tail = [f"{mine / seen['first-touch']:.3f}", f"{mine / min(seen.values()):.3f}",
                     f"{runs['terrace']['overhead_seconds']:.2f}",
-                    *(str(runs["terrace"].get(key, "-"))
+                    *(count(runs["terrace"].get(key))
                       for key in ("promoted_pages", "repaid_pages", "demoted_pages"))]
             for peer, seconds in seen.items():
                 to_peer[peer].append(mine / seconds)
@@ -197,8 +235,8 @@ def table(programs, pages, threads, policies):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1])
-    parser.add_argument("what", choices=["list", "build", "run", "table"])
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].removeprefix("usage: "))
+    parser.add_argument("what", choices=["list", "build", "run", "table", "shared"])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--policy", default=",".join(SUITE["policies"]))
     parser.add_argument("--pages", choices=["kernel", "base", "huge"], default="kernel")
@@ -213,8 +251,10 @@ def main():
                 origin = program.get("package", "kernel")
                 print(f"{half:12} {program['name']:10} {origin:14} {program['what']}")
         return
-    if given.what in ("build", "run"):
+    if given.what in ("build", "run", "shared"):
         build()
+    if given.what == "shared":
+        return shared()
     programs = chosen(given.names)
     if given.what == "run":
         for program in programs:

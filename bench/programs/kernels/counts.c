@@ -51,7 +51,12 @@ int main(int argc, char **argv) {
     for (uint64_t i = 0; i < records; i++)
         log[i] = (struct record){key_of(zipf_rank(&state, keys, 0.6)), i, next_random(&state)};
     slots = argument(argc, argv, 6, 1024);
+    if (!slots || slots & (slots - 1)) {
+        fprintf(stderr, "%lu slots: give a power of 2\n", (unsigned long)slots);
+        return 1;
+    }
     table = calloc(slots, sizeof *table);
+    if (!table) return 1;
     uint64_t used = 0;
     for (uint64_t i = 0; i < records; i++) {
         if (used * 4 > slots * 3) twice();

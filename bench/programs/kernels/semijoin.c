@@ -12,7 +12,7 @@ struct order {
 };
 struct node {
     uint64_t id, sum;
-    uint32_t next, many;
+    uint32_t next;
 };
 
 static struct order *orders;
@@ -42,6 +42,10 @@ int main(int argc, char **argv) {
     uint64_t state = argument(argc, argv, 1, 1), customers = argument(argc, argv, 2, 1500000);
     uint64_t many = argument(argc, argv, 3, 6000000), percent = argument(argc, argv, 4, 30);
     uint64_t threads = argument(argc, argv, 5, 1), result = 0;
+    if (customers < 100 || customers >= UINT32_MAX) {
+        fprintf(stderr, "%lu customers: give 100 to 4294967294\n", (unsigned long)customers);
+        return 1;
+    }
     orders = allocate(many * sizeof *orders);
     for (uint64_t i = 0; i < many; i++) {
         uint64_t draw = next_random(&state), few = customers / 100;
@@ -58,7 +62,7 @@ int main(int argc, char **argv) {
     nodes = allocate((customers + 1) * sizeof *nodes);
     for (uint64_t i = 0; i < customers; i++) {
         uint32_t *head = &heads[list[i].id >> 20 & mask];
-        nodes[i + 1] = (struct node){list[i].id, list[i].balance, *head, 0};
+        nodes[i + 1] = (struct node){list[i].id, list[i].balance, *head};
         *head = (uint32_t)(i + 1);
     }
     result = in_parallel(threads, many, state, ask_share);
