@@ -202,7 +202,8 @@ def shared():
             result = {}
         if not result.get("seconds"):
             sys.exit(f"suite.py: shared: {result.get('error') or done.stderr.strip()}")
-        print(f"{name} managed: {result['seconds']:.3f} s, output {result['output_sum']}", flush=True)
+        output = result["output_sum"]
+        print(f"{name} managed: {result['seconds']:.3f} s, output {output}", flush=True)
 
 
 def table(programs, pages, threads, policies):
