@@ -1,13 +1,27 @@
 //! Access rate of one page in two bytes.
 
 use serde::{Deserialize, Serialize};
+use zerocopy::{Immutable, IntoBytes};
 
 /// Accesses a second to one base page, as a 16-bit float: 5 bits of exponent over 11 bits of
 /// mantissa, so relative error is at most 1/2048 and raw order is numeric order.
 /// Two of these a page keep the heat map within its memory budget.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    Serialize,
+    Deserialize,
+    IntoBytes,
+    Immutable,
 )]
+#[repr(transparent)]
 #[serde(transparent)]
 pub struct Heat(pub u16);
 

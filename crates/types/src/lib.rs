@@ -12,6 +12,7 @@ mod ids;
 mod page_move;
 mod plan;
 mod policy_id;
+mod runs;
 mod snapshot;
 pub mod text;
 mod units;
@@ -23,6 +24,7 @@ pub use plan::{Decision, Move, MoveReason, Plan, PolicyWork, Request};
 pub use policy_id::{
     BaselineId, BaselineKind, Contender, PolicyId, UnknownPolicyError, FAR_STORE_PREFIX,
 };
+pub use runs::run_length;
 pub use snapshot::{
     Area, BitSource, CellCount, Confidence, PageFlags, PageStat, Snapshot, ThroughputSource,
     TierState, TrackerVisibility,

@@ -1,7 +1,9 @@
 //! What a policy sees: tiers, mappings, and for each page where it is and how hot.
 
+use crate::runs::run_length;
 use crate::{Bytes, BytesPerSec, Heat, Nanos, NodeId, Pid, Tid, Vpn, VpnRange};
 use serde::{Deserialize, Serialize};
+use zerocopy::{Immutable, IntoBytes};
 
 /// State of one tier at the time of the snapshot. Index in [`Snapshot::tiers`] is the rank; 0 is
 /// best.
@@ -73,7 +75,10 @@ pub struct TrackerVisibility {
 pub struct Confidence(pub u8);
 
 /// Facts about one page, as bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, IntoBytes, Immutable,
+)]
+#[repr(transparent)]
 #[serde(transparent)]
 pub struct PageFlags(pub u8);
 
@@ -115,7 +120,10 @@ impl PageFlags {
 }
 
 /// One base page: six bytes, so that a heat map costs about 0.15% of what it watches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, IntoBytes, Immutable,
+)]
+#[repr(C)]
 pub struct PageStat {
     /// Reads a second.
     pub reads: Heat,
@@ -131,7 +139,13 @@ impl PageStat {
     /// Neighbours that are alike, and how many. Base pages of a huge page mostly are, so that what
     /// goes by these costs a fraction of what goes by the page.
     pub fn runs(pages: &[Self]) -> impl Iterator<Item = (&Self, u64)> {
-        pages.chunk_by(|a, b| a == b).map(|run| (&run[0], run.len() as u64))
+        let mut rest = pages;
+        std::iter::from_fn(move || {
+            let first = rest.first()?;
+            let run = run_length(rest);
+            rest = &rest[run..];
+            Some((first, run as u64))
+        })
     }
 
     /// Node the page is on.

@@ -65,24 +65,6 @@ impl Default for HitCurve {
 }
 
 impl HitCurve {
-    /// Steps that [`Self::step`] tells apart: below the table, in it, and beyond.
-    pub const STEPS: usize = POINTS + 2;
-
-    /// The step that `x` accesses a sample, not negative, falls in.
-    #[must_use]
-    pub fn step(x: f32) -> usize {
-        ((x.to_bits() >> STEP).saturating_sub(LEAST - 1) as usize).min(POINTS + 1)
-    }
-
-    /// The middle of a step; of the first, none, of the last, its beginning.
-    #[must_use]
-    pub fn middle(step: usize) -> f32 {
-        match step {
-            0 => 0.0,
-            _ => f32::from_bits((step as u32 - 1 + LEAST) << STEP | 1 << (STEP - 1)),
-        }
-    }
-
     /// At `x` accesses a sample, not negative.
     #[must_use]
     pub fn at(&self, x: f32) -> CurvePoint {

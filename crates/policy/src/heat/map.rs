@@ -11,7 +11,7 @@ use super::round::{EvidencePages, SampleEvidence, SampleRound};
 use super::span::LogDuration;
 use super::{HeatTuning, PageEvidence, PageSamples, PageWrites, RangeObservation, SweepEstimator};
 use terrace_types::{
-    Area, Bytes, Move, Nanos, NodeId, PageFlags, PageStat, Pid, Tick, Vpn, VpnRange,
+    run_length, Area, Bytes, Move, Nanos, NodeId, PageFlags, PageStat, Pid, Tick, Vpn, VpnRange,
 };
 
 /// What the map may assume. The defaults need no tuning.
@@ -306,9 +306,12 @@ impl HeatMap {
                 b.access = b.access.faded(codes as u8);
                 b.write = b.write.faded(codes as u8);
             }
-            for (page, b) in area.pages.iter_mut().zip(evidence) {
-                if b.access == LogDuration::NONE && b.write == LogDuration::NONE {
-                    page.flags = page.flags.without(PageFlags::KNOWN);
+            let gone = |b: &SampleEvidence| *b == SampleEvidence::default();
+            for (pages, evidence) in area.pages.chunks_mut(64).zip(evidence.chunks(64)) {
+                if evidence.iter().fold(false, |any, b| any | gone(b)) {
+                    for (page, _) in pages.iter_mut().zip(evidence).filter(|(_, b)| gone(b)) {
+                        page.flags = page.flags.without(PageFlags::KNOWN);
+                    }
                 }
             }
         }
@@ -343,9 +346,14 @@ impl HeatMap {
     /// their addresses is other memory, of which nothing is known, and no evidence.
     pub fn forget_absent(&mut self) {
         for (area, evidence) in self.areas.iter_mut().zip(&mut self.evidence) {
-            let absent = |(page, _): &(&mut PageStat, _)| !page.flags.has(PageFlags::PRESENT);
-            for (page, known) in area.pages.iter_mut().zip(evidence).filter(absent) {
-                (*page, *known) = (PageStat::default(), SampleEvidence::default());
+            let mut at = 0;
+            while at < area.pages.len() {
+                let run = at..at + run_length(&area.pages[at..]);
+                if !area.pages[at].flags.has(PageFlags::PRESENT) {
+                    area.pages[run.clone()].fill(PageStat::default());
+                    evidence[run.clone()].fill(SampleEvidence::default());
+                }
+                at = run.end;
             }
         }
     }

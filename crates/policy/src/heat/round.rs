@@ -4,14 +4,19 @@ use super::attribute::RegionShare;
 use super::estimate::{HitCurve, SampleHits};
 use super::span::LogDuration;
 use super::{HeatTuning, PageSamples};
-use terrace_types::{Heat, PageFlags, PageStat, Vpn};
+use terrace_types::{run_length, Heat, PageFlags, PageStat, Vpn};
+use zerocopy::{Immutable, IntoBytes};
 
 /// Evidence behind one page: time sampled for accesses, and for writes.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, IntoBytes, Immutable)]
+#[repr(C)]
 pub(super) struct SampleEvidence {
     pub access: LogDuration,
     pub write: LogDuration,
 }
+
+/// Neighbours rounded the same way, so that what is alike stays so: the base pages of a huge page.
+const DITHERED: u64 = 512;
 
 /// What holds for all findings of a round.
 pub(super) struct SampleRound<'a> {
@@ -96,37 +101,44 @@ impl SampleRound<'_> {
     }
 
     /// The same for pages with different hits; `table` has the samples for each number of hits.
-    /// `each`: so many share a bit, a power of two; what was alike in them stays so.
     pub fn samples(
         &self,
         table: &[SampleHits],
-        (hits, each): (&[u8], u16),
+        hits: &[u8],
         pages: &mut [PageStat],
         evidence: &mut [SampleEvidence],
         start: Vpn,
     ) {
         let mut memo = MergeMemo::new(pages.len());
-        let sharing = usize::from(each.max(1)) - 1;
-        let before = (start.0 & sharing as u64) as usize;
-        let head = Vpn(start.0 - before as u64);
-        type Found = (Heat, Heat, LogDuration, u8, usize);
-        let mut last: Option<(Found, MergedSamples, LogDuration)> = None;
-        for (i, ((page, b), hits)) in pages.iter_mut().zip(evidence).zip(hits).enumerate() {
-            if *hits == PageSamples::NOT_SAMPLED {
-                continue;
+        let (mut at, mut hits_end, mut pages_end, mut evidence_end) = (0, 0, 0, 0);
+        while at < hits.len() {
+            if at >= hits_end {
+                hits_end = at + run_length(&hits[at..]);
             }
-            let Some(samples) = table.get(usize::from(*hits)) else { continue };
-            let found = (page.reads, page.writes, b.access, *hits, (before + i) & !sharing);
-            if let Some((_, known, access)) = last.filter(|(like, ..)| *like == found) {
-                self.show(samples, known, page);
-                b.access = access;
+            let found = hits[at];
+            let samples = table.get(usize::from(found));
+            let Some(samples) = samples.filter(|_| found != PageSamples::NOT_SAMPLED) else {
+                at = hits_end;
                 continue;
+            };
+            if at >= pages_end {
+                pages_end = at + run_length(&pages[at..]);
             }
-            let known = memo.at(page, [b.access, LogDuration::NONE], *hits, || {
-                self.joined(samples, page, b.access)
+            if at >= evidence_end {
+                evidence_end = at + run_length(&evidence[at..]);
+            }
+            let first = start.0 + at as u64;
+            let end = (first / DITHERED + 1) * DITHERED - start.0;
+            let run = at..hits_end.min(pages_end).min(evidence_end).min(end as usize);
+            let (mut page, mut b) = (pages[at], evidence[at]);
+            let known = memo.at(&page, [b.access, LogDuration::NONE], found, || {
+                self.joined(samples, &page, b.access)
             });
-            self.access(samples, known, page, b, self.dither(head, found.4));
-            last = Some((found, known, b.access));
+            let block = Vpn(first / DITHERED);
+            self.access(samples, known, &mut page, &mut b, self.dither(block, 0));
+            pages[run.clone()].fill(page);
+            evidence[run.clone()].fill(b);
+            at = run.end;
         }
     }
 
@@ -286,8 +298,8 @@ impl SampleRound<'_> {
         }
     }
 
-    /// Below one step of a span, from the page and the round: the same input always rounds the same
-    /// way.
+    /// Below one step of a span, from the page (or block) and the round: the same input always
+    /// rounds the same way.
     fn dither(&self, start: Vpn, i: usize) -> u32 {
         let mixed = ((start.0 + i as u64) ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> (64 - LogDuration::DITHER_BITS)) as u32

@@ -1,5 +1,7 @@
 //! A span of time in one byte: how long a page has been observed.
 
+use zerocopy::{Immutable, IntoBytes};
+
 /// Steps an octave: one step is 6 to 12%. They are the three uppermost bits of a float's fraction,
 /// so that no logarithm is taken.
 const STEPS: f32 = 8.0;
@@ -11,7 +13,8 @@ const ONE: u32 = 127 << 3;
 const UNIT: f32 = 1e-6;
 
 /// Seconds of evidence, on a logarithmic scale from one microsecond to about an hour; 0: none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, IntoBytes, Immutable)]
+#[repr(transparent)]
 pub struct LogDuration(pub u8);
 
 impl LogDuration {

@@ -1,7 +1,8 @@
 //! Walking pages, and gathering single pages into runs.
 
 use terrace_types::{
-    Area, Bytes, Move, MoveReason, NodeId, PageFlags, PageStat, Pid, Snapshot, Vpn, VpnRange,
+    run_length, Area, Bytes, Move, MoveReason, NodeId, PageFlags, PageStat, Pid, Snapshot, Vpn,
+    VpnRange,
 };
 
 /// What moves as one: a base page, or a huge page whole.
@@ -30,22 +31,26 @@ pub(crate) fn units_from(area: &Area, mut index: usize) -> impl Iterator<Item = 
             return Some(unit);
         }
         let rest = &area.pages[index + 1..];
-        let tails = rest.iter().take(511).take_while(|p| p.flags.has(PageFlags::HUGE_TAIL)).count();
-        let unit = whole(&area.pages[index..=index + tails], index);
+        let rest = &rest[..rest.len().min(511)];
+        let is_tail = |page: &&PageStat| page.flags.has(PageFlags::HUGE_TAIL);
+        // Sampled by one bit, they are alike.
+        let alike = rest.first().filter(is_tail).map_or(0, |_| run_length(rest));
+        let tails = alike + rest[alike..].iter().take_while(is_tail).count();
+        let unit = whole(&area.pages[index..=index + tails], alike == tails, index);
         index += tails + 1;
         Some(unit)
     })
 }
 
-/// A huge page: mean heat, pinned if any part is, known if all parts are.
-fn whole(pages: &[PageStat], index: usize) -> MoveUnit {
+/// A huge page: mean heat, pinned if any part is, known if all parts are. `alike`: those after the
+/// first are.
+fn whole(pages: &[PageStat], alike: bool, index: usize) -> MoveUnit {
     let n = pages.len() as u64;
     let tail = PageStat {
         flags: pages[0].flags.without(PageFlags::HUGE_HEAD).with(PageFlags::HUGE_TAIL),
         ..pages[0]
     };
-    if pages[1..].iter().all(|page| *page == tail) {
-        // Sampled by one bit, they are alike.
+    if alike && pages.get(1).is_none_or(|page| *page == tail) {
         return MoveUnit { index, pages: n as u32, stat: pages[0] };
     }
     let mean = |rate: fn(&PageStat) -> u64| {

@@ -89,13 +89,8 @@ impl HeatMap {
                 false,
                 |round, (pages, evidence), start| {
                     let from = (start.0 - seen.start.0) as usize;
-                    round.samples(
-                        &table,
-                        (&seen.hits[from..from + pages.len()], seen.each),
-                        pages,
-                        evidence,
-                        start,
-                    );
+                    let hits = &seen.hits[from..from + pages.len()];
+                    round.samples(&table, hits, pages, evidence, start);
                 },
             );
         }

@@ -1,10 +1,10 @@
 //! What a heat map tells about all pages together.
 
 use super::HeatMap;
-use crate::heat::estimate::{HitCurve, SampleHits, MOST_EXPECTED};
+use crate::heat::estimate::{SampleHits, MOST_EXPECTED};
 use crate::heat::span::LogDuration;
 use crate::heat::PageSamples;
-use terrace_types::{Area, BytesPerSec, Nanos, NodeId, PageFlags, PageStat, Vpn};
+use terrace_types::{run_length, Area, BytesPerSec, Nanos, NodeId, PageFlags, PageStat, Vpn};
 
 /// What is on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -27,39 +27,10 @@ pub struct TouchedPages {
 }
 
 impl TouchedPages {
-    fn add(&mut self, found: [u32; 2], chance: f32) {
-        self.found += f64::from(found[1]);
-        self.expected += f64::from(found[0] + found[1]) * f64::from(chance);
-    }
-}
-
-/// Pages by the accesses expected of them in the samples, in the steps of the curve: those not
-/// found touched and those found, on the worse tiers and of the others. What chance they had is
-/// computed for each step and not for each page.
-struct HitHistogram {
-    counts: Vec<[[u32; 2]; 2]>,
-}
-
-impl HitHistogram {
-    fn new() -> Self {
-        Self { counts: vec![[[0; 2]; 2]; HitCurve::STEPS] }
-    }
-
-    fn sum_up(&self, curve: &HitCurve, seldom: f32) -> ForecastCheck {
-        let mut out = ForecastCheck::default();
-        for (step, [other, worse]) in self.counts.iter().enumerate() {
-            if *other == [0; 2] && *worse == [0; 2] {
-                continue;
-            }
-            let expected = HitCurve::middle(step);
-            let chance = 1.0 - curve.at(expected).missed;
-            out.all.add(*other, chance);
-            out.all.add(*worse, chance);
-            if expected < seldom {
-                out.new.add(*worse, chance);
-            }
-        }
-        out
+    /// So many pages, each with this chance.
+    fn add(&mut self, pages: f64, touched: bool, chance: f32) {
+        self.found += if touched { pages } else { 0.0 };
+        self.expected += pages * f64::from(chance);
     }
 }
 
@@ -70,6 +41,19 @@ pub struct ForecastCheck {
     pub all: TouchedPages,
     /// Those on the worse tiers that were thought to be touched seldom.
     pub new: TouchedPages,
+}
+
+/// Pages, what was found of each, and how many in a row are alike in both.
+fn runs<'a>(
+    mut pages: &'a [PageStat],
+    mut hits: &'a [u8],
+) -> impl Iterator<Item = (&'a PageStat, u8, u64)> {
+    std::iter::from_fn(move || {
+        let (page, found) = (pages.first()?, *hits.first()?);
+        let run = run_length(&hits[..run_length(pages).min(hits.len())]);
+        (pages, hits) = (&pages[run..], &hits[run..]);
+        Some((page, found, run as u64))
+    })
 }
 
 impl HeatMap {
@@ -172,25 +156,18 @@ impl HeatMap {
         worse.iter().for_each(|n| on[usize::from(n.0 as u8)] = true);
         let mut out = ForecastCheck::default();
         for one in samples {
-            let mut hotness = HitHistogram::new();
-            let sample = one.seconds();
-            let time = sample * f32::from(one.sample_count);
-            for (page, hits) in
-                self.sampled_pages(one).flat_map(|(pages, hits)| pages.iter().zip(hits))
-            {
-                if page.flags.has(PageFlags::PRESENT) && *hits != PageSamples::NOT_SAMPLED {
-                    let rate = page.reads.per_second() + page.writes.per_second();
-                    let step = &mut hotness.counts[HitCurve::step(rate * time)];
-                    step[usize::from(on[usize::from(page.node)])][usize::from(*hits > 0)] += 1;
-                }
-            }
-            let seen = hotness
-                .sum_up(&self.curve, self.params.tuning.seldom * f32::from(one.sample_count));
+            let time = one.seconds() * f32::from(one.sample_count);
+            let seldom = self.params.tuning.seldom * f32::from(one.sample_count);
             // Pages that share a bit were found by one event.
             let events = 1.0 / f64::from(one.each.max(1));
-            for (sum, one) in [(&mut out.all, seen.all), (&mut out.new, seen.new)] {
-                sum.found += one.found * events;
-                sum.expected += one.expected * events;
+            for (page, hits, pages) in self.sampled_runs(one) {
+                let expected = (page.reads.per_second() + page.writes.per_second()) * time;
+                let chance = 1.0 - self.curve.at(expected).missed;
+                let (pages, touched) = (pages as f64 * events, hits > 0);
+                out.all.add(pages, touched, chance);
+                if on[usize::from(page.node)] && expected < seldom {
+                    out.new.add(pages, touched, chance);
+                }
             }
         }
         out
@@ -227,8 +204,9 @@ impl HeatMap {
             return 0.0;
         }
         let there = |page: &PageStat| page.movable() && nodes.contains(&page.node());
-        let there = pages.iter().zip(hits).filter(|(page, _)| there(page));
-        there.filter_map(|(page, hits)| self.rate_by(one, page, *hits)).map(f64::from).sum()
+        let there = runs(pages, hits).filter(|(page, ..)| there(page));
+        let rate = |(page, hits, pages)| Some((self.rate_by(one, page, hits)?, pages));
+        there.filter_map(rate).map(|(rate, pages)| f64::from(rate) * pages as f64).sum()
     }
 
     /// Samples of the pages that were not there when the map's were last located, those parts of
@@ -287,18 +265,25 @@ impl HeatMap {
         let mut out = [TouchedPages::default(); 2];
         for one in samples.iter().filter(|one| one.each == 1 && one.sample_count > 0) {
             let time = one.seconds() * f32::from(one.sample_count);
-            for (page, hits) in
-                self.sampled_pages(one).flat_map(|(pages, hits)| pages.iter().zip(hits))
-            {
-                if page.flags.has(PageFlags::PRESENT) && *hits != PageSamples::NOT_SAMPLED {
-                    let rate = page.reads.per_second() + page.writes.per_second();
-                    let found = [u32::from(*hits == 0), u32::from(*hits > 0)];
-                    out[usize::from(on[usize::from(page.node)])]
-                        .add(found, 1.0 - self.curve.at(rate * time).missed);
-                }
+            for (page, hits, pages) in self.sampled_runs(one) {
+                let rate = page.reads.per_second() + page.writes.per_second();
+                let chance = 1.0 - self.curve.at(rate * time).missed;
+                out[usize::from(on[usize::from(page.node)])].add(pages as f64, hits > 0, chance);
             }
         }
         out
+    }
+
+    /// Pages present that samples are about, what was found of each, and how many in a row are
+    /// alike.
+    fn sampled_runs<'a>(
+        &'a self,
+        one: &'a PageSamples,
+    ) -> impl Iterator<Item = (&'a PageStat, u8, u64)> {
+        let runs = self.sampled_pages(one).flat_map(|(pages, hits)| runs(pages, hits));
+        runs.filter(|(page, hits, _)| {
+            page.flags.has(PageFlags::PRESENT) && *hits != PageSamples::NOT_SAMPLED
+        })
     }
 
     /// What is known of the pages that samples are about.

@@ -20,6 +20,11 @@ fn value(page: &PageStat, read_ns: f32, write_ns: f32) -> f32 {
     page.reads.per_second() * read_ns + page.writes.per_second() * write_ns
 }
 
+/// Whether it is part of a huge page.
+fn is_huge(page: &PageStat) -> bool {
+    page.flags.has(PageFlags::HUGE_HEAD) || page.flags.has(PageFlags::HUGE_TAIL)
+}
+
 /// The value a bucket begins with.
 fn floor_of(bucket: usize) -> f64 {
     f64::from(buckets::floor(bucket))
@@ -52,8 +57,8 @@ pub(super) struct RatingScale {
     /// Whether anything had moved lately then. Moves of a part do not count for the next, lest
     /// pages that share a place with them in the table stay behind.
     damped: bool,
-    /// Expected bucket for each bucket of estimates, by class of page ([`class`]): as it is, and
-    /// for pages that moved lately. Of a class that the census found no page of: empty.
+    /// Expected bucket for each bucket of estimates up to the highest that the census found, by
+    /// class of page ([`class`]): as it is, and for pages that moved lately (empty where none did).
     expected: Vec<Vec<u16>>,
     lately: Vec<Vec<u16>>,
     /// What each block holds.
@@ -154,11 +159,11 @@ impl<'a> UnitRater<'a> {
         // A page that moved lately must beat the margin once more, in either direction.
         let lately = [params.again, 1.0 / params.again];
         for (class, counts) in raw.counts.iter().enumerate() {
-            if counts.iter().all(|n| *n == 0) {
+            let Some(top) = counts.iter().rposition(|n| *n > 0) else {
                 rater.scale.expected.push(Vec::new());
                 rater.scale.lately.push(Vec::new());
                 continue;
-            }
+            };
             let (again, kind) = (lately[side_of_class(class)], class % KINDS);
             // What is known of pages alike was seen of all of their block.
             let pooled = class.checked_sub(CLASSES).map_or(1.0, |class| {
@@ -175,10 +180,10 @@ impl<'a> UnitRater<'a> {
                 let expected = |b| {
                     buckets::bucket_of((shrink.value(buckets::middle(b)) * factor) as f32) as u16
                 };
-                (0..buckets::COUNT).map(expected).collect()
+                (0..=top).map(expected).collect()
             };
             rater.scale.expected.push(table(1.0));
-            rater.scale.lately.push(table(again));
+            rater.scale.lately.push(if damped { table(again) } else { Vec::new() });
         }
         rater.scale.blocks = rater.expected_ranges(&mut raw);
         let hotness = rater.hotness(snap, &raw);
@@ -229,7 +234,7 @@ impl<'a> UnitRater<'a> {
             }
             if heads > 0 {
                 units(area).filter(|u| u.pages > 1).for_each(|u| {
-                    self.count(&mut raw, &u.stat, u.pages);
+                    self.count(&mut raw, &u.stat, u.pages, 1);
                 });
             }
         }
@@ -249,7 +254,7 @@ impl<'a> UnitRater<'a> {
         let (mut sums, mut heads) = ([SideSums::default(); 2], 0);
         for (page, count) in PageStat::runs(pages) {
             heads += usize::from(page.flags.has(PageFlags::HUGE_HEAD));
-            if page.flags.has(PageFlags::HUGE_HEAD) || page.flags.has(PageFlags::HUGE_TAIL) {
+            if is_huge(page) {
                 block.huge = true;
                 continue;
             }
@@ -280,14 +285,13 @@ impl<'a> UnitRater<'a> {
                 raw.known += u64::from(sum.pages);
             }
         }
-        let rest = |page: &&PageStat| {
-            let huge = page.flags.has(PageFlags::HUGE_HEAD) || page.flags.has(PageFlags::HUGE_TAIL);
+        let rest = |(page, _): &(&PageStat, u64)| {
             let side = self.side_of(page).map(usize::from);
-            !huge && side.is_some_and(|side| block.sides[side].alike.is_none())
+            !is_huge(page) && side.is_some_and(|side| block.sides[side].alike.is_none())
         };
         if block.sides.iter().any(|side| side.pages > 0 && side.alike.is_none()) {
-            for page in pages.iter().filter(rest) {
-                if let Some((class, bucket)) = self.count(raw, page, 1) {
+            for (page, count) in PageStat::runs(pages).filter(rest) {
+                if let Some((class, bucket)) = self.count(raw, page, 1, count) {
                     ranges[class].include(bucket);
                 }
             }
@@ -314,19 +318,27 @@ impl<'a> UnitRater<'a> {
         blocks
     }
 
-    /// Adds a unit to the histogram; gives its class and bucket.
-    fn count(&self, raw: &mut RawHistogram, page: &PageStat, pages: u32) -> Option<(usize, usize)> {
+    /// Adds units that are alike, of so many base pages each, to the histogram; gives their class
+    /// and bucket.
+    fn count(
+        &self,
+        raw: &mut RawHistogram,
+        page: &PageStat,
+        pages: u32,
+        units: u64,
+    ) -> Option<(usize, usize)> {
         let slow = self.side_of(page)?;
         let (reads, writes) = (page.reads.per_second(), page.writes.per_second());
         let value = reads * self.scale.read_ns + writes * self.scale.write_ns;
         let (class, bucket) = (class(slow, reads, writes), buckets::bucket_of(value));
         let count = &mut raw.counts[class][bucket];
-        *count = count.saturating_add(pages);
+        *count = count.saturating_add(pages * units as u32);
+        let n = units as f64;
         *if slow { &mut raw.slow_value } else { &mut raw.fast_value } +=
-            f64::from(value) * f64::from(pages);
-        raw.values[class % KINDS] += f64::from(value);
-        raw.rates[class % KINDS] += f64::from(reads + writes);
-        raw.known += 1;
+            f64::from(value) * f64::from(pages) * n;
+        raw.values[class % KINDS] += f64::from(value) * n;
+        raw.rates[class % KINDS] += f64::from(reads + writes) * n;
+        raw.known += units;
         Some((class, bucket))
     }
 
@@ -347,9 +359,7 @@ impl<'a> UnitRater<'a> {
             let mut last: Option<f32> = None;
             let end = (at + tuning.noise_block).min(area.pages.len());
             for page in &area.pages[at..end] {
-                let whole =
-                    !page.flags.has(PageFlags::HUGE_HEAD) && !page.flags.has(PageFlags::HUGE_TAIL);
-                if !whole || self.side_of(page).is_none() {
+                if is_huge(page) || self.side_of(page).is_none() {
                     continue;
                 }
                 let y = 2.0
@@ -458,17 +468,20 @@ impl<'a> UnitRater<'a> {
         };
         if self.scale.damped {
             for (at, area) in snap.areas.iter().enumerate() {
-                for (index, page) in area.pages.iter().enumerate() {
-                    if self.side_of(page).is_some()
-                        && !page.flags.has(PageFlags::HUGE_HEAD)
-                        && self.moved(area, index)
-                    {
+                let (mut from, mut heads) = (0, false);
+                for (page, count) in PageStat::runs(&area.pages) {
+                    let pages = from..from + count as usize;
+                    from = pages.end;
+                    heads |= page.flags.has(PageFlags::HUGE_HEAD);
+                    if is_huge(page) || self.side_of(page).is_none() {
+                        continue;
+                    }
+                    for index in pages.filter(|index| self.moved(area, *index)) {
                         let unit = MoveUnit { index, pages: 1, stat: *page };
                         self.damp(&mut hotness, area, &unit, self.scale.blocks.at(snap, at, index));
                     }
                 }
-                let huge = |p: &PageStat| p.flags.has(PageFlags::HUGE_HEAD);
-                if area.pages.iter().any(huge) {
+                if heads {
                     units(area)
                         .filter(|u| u.pages > 1)
                         .for_each(|u| self.damp(&mut hotness, area, &u, None));

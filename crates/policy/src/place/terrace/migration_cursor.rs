@@ -14,6 +14,7 @@ use super::tuning::TerraceTuning;
 use super::{NearestNodes, Params};
 use crate::place::runs::{add, units_from};
 use crate::place::PartialPlan;
+use std::ops::Range;
 use terrace_types::{Area, Move, MoveReason, NodeId, PageStat, PolicyWork, Snapshot, Vpn};
 
 /// An exchange that is under way.
@@ -53,15 +54,28 @@ impl PageBitmap {
         Self { first, bits: vec![0; pages.div_ceil(64)] }
     }
 
-    fn has(&self, area: usize, page: usize) -> bool {
-        let bit = self.first.get(area).copied().unwrap_or(0) + page;
-        self.bits.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1)
+    /// The words that hold these pages of an area, each with their bits in it.
+    fn words(&self, area: usize, pages: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+        let first = self.first.get(area).copied().unwrap_or(0);
+        let (mut at, end) = (first + pages.start, first + pages.end);
+        std::iter::from_fn(move || {
+            let (word, bit) = (at / 64, at % 64);
+            let count = (64 - bit).min(end.saturating_sub(at));
+            at += count;
+            (count > 0).then(|| (word, (u64::MAX >> (64 - count)) << bit))
+        })
     }
 
-    fn set(&mut self, area: usize, page: usize) {
-        let bit = self.first.get(area).copied().unwrap_or(0) + page;
-        if let Some(word) = self.bits.get_mut(bit / 64) {
-            *word |= 1 << (bit % 64);
+    fn has_any(&self, area: usize, pages: Range<usize>) -> bool {
+        let mut words = self.words(area, pages);
+        words.any(|(word, bits)| self.bits.get(word).is_some_and(|word| word & bits != 0))
+    }
+
+    fn set(&mut self, area: usize, pages: Range<usize>) {
+        for (word, bits) in self.words(area, pages) {
+            if let Some(word) = self.bits.get_mut(word) {
+                *word |= bits;
+            }
         }
     }
 }
@@ -213,8 +227,7 @@ impl SideCursor {
                     part.rater.rate(area, &unit, block).filter(|rated| self.chooses(*rated, size));
                 // A large page that lies across two blocks is met twice, as its tail alone and
                 // whole.
-                let chosen = chosen
-                    .filter(|_| !(unit.index..after).any(|page| part.moved.has(self.at.0, page)));
+                let chosen = chosen.filter(|_| !part.moved.has_any(self.at.0, unit.index..after));
                 let Some((rated, to)) = chosen.zip(to.of(unit.stat.node())) else {
                     self.at.1 = after;
                     continue;
@@ -230,7 +243,7 @@ impl SideCursor {
                 self.left -= size;
                 self.rest -= if rated.bucket == self.edge { size } else { 0 };
                 taken += size;
-                (unit.index..after).for_each(|page| part.moved.set(self.at.0, page));
+                part.moved.set(self.at.0, unit.index..after);
                 let (start, from) = (Vpn(area.start.0 + unit.index as u64), unit.stat.node());
                 let reason = if self.slow { reason(&unit.stat) } else { MoveReason::Cold };
                 add(
@@ -348,10 +361,10 @@ impl SideCursor {
         let area = &part.snap.areas[at];
         let Some(node) = block.node.map(|node| NodeId(u16::from(node))) else { return false };
         let Some(to) = to.of(node) else { return false };
-        if (from..end).any(|page| part.moved.has(at, page)) {
+        if part.moved.has_any(at, from..end) {
             return false;
         }
-        (from..end).for_each(|page| part.moved.set(at, page));
+        part.moved.set(at, from..end);
         self.left -= u64::from(block.all);
         let reason = if self.slow { reason(&area.pages[from]) } else { MoveReason::Cold };
         let start = Vpn(area.start.0 + from as u64);

@@ -290,3 +290,34 @@ fn what_samples_show_to_pay_comes_before_pages_placed_unseen() {
         assert_eq!(plan.moves.is_empty(), decision == "hold");
     }
 }
+
+#[test]
+fn a_huge_page_that_moved_lately_is_counted_once() {
+    let machine = terrace_machine::preset("lab-cxl").unwrap();
+    let params = Params::for_machine(&machine);
+    let now = Tick(1_000_000_000);
+    let mut recent = recent::RecentMoves::default();
+    recent.fit(512);
+    (0..512).for_each(|vpn| recent.note(Pid(1), Vpn(vpn), now));
+    let mut snap = growing(512, false);
+    for (at, page) in snap.areas[0].pages.iter_mut().enumerate() {
+        let part = if at % 512 == 0 { PageFlags::HUGE_HEAD } else { PageFlags::HUGE_TAIL };
+        (page.flags, page.node) = (page.flags.with(part), 1);
+        page.reads = Heat::from_rate(20_000);
+    }
+    let worth = AccessWorth { read_ns: 100.0, write_ns: 100.0 };
+    let (rater, hotness) = hotness::UnitRater::new(&params, &recent, worth, &snap, 0, now);
+    let terms = hotness::SwapTerms {
+        space: 10_000,
+        horizon: 1.0,
+        lifetime: 1.0,
+        page_cost: 1_000.0,
+        spendable: f64::INFINITY,
+        pairs: false,
+        most: 10_000,
+        by_page: true,
+        repay: 2.0,
+    };
+    assert!(rater.is_damped());
+    assert_eq!(hotness.cut(&rater, &terms).promote, 512);
+}
