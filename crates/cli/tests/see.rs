@@ -16,7 +16,8 @@ fn terrace(arguments: &[&str]) -> Output {
 }
 
 fn folder(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("terrace-see-{}-{name}", std::process::id()));
+    let name = format!("see-{}-{name}", std::process::id());
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&path).expect("a folder to write to");
     path
 }

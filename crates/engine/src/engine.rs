@@ -303,6 +303,7 @@ impl Engine {
         let tiers_below = interval::worse_nodes(&tiers);
         let (snapshot, mut plan) = self.decide(tiers, &tally, &observed, (filling, spent), now);
         self.budget.book_gain(plan.measured_gain, now);
+        self.budget.ledger.expect_moves(plan.unaffordable);
         self.journal_step(&snapshot, &plan, &observed, now, report);
         let deciding = self.own_cpu.since(before);
         let planned = !plan.moves.is_empty();

@@ -249,9 +249,8 @@ mod tests {
     use super::*;
 
     fn run(script: &str, time: Nanos) -> (BoundedRun, String) {
-        let number = std::process::id();
-        let folder = std::env::temp_dir().join(format!("terrace-bounded-{number}-{time:?}"));
-        let folder = folder.join(format!("{:x}", script.len()));
+        let name = format!("terrace-bounded-{}-{:x}-{time:?}", std::process::id(), script.len());
+        let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("out");
         let done = run_bounded(

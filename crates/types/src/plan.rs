@@ -118,6 +118,9 @@ pub struct Plan {
     /// was sampled.
     #[serde(skip)]
     pub measured_gain: f64,
+    /// What moves cost that would pay as well and may not be spent on now.
+    #[serde(skip)]
+    pub unaffordable: Nanos,
     /// What the policy did to decide so.
     #[serde(skip)]
     pub work: PolicyWork,

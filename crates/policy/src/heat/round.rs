@@ -89,14 +89,9 @@ impl SampleRound<'_> {
         evidence: &mut [SampleEvidence],
         start: Vpn,
     ) {
-        for (i, (page, b)) in pages.iter_mut().zip(evidence).enumerate() {
-            self.access(
-                samples,
-                self.joined(samples, page, b.access),
-                page,
-                b,
-                self.dither(start, i),
-            );
+        for (at, (page, b)) in (start.0..).zip(pages.iter_mut().zip(evidence)) {
+            let known = self.joined(samples, page, b.access);
+            self.access(samples, known, page, b, self.dither(Vpn(at / DITHERED), 0));
         }
     }
 

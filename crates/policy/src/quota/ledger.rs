@@ -40,6 +40,8 @@ pub struct CpuLedger {
     window_cost: [f64; 2],
     /// The same of a quick scan; none were made while it is zero.
     quick_scan_cost: f64,
+    /// Seconds of CPU that moves after the next sample are expected to cost.
+    moves_cost: f64,
 }
 
 crate::tuning! {
@@ -78,7 +80,14 @@ impl CpuLedger {
             gained: 0.0,
             window_cost: [0.0; 2],
             quick_scan_cost: 0.0,
+            moves_cost: 0.0,
         }
+    }
+
+    /// Expects moves of this cost after the next sample. It waits until as much may be spent on
+    /// them as on itself, or all of this: what a sample finds is of no use while no page may move.
+    pub fn expect_moves(&mut self, cost: Nanos) {
+        self.moves_cost = cost.as_secs_f64();
     }
 
     /// Where nothing measures gains: bursts are allowed while there may be something to gain. A
@@ -193,7 +202,7 @@ impl CpuLedger {
             return SamplingPace { rest: TUNING.longest_rest, thrifty: true };
         }
         let [full, thrifty] = self.window_cost;
-        let enough = if self.bursts.is_some() { 0.0 } else { full };
+        let enough = if self.bursts.is_some() { 0.0 } else { self.with_moves(full) };
         if urgent && self.left_seconds() > enough {
             return SamplingPace { rest: Nanos::ZERO, thrifty: false };
         }
@@ -201,7 +210,7 @@ impl CpuLedger {
         let cost = if known { thrifty } else { full };
         let affordable = match self.bursts {
             Some(_) => Nanos::ZERO,
-            None => self.time_until((cost - self.gained).max(0.0)),
+            None => self.time_until((self.with_moves(cost) - self.gained).max(0.0)),
         };
         // Quick scans have the other half.
         let part = if self.quick_scan_cost > 0.0 { TUNING.steady / 2.0 } else { TUNING.steady };
@@ -211,6 +220,11 @@ impl CpuLedger {
         let longest =
             if self.bursts.is_some() { TUNING.longest_pause } else { TUNING.longest_rest };
         SamplingPace { rest: rest.min(longest), thrifty: true }
+    }
+
+    /// What a sample of this cost takes with the moves that are expected after it.
+    fn with_moves(&self, cost: f64) -> f64 {
+        cost + self.moves_cost.min(cost)
     }
 
     /// What a full sample has cost lately, with its decision; `None` before the first.
@@ -232,7 +246,7 @@ impl CpuLedger {
     pub fn time_to_gain(&self, gain: f64) -> Nanos {
         let [full, thrifty] = self.window_cost;
         let cost = if thrifty > 0.0 { thrifty } else { full };
-        let lacking = (cost - self.left_seconds()).max(0.0);
+        let lacking = (self.with_moves(cost) - self.left_seconds()).max(0.0);
         let time = if gain > 0.0 { lacking / (TUNING.reinvested * gain) } else { f64::INFINITY };
         Nanos((time * 1e9) as u64).min(TUNING.longest_rest)
     }
@@ -310,6 +324,29 @@ mod tests {
         ledger.gain(0.2);
         assert_eq!(ledger.time_to_gain(0.1), Nanos::ZERO);
         assert_eq!(ledger.for_moves(Nanos::millis(5)).get() / 1_000_000, 80);
+    }
+
+    #[test]
+    fn a_sample_waits_until_moves_after_it_can_be_paid_too() {
+        let (mut ledger, interval) = (CpuLedger::new(0.03, Nanos::secs(1)), Nanos::millis(100));
+        ledger.book(Nanos::millis(10), false, Tick(0));
+        ledger.spend(Nanos::millis(8), Tick(0));
+        // 12 ms are left, and a sample costs 10.
+        for (moves_ms, gained, waits) in [
+            (0, 0.0, false),
+            (1, 0.0, false),
+            (5, 0.0, true),
+            (1_000, 0.0, true),
+            (1_000, 0.02, false),
+        ] {
+            ledger.expect_moves(Nanos::millis(moves_ms));
+            ledger.gain(gained);
+            let pace = ledger.pace(interval, true);
+            assert_eq!(pace.rest > Nanos::ZERO, waits, "{moves_ms} ms of moves, {gained} gained");
+        }
+        ledger.spend(Nanos::millis(10), Tick(0));
+        // 12 ms are left again, 20 are needed, and half of 100 ms a second is gained.
+        assert_eq!(ledger.time_to_gain(0.1).get() / 1_000_000, 160);
     }
 
     #[test]

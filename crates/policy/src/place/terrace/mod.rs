@@ -438,8 +438,9 @@ fn boundary(
     }
     if let Some(left) = snap.spendable.map(|left| left.get() as f64).filter(|l| *l < cut.cost) {
         // The hottest first: what they gain pays for the others.
-        let whole = cut.promote;
+        let (whole, cost) = (cut.promote, cut.cost);
         cut = hotness.cut(&rater, &SwapTerms { spendable: left, ..terms });
+        plan.unaffordable = Nanos((cost - cut.cost) as u64);
         seen.limited = true;
         if cut.promote < whole.min(tuning.fewest_promoted) {
             return seen;

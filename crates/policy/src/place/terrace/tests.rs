@@ -213,15 +213,17 @@ fn what_may_be_spent_is_spent_on_the_hottest_first() {
         let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
         let hot = |m: &&terrace_types::Move| m.to == NodeId(0);
         let up: Vec<_> = plan.moves.iter().filter(hot).copied().collect();
-        (up.iter().map(|m| u64::from(m.pages)).sum::<u64>(), up, plan.decisions)
+        let pages = up.iter().map(|m| u64::from(m.pages)).sum::<u64>();
+        (pages, up, plan.decisions, plan.unaffordable)
     };
     let page = params.page_cost_ns(Nanos::ZERO);
-    let (pages, up, why) = moved(Nanos((2.0 * page * 300.0) as u64 + 1));
+    let (pages, up, why, rest) = moved(Nanos((2.0 * page * 300.0) as u64 + 1));
     assert_eq!(pages, 300, "{why:?}");
     assert!(up.iter().all(|m| m.start.0 >= 2_500), "{up:?}");
-    let (pages, _, why) = moved(Nanos(1_000));
+    let (pages, _, why, all) = moved(Nanos(1_000));
     assert_eq!((pages, why[0].name.as_str()), (0, "hold"), "{why:?}");
     assert!(why[0].why.contains("may be spent"), "{why:?}");
+    assert!((all.get() as f64 - rest.get() as f64 - 600.0 * page).abs() <= 2.0, "{all}, {rest}");
 }
 
 #[test]
