@@ -70,7 +70,7 @@ impl Params {
 
 /// Promotes hot pages; demotes the coldest for space.
 pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Seed) -> Plan {
-    if let Err(wait) = state.due(now, p.period) {
+    if let Some(wait) = state.rest(now, p.period) {
         return wait;
     }
     let Some(all) = TierPages::from_snapshot(snap) else { return one_tier(p.period) };

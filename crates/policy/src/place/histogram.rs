@@ -86,7 +86,7 @@ fn threshold(counts: &[u64; BINS], capacity: u64) -> (usize, u64) {
 
 /// Brings the hot up; sends the cold down for space.
 pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Seed) -> Plan {
-    if let Err(wait) = state.due(now, p.period) {
+    if let Some(wait) = state.rest(now, p.period) {
         return wait;
     }
     let Some(all) = TierPages::from_snapshot(snap) else { return one_tier(p.period) };

@@ -47,7 +47,7 @@ impl Params {
 
 /// Exchanges active pages of the slow tier for inactive ones of the fast tier.
 pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Seed) -> Plan {
-    if let Err(wait) = state.due(now, p.period) {
+    if let Some(wait) = state.rest(now, p.period) {
         return wait;
     }
     let Some(all) = TierPages::from_snapshot(snap) else { return one_tier(p.period) };

@@ -21,17 +21,14 @@ pub struct State {
 }
 
 impl State {
-    /// Whether a period is over, and begins anew; else the request to wait for the rest of it.
-    pub(crate) fn due(&mut self, now: Tick, period: Nanos) -> Result<(), Plan> {
-        match self.next {
-            Some(next) if now < next => {
-                Err(Plan { requests: vec![Request::Wait(next.since(now))], ..Plan::default() })
-            }
-            _ => {
-                self.next = Some(now.after(period));
-                Ok(())
-            }
+    /// The request to wait for the rest of a period; `None`: it is over, and begins anew.
+    pub(crate) fn rest(&mut self, now: Tick, period: Nanos) -> Option<Plan> {
+        if let Some(next) = self.next.filter(|next| now < *next) {
+            let requests = vec![Request::Wait(next.since(now))];
+            return Some(Plan { requests, ..Plan::default() });
         }
+        self.next = Some(now.after(period));
+        None
     }
 }
 
@@ -314,9 +311,9 @@ mod tests {
     #[test]
     fn a_period_is_waited_for() {
         let mut state = State::default();
-        assert!(state.due(Tick(5), Nanos(10)).is_ok());
-        let plan = state.due(Tick(9), Nanos(10)).unwrap_err();
+        assert!(state.rest(Tick(5), Nanos(10)).is_none());
+        let plan = state.rest(Tick(9), Nanos(10)).unwrap();
         assert_eq!(plan.requests, [Request::Wait(Nanos(6))]);
-        assert!(state.due(Tick(15), Nanos(10)).is_ok());
+        assert!(state.rest(Tick(15), Nanos(10)).is_none());
     }
 }
