@@ -400,7 +400,7 @@ impl PageTable {
                             interval: found.exposure.at(middle, found.present, samples),
                             each,
                             at_random: false,
-                            hits: reported(part, each.into(), samples),
+                            hits: part.iter().map(|t| t.reported(samples)).collect(),
                         });
                     }
                 }
@@ -409,18 +409,6 @@ impl PageTable {
         }
         all
     }
-}
-
-/// What is reported of pages of which `each` share a bit.
-fn reported(part: &[PageSampleCount], each: usize, samples: u8) -> Vec<u8> {
-    if each == 1 {
-        return part.iter().map(|tally| tally.reported(samples)).collect();
-    }
-    let mut hits = Vec::with_capacity(part.len());
-    for alike in part.chunks(each) {
-        hits.resize(hits.len() + alike.len(), alike[0].reported(samples));
-    }
-    hits
 }
 
 /// Mappings whose pages are sampled.

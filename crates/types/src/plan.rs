@@ -118,7 +118,8 @@ pub struct Plan {
     /// was sampled.
     #[serde(skip)]
     pub measured_gain: f64,
-    /// What moves cost that would pay as well and may not be spent on now.
+    /// Cost of further moves that would pay, and are left out since [`Snapshot::spendable`] does
+    /// not cover them.
     #[serde(skip)]
     pub unaffordable: Nanos,
     /// What the policy did to decide so.

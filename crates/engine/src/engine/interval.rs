@@ -41,6 +41,7 @@ impl Engine {
     /// What was known of heat counts for little from now on.
     pub(super) fn doubt(&mut self) {
         self.heat.doubt();
+        self.budget.ledger.expect_moves(Nanos::ZERO);
         self.sampling.writes.forget();
         self.since_decision.shifted = true;
     }
@@ -212,6 +213,7 @@ impl Engine {
     /// its mappings cost.
     pub(super) fn wait_for_memory(&mut self, looked: Nanos) {
         self.spend_between(looked);
+        self.budget.ledger.expect_moves(Nanos::ZERO);
         self.next.kind = Next::WarmUp { since: self.clock.now(), then: AfterWarmUp::Sample };
     }
 

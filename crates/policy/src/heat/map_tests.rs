@@ -165,7 +165,7 @@ fn a_big_map_is_merged_quickly() {
 
 #[test]
 fn samples_by_page_agree_with_single_observations() {
-    let (mut one, mut other) = (map(&[(Pid(1), range(0, 300))]), map(&[(Pid(1), range(0, 300))]));
+    let (mut one, mut other) = (map(&[(Pid(1), range(0, 700))]), map(&[(Pid(1), range(0, 700))]));
     let hits: Vec<u8> = (0..200u64)
         .map(|i| if i == 7 { PageSamples::NOT_SAMPLED } else { (i % 21) as u8 })
         .collect();
@@ -173,11 +173,11 @@ fn samples_by_page_agree_with_single_observations() {
         let tick = Tick(round * 100_000_000);
         let singly: Vec<RangeObservation> = (0..200u64)
             .filter(|i| *i != 7)
-            .map(|i| seen(50 + i, 51 + i, u16::from(hits[i as usize]), false, true))
+            .map(|i| seen(450 + i, 451 + i, u16::from(hits[i as usize]), false, true))
             .collect();
         let samples = PageSamples {
             pid: Pid(1),
-            start: Vpn(50),
+            start: Vpn(450),
             sample_count: 20,
             interval: Nanos::millis(5),
             each: 1,
@@ -188,8 +188,31 @@ fn samples_by_page_agree_with_single_observations() {
         other.absorb(&[], &[samples], &[], tick);
     }
     assert_eq!(one.areas(), other.areas());
-    assert!(at(&one, 60).flags.has(PageFlags::KNOWN) && !at(&one, 57).flags.has(PageFlags::KNOWN));
+    assert!(
+        at(&one, 460).flags.has(PageFlags::KNOWN) && !at(&one, 457).flags.has(PageFlags::KNOWN)
+    );
     assert_eq!(one.evidence(), other.evidence());
+}
+
+#[test]
+fn neighbours_found_alike_stay_alike() {
+    let mut map = map(&[(Pid(1), range(100, 1_300))]);
+    let hits = |round: u64| (0..1_200).map(|page| ((page / 50 + round) % 3) as u8).collect();
+    for round in 0..20 {
+        let samples = PageSamples {
+            pid: Pid(1),
+            start: Vpn(100),
+            sample_count: 4,
+            interval: Nanos::micros(700),
+            each: 1,
+            at_random: false,
+            hits: hits(round),
+        };
+        map.absorb(&[], &[samples], &[], Tick(round * 10_000_000));
+        let runs = PageStat::runs(&map.areas()[0].pages).count();
+        // A run for each stretch of 50 pages, and one more where a block of 512 ends in it.
+        assert!((24..=26).contains(&runs), "{runs} after round {round}");
+    }
 }
 
 #[test]

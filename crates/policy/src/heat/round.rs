@@ -15,8 +15,9 @@ pub(super) struct SampleEvidence {
     pub write: LogDuration,
 }
 
-/// Neighbours rounded the same way, so that what is alike stays so: the base pages of a huge page.
-const DITHERED: u64 = 512;
+/// Base pages whose evidence is rounded the same way, so that those found alike stay alike: as many
+/// as a huge page has (docs/adr/0370).
+const DITHER_BLOCK: u64 = 512;
 
 /// What holds for all findings of a round.
 pub(super) struct SampleRound<'a> {
@@ -91,7 +92,7 @@ impl SampleRound<'_> {
     ) {
         for (at, (page, b)) in (start.0..).zip(pages.iter_mut().zip(evidence)) {
             let known = self.joined(samples, page, b.access);
-            self.access(samples, known, page, b, self.dither(Vpn(at / DITHERED), 0));
+            self.access(samples, known, page, b, self.dither(at / DITHER_BLOCK));
         }
     }
 
@@ -123,14 +124,14 @@ impl SampleRound<'_> {
                 evidence_end = at + run_length(&evidence[at..]);
             }
             let first = start.0 + at as u64;
-            let end = (first / DITHERED + 1) * DITHERED - start.0;
+            let end = (first / DITHER_BLOCK + 1) * DITHER_BLOCK - start.0;
             let run = at..hits_end.min(pages_end).min(evidence_end).min(end as usize);
             let (mut page, mut b) = (pages[at], evidence[at]);
             let known = memo.at(&page, [b.access, LogDuration::NONE], found, || {
                 self.joined(samples, &page, b.access)
             });
-            let block = Vpn(first / DITHERED);
-            self.access(samples, known, &mut page, &mut b, self.dither(block, 0));
+            let dither = self.dither(first / DITHER_BLOCK);
+            self.access(samples, known, &mut page, &mut b, dither);
             pages[run.clone()].fill(page);
             evidence[run.clone()].fill(b);
             at = run.end;
@@ -210,7 +211,7 @@ impl SampleRound<'_> {
                 had *= self.tuning.region_keeps;
             }
             let rate = (old * had + rate * time) / (had + time);
-            b.access = LogDuration::from_seconds(had + time, self.dither(start, i));
+            b.access = LogDuration::from_seconds(had + time, self.dither(start.0 + i as u64));
             self.publish(page, rate, page.writes.per_second());
             self.know(page, had + time >= self.enough);
         }
@@ -223,7 +224,7 @@ impl SampleRound<'_> {
                 page,
                 b,
                 dirty,
-                self.dither(start, i),
+                self.dither(start.0 + i as u64),
             );
         }
     }
@@ -244,7 +245,7 @@ impl SampleRound<'_> {
             let Some((Some(samples), dirty)) = table.get(usize::from(*code)) else { continue };
             let known = memo
                 .at(page, [b.access, b.write], *code, || self.written(samples, page, b, sampled));
-            self.write(known, page, b, *dirty, self.dither(start, i));
+            self.write(known, page, b, *dirty, self.dither(start.0 + i as u64));
             updated += 1;
         }
         updated
@@ -293,10 +294,10 @@ impl SampleRound<'_> {
         }
     }
 
-    /// Below one step of a span, from the page (or block) and the round: the same input always
-    /// rounds the same way.
-    fn dither(&self, start: Vpn, i: usize) -> u32 {
-        let mixed = ((start.0 + i as u64) ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    /// Below one step of a span, from the place (of a page or a block) and the round: the same
+    /// input always rounds the same way.
+    fn dither(&self, place: u64) -> u32 {
+        let mixed = (place ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> (64 - LogDuration::DITHER_BITS)) as u32
     }
 

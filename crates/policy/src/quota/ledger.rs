@@ -84,8 +84,9 @@ impl CpuLedger {
         }
     }
 
-    /// Expects moves of this cost after the next sample. It waits until as much may be spent on
-    /// them as on itself, or all of this: what a sample finds is of no use while no page may move.
+    /// Expects moves of this cost after the next sample, which then waits until they can be paid
+    /// too, or as many of them as cost what the sample does: what it finds is of no use while no
+    /// page may move.
     pub fn expect_moves(&mut self, cost: Nanos) {
         self.moves_cost = cost.as_secs_f64();
     }
@@ -175,7 +176,7 @@ impl CpuLedger {
         let mut paid = self.spent.iter();
         let mut wait = Nanos::ZERO;
         while left < cost {
-            let Some((at, back)) = paid.next() else { return TUNING.longest_rest };
+            let Some((at, back)) = paid.next() else { break };
             left += back;
             wait = at.after(self.over).since(self.now);
         }
@@ -222,9 +223,12 @@ impl CpuLedger {
         SamplingPace { rest: rest.min(longest), thrifty: true }
     }
 
-    /// What a sample of this cost takes with the moves that are expected after it.
+    /// What a sample of this cost takes with the moves that are expected after it: at most as much
+    /// again, and no more than half of the share in all, so that it is not put off for good by the
+    /// checks that go on meanwhile.
     fn with_moves(&self, cost: f64) -> f64 {
-        cost + self.moves_cost.min(cost)
+        let half = self.share * self.over.as_secs_f64() / 2.0;
+        cost + self.moves_cost.min(cost).min((half - cost).max(0.0))
     }
 
     /// What a full sample has cost lately, with its decision; `None` before the first.
@@ -345,8 +349,11 @@ mod tests {
             assert_eq!(pace.rest > Nanos::ZERO, waits, "{moves_ms} ms of moves, {gained} gained");
         }
         ledger.spend(Nanos::millis(10), Tick(0));
-        // 12 ms are left again, 20 are needed, and half of 100 ms a second is gained.
-        assert_eq!(ledger.time_to_gain(0.1).get() / 1_000_000, 160);
+        // 12 ms are left again, 15 are needed, half of the share, and half of 100 ms a second is
+        // gained.
+        assert_eq!(ledger.time_to_gain(0.1).get() / 1_000_000, 60);
+        ledger.advance(Tick(SECOND - 1));
+        assert!(ledger.pace(interval, true).rest.get() <= 2, "the share comes back");
     }
 
     #[test]

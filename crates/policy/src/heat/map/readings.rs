@@ -45,13 +45,20 @@ pub struct ForecastCheck {
 
 /// Pages, what was found of each, and how many in a row are alike in both.
 fn runs<'a>(
-    mut pages: &'a [PageStat],
-    mut hits: &'a [u8],
+    pages: &'a [PageStat],
+    hits: &'a [u8],
 ) -> impl Iterator<Item = (&'a PageStat, u8, u64)> {
+    let (mut at, mut pages_end, mut hits_end) = (0, 0, 0);
     std::iter::from_fn(move || {
-        let (page, found) = (pages.first()?, *hits.first()?);
-        let run = run_length(&hits[..run_length(pages).min(hits.len())]);
-        (pages, hits) = (&pages[run..], &hits[run..]);
+        let (page, found) = (pages.get(at)?, *hits.get(at)?);
+        if at == pages_end {
+            pages_end += run_length(&pages[at..]);
+        }
+        if at == hits_end {
+            hits_end += run_length(&hits[at..]);
+        }
+        let end = pages_end.min(hits_end);
+        let run = end - std::mem::replace(&mut at, end);
         Some((page, found, run as u64))
     })
 }

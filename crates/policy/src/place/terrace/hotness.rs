@@ -57,7 +57,7 @@ pub(super) struct RatingScale {
     /// Whether anything had moved lately then. Moves of a part do not count for the next, lest
     /// pages that share a place with them in the table stay behind.
     damped: bool,
-    /// Expected bucket for each bucket of estimates up to the highest that the census found, by
+    /// Expected bucket for each bucket of estimates up to the highest that the histogram has, by
     /// class of page ([`class`]): as it is, and for pages that moved lately (empty where none did).
     expected: Vec<Vec<u16>>,
     lately: Vec<Vec<u16>>,

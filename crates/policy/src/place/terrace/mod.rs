@@ -436,11 +436,12 @@ fn boundary(
             return seen;
         }
     }
+    let whole_cost = cut.cost;
     if let Some(left) = snap.spendable.map(|left| left.get() as f64).filter(|l| *l < cut.cost) {
         // The hottest first: what they gain pays for the others.
-        let (whole, cost) = (cut.promote, cut.cost);
+        let whole = cut.promote;
         cut = hotness.cut(&rater, &SwapTerms { spendable: left, ..terms });
-        plan.unaffordable = Nanos((cost - cut.cost) as u64);
+        plan.unaffordable = Nanos(whole_cost as u64);
         seen.limited = true;
         if cut.promote < whole.min(tuning.fewest_promoted) {
             return seen;
@@ -466,6 +467,7 @@ fn boundary(
     if plan.moves.is_empty() {
         return seen;
     }
+    plan.unaffordable = Nanos((whole_cost - cut.cost) as u64);
     plan.decisions.push(Decision {
         name: if demoted > 0 { "exchange" } else { "promote" }.to_owned(),
         why: format!(

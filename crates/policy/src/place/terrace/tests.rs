@@ -224,6 +224,9 @@ fn what_may_be_spent_is_spent_on_the_hottest_first() {
     assert_eq!((pages, why[0].name.as_str()), (0, "hold"), "{why:?}");
     assert!(why[0].why.contains("may be spent"), "{why:?}");
     assert!((all.get() as f64 - rest.get() as f64 - 600.0 * page).abs() <= 2.0, "{all}, {rest}");
+    // So few that none is moved: all are left out.
+    let (pages, _, _, few) = moved(Nanos((2.0 * page * 100.0) as u64));
+    assert_eq!((pages, few), (0, all));
 }
 
 #[test]
