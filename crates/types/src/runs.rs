@@ -2,26 +2,29 @@
 
 use zerocopy::{Immutable, IntoBytes};
 
-/// Items compared one by one before many are compared at once: of base pages few are alike.
-const ONE_BY_ONE: usize = 8;
+/// Items compared singly before many are compared at once, as few neighbouring base pages are
+/// alike. No measured reason.
+const SINGLE_COMPARISONS: usize = 8;
 
-/// How many items at the beginning of `items` equal the first, which those of the same bytes do.
+/// Returns the number of items at the beginning of `items` that equal the first, zero if there are
+/// none. Items with the same bytes must be equal.
 #[must_use]
 #[inline]
 pub fn run_length<T: IntoBytes + Immutable + PartialEq>(items: &[T]) -> usize {
-    let few = items.iter().take(ONE_BY_ONE).take_while(|item| **item == items[0]).count();
-    if few < ONE_BY_ONE {
+    let few = items.iter().take(SINGLE_COMPARISONS).take_while(|item| **item == items[0]).count();
+    if few < SINGLE_COMPARISONS {
         few
     } else {
         long_run_length(items)
     }
 }
 
-/// The same of so many alike items.
+/// The same where the first [`SINGLE_COMPARISONS`] are known to be equal: steps double while items
+/// are equal, and halve where they are not.
 fn long_run_length<T: IntoBytes + Immutable>(items: &[T]) -> usize {
     let alike =
         |from: usize, to: usize| items[from..to].as_bytes() == items[from - 1..to - 1].as_bytes();
-    let (mut run, mut step) = (ONE_BY_ONE, ONE_BY_ONE);
+    let (mut run, mut step) = (SINGLE_COMPARISONS, SINGLE_COMPARISONS);
     while run < items.len() && step > 0 {
         let to = (run + step).min(items.len());
         (run, step) = if alike(run, to) { (to, 2 * step) } else { (run, (to - run) / 2) };

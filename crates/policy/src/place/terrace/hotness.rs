@@ -48,7 +48,8 @@ pub(super) struct UnitRater<'a> {
     scale: Box<RatingScale>,
 }
 
-/// What a census taught of how to rate; outlives it where a plan is made in parts.
+/// How pages are rated, as learned from a hotness histogram; outlives it where a plan is made in
+/// parts.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RatingScale {
     read_ns: f32,
@@ -57,7 +58,7 @@ pub(super) struct RatingScale {
     /// Whether anything had moved lately then. Moves of a part do not count for the next, lest
     /// pages that share a place with them in the table stay behind.
     damped: bool,
-    /// Expected bucket for each bucket of estimates up to the highest that the histogram has, by
+    /// Expected bucket for each bucket of estimates up to the highest in the histogram, by
     /// class of page ([`class`]): as it is, and for pages that moved lately (empty where none did).
     expected: Vec<Vec<u16>>,
     lately: Vec<Vec<u16>>,
@@ -85,9 +86,9 @@ fn class(slow: bool, reads: f32, writes: f32) -> usize {
     usize::from(slow) * KINDS + kind.min(KINDS - 1)
 }
 
-/// The expected bucket. The estimate of a page of a class of which none was counted is taken as it
-/// is: it came to that class by a move since, or it is a huge page's tail, which is counted with
-/// its head.
+/// The expected bucket. An estimate above all that were counted of its class, or of a class of
+/// which none was, is taken as it is: the page came to that class by a move since, or it is a huge
+/// page's tail, which is counted with its head.
 fn expected(table: &[u16], seen: usize) -> usize {
     table.get(seen).map_or(seen, |bucket| usize::from(*bucket))
 }
@@ -117,7 +118,7 @@ struct RawHistogram {
 }
 
 impl<'a> UnitRater<'a> {
-    /// For the boundary between tier `rank` and the next, with the census it was made from.
+    /// For the boundary between tier `rank` and the next, with the histogram it was made from.
     pub fn new(
         params: &'a Params,
         recent: &'a RecentMoves,
@@ -190,7 +191,7 @@ impl<'a> UnitRater<'a> {
         (rater, hotness)
     }
 
-    /// As an earlier census taught, which a plan is made of in parts.
+    /// With the scale of an earlier histogram, from which a plan is made in parts.
     pub fn with_scale(
         params: &'a Params,
         recent: &'a RecentMoves,

@@ -430,6 +430,25 @@ mod tests {
     const FAST: u64 = 8_000;
     const PAGES: u64 = 24_000;
 
+    #[test]
+    fn ranges_of_a_bitmap_end_where_they_should() {
+        let area = |pages: usize| Area {
+            pid: Pid(1),
+            start: Vpn(0),
+            pages: vec![PageStat::default(); pages],
+        };
+        let snap = Snapshot { areas: vec![area(70), area(200)], ..Snapshot::default() };
+        for range in [0..1, 57..58, 58..122, 57..123, 0..200, 60..60] {
+            let mut bitmap = PageBitmap::new(&snap);
+            bitmap.set(1, range.clone());
+            for page in 0..200 {
+                assert_eq!(bitmap.has_any(1, page..page + 1), range.contains(&page), "{range:?}");
+            }
+            assert!(!bitmap.has_any(0, 0..70), "{range:?}: another area's");
+            assert_eq!(bitmap.has_any(1, 0..200), !range.is_empty());
+        }
+    }
+
     /// Every fourth page is hot; the first third of all is on the fast tier, which is full.
     fn scattered() -> Snapshot {
         let page = |i: u64| PageStat {
