@@ -6,6 +6,7 @@
 //! on.
 
 mod budget;
+mod headroom;
 mod interval;
 mod located;
 mod log;
@@ -22,6 +23,7 @@ use crate::trackers::{IntervalSamples, TrackerSet};
 use crate::write_schedule::WriteSchedule;
 use crate::{Clock, Config, EngineParts, Mapping, MappingKind, Mover, Target};
 use budget::{Budget, OwnCpu};
+use headroom::Headroom;
 use located::LocatedPages;
 use log::JournalLog;
 use next::{AfterWarmUp, Cooling, Next, NextInterval, SampleStart};
@@ -103,6 +105,7 @@ pub struct Engine {
     account: Account,
     heat: HeatMap,
     located: LocatedPages,
+    headroom: Headroom,
     sampling: SamplingState,
     next: NextInterval,
     since_decision: SinceDecision,
@@ -136,6 +139,7 @@ impl Engine {
             account: Account::default(),
             heat: HeatMap::new(config.heat),
             located: LocatedPages::default(),
+            headroom: Headroom::default(),
             sampling: SamplingState::default(),
             next,
             since_decision: SinceDecision::default(),
@@ -369,6 +373,12 @@ impl Engine {
             change.left_out.iter().map(|(pid, why)| format!("left alone: process {pid}: {why}")),
         );
         self.located.due |= change.mappings_changed;
+        if change.mappings_changed {
+            self.headroom.forget_victims();
+        }
+        if !change.died.is_empty() {
+            self.headroom.forget_peak();
+        }
         // A child shares its parent's pages.
         self.located.all_moved |= !change.born.is_empty();
         let shared = self.config.shared;
@@ -430,6 +440,7 @@ impl Engine {
         (filling, spent): (bool, Nanos),
         now: Tick,
     ) -> (Snapshot, Plan) {
+        self.headroom.forget_victims();
         let sees = self.trackers.sees();
         let since = std::mem::take(&mut self.since_decision);
         let tuning = &self.config.tuning;

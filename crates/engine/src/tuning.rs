@@ -23,7 +23,7 @@ terrace_policy::tuning! {
     /// again). One that spends less does something else, and allocates meanwhile. No measured
     /// reason.
     filling_part: u64 = 16;
-    /// Between two questions how much memory the target has, during quick scans.
+    /// Between two questions how much memory the target has.
     growth_pause: Nanos = Nanos::millis(5);
     /// Or so many times what a question costs: half a per cent of a core.
     growth_cost: u64 = 200;

@@ -11,7 +11,7 @@ use terrace_engine::{
     Clock, Mapping, Observation, SampleRequest, TrackError, Tracker, TrackerInfo,
 };
 use terrace_testkit::{dcpmm, PageTracker, WorldClock};
-use terrace_types::{Bytes, Nanos, Request, Tick};
+use terrace_types::{Bytes, Nanos, NodeId, Request, Tick};
 
 /// Memory that was mapped long ago and is filled only now has no sign but its touches: too little
 /// of it to be told by what is free (a sixty-fourth of the tier), and it is what the program uses
@@ -127,6 +127,45 @@ fn cold_pages_placed_unseen_are_demoted_again() {
     let (share, moves) = (w.borrow().fast_share_now(), w.borrow().total_moves() - before.1);
     assert!(share >= before.0 - 0.005, "{share}, {} before", before.0);
     assert!(moves <= 5 * LATE as u64, "{moves} moves");
+}
+
+/// Memory that comes while the best tier is full finds space there all the same, for as many cold
+/// pages go down from the second time on that it is seen to come, each 5 ms.
+#[test]
+fn memory_that_comes_finds_headroom() {
+    const LATE: usize = 1_500;
+    let first = COLD + HOT - LATE;
+    let begins = Tick(0).after(Nanos::millis(700));
+    // Of what was there, a part is hot, and found so before more comes.
+    let access = move |i: usize, _: Tick| match i {
+        _ if i >= first => read(10_000.0),
+        5_000..6_500 => read(4_000.0),
+        _ => read(10.0),
+    };
+    let w = world(COLD + HOT, Box::new(access), 5);
+    w.borrow_mut().untouched = Some((first, begins));
+    w.borrow_mut().comes_every = Nanos::micros(40);
+    let (mut engine, journal) = engine(&w, "terrace", pages(&w));
+    while !w.borrow().is_there(COLD + HOT - 1) {
+        show(&engine.run_step());
+        let known: u64 = engine.heat().by_node().iter().map(|node| node.pages).sum();
+        let sampled = w.borrow().now() > Tick(SECONDS / 2);
+        assert!(!sampled || known >= first as u64, "{known} pages are still known");
+    }
+    assert!(journal.text().contains("\"headroom\""), "{}", journal.text());
+    let on_best = |range: std::ops::Range<usize>| {
+        range.filter(|i| w.borrow().node_of(*i) == NodeId(0)).count()
+    };
+    assert!(on_best(first..COLD + HOT) > LATE * 2 / 3, "{}", on_best(first..COLD + HOT));
+    assert!(on_best(5_000..6_500) > 1_400, "hot pages stay: {}", on_best(5_000..6_500));
+    let moves = w.borrow().total_moves();
+    // Both exchanges of 1,500 pages at most, and what came.
+    assert!(moves <= 3 * LATE as u64 + 600, "{moves} moves");
+    while w.borrow().now() < begins.after(Nanos::secs(1)) {
+        show(&engine.run_step());
+    }
+    let share = w.borrow().fast_share_now();
+    assert!(share > 0.95, "{share}");
 }
 
 /// Samples at an interval's end, as page tables are read; and how long it was let wait for that.

@@ -95,6 +95,9 @@ pub struct ClosedLoopWorld {
     pub vanished: usize,
     /// Pages from this one on are mapped, and there from this time on.
     pub untouched: Option<(usize, Tick)>,
+    /// They come one by one so far apart, each on the best tier that has space; zero: all at once,
+    /// where they were first touched.
+    pub comes_every: Nanos,
     /// Tiers' write throughput is counted by hardware.
     pub counters: bool,
     /// Moves made, by page.
@@ -120,6 +123,7 @@ impl ClosedLoopWorld {
             busy_share: 0.0,
             vanished: 0,
             untouched: None,
+            comes_every: Nanos::ZERO,
             counters: false,
             moves: vec![0; pages],
             fast_served: 0.0,
@@ -154,7 +158,10 @@ impl ClosedLoopWorld {
     /// Whether page `i` was touched.
     #[must_use]
     pub fn is_there(&self, i: usize) -> bool {
-        self.untouched.is_none_or(|(first, since)| i < first || self.now >= since)
+        self.untouched.is_none_or(|(first, since)| {
+            let after = |first| self.comes_every.get().saturating_mul((i - first) as u64);
+            i < first || self.now >= since.after(Nanos(after(first)))
+        })
     }
 
     /// Where page `i` is.
@@ -226,13 +233,36 @@ impl ClosedLoopWorld {
     pub(crate) fn pass(&mut self, span: Nanos) {
         let mut left = span;
         while left > Nanos::ZERO {
-            let slice = left.min(Nanos::millis(100));
+            let coming = self.comes_every > Nanos::ZERO;
+            let slice = left.min(Nanos::millis(if coming { 1 } else { 100 }));
+            let before = self.now;
             let share = self.fast_share_now();
             self.fast_served += share * slice.as_secs_f64();
             self.served += slice.as_secs_f64();
             self.extra += self.extra_now() * slice.as_secs_f64();
             self.now = self.now.after(slice);
+            if coming {
+                self.place_those_that_came(before);
+            }
             left = left.saturating_sub(slice);
+        }
+    }
+
+    /// Places each page that came since then on the best node that has space.
+    fn place_those_that_came(&mut self, before: Tick) {
+        let nodes: Vec<NodeId> = self.spec.tiers.iter().flatten().copied().collect();
+        let now = std::mem::replace(&mut self.now, before);
+        let there: Vec<bool> = (0..self.pages()).map(|i| self.is_there(i)).collect();
+        let used = |node: &NodeId| self.used(*node);
+        let mut used: Vec<u64> = nodes.iter().map(used).collect();
+        self.now = now;
+        for i in (0..self.pages()).filter(|i| !there[*i]) {
+            let space = |at: &usize| used[*at] < self.spec.node_pages[usize::from(nodes[*at].0)];
+            let Some(at) = (0..nodes.len()).find(space).filter(|_| self.is_there(i)) else {
+                continue;
+            };
+            self.nodes[i] = nodes[at];
+            used[at] += 1;
         }
     }
 

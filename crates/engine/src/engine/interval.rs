@@ -157,7 +157,7 @@ impl Engine {
             if ask.quick_scan && self.budget.ledger.left_seconds() > 0.0 {
                 self.wait_for_filling(wait);
             } else {
-                self.clock.wait(wait);
+                self.wait_with_headroom(wait, report);
             }
         }
         report.interval = self.clock.now().since(begun);
@@ -192,8 +192,10 @@ impl Engine {
                 break;
             }
             if left > every {
-                let resident = self.target.resident();
-                filling = resident.is_ok_and(|now| self.located.growth.grew(now));
+                if let Ok(resident) = self.target.resident() {
+                    self.headroom.rate(resident, self.clock.now());
+                    filling = self.located.growth.grew(resident);
+                }
                 asked += 1;
             }
         }
@@ -204,7 +206,7 @@ impl Engine {
     }
 
     /// Books what was spent besides samples and decisions.
-    fn spend_between(&mut self, cpu: Nanos) {
+    pub(super) fn spend_between(&mut self, cpu: Nanos) {
         self.account.between(cpu);
         self.budget.ledger.spend(cpu, self.clock.now());
     }
@@ -237,9 +239,8 @@ impl Engine {
         report.interval = now.since(begun);
         let before = self.own_cpu.since(looked);
         let tiers = self.target.tiers()?;
-        if self.located.stands_still(&tiers, self.negligible_change(), now)
-            || now.since(since) >= self.config.tuning.warm_up_longest
-        {
+        let still = self.located.stands_still(&tiers, self.negligible_change(), now);
+        if still || now.since(since) >= self.config.tuning.warm_up_longest {
             self.located.due = true;
             self.since_decision.waited = true;
             // Long enough was waited.
@@ -251,6 +252,9 @@ impl Engine {
         let deciding = self.own_cpu.since(before);
         self.account.interval(Nanos::ZERO, deciding, self.heat.memory(), 0);
         self.budget.ledger.book(deciding, true, now);
+        if !still {
+            self.make_headroom(report);
+        }
         Ok(())
     }
 

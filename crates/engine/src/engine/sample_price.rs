@@ -87,7 +87,7 @@ impl Engine {
             let price = self.budget.ledger.sample_cost().filter(|_| gated);
             let Some(price) = price.filter(|_| !ended) else {
                 if !ended {
-                    self.clock.wait(pace.rest);
+                    self.wait_with_headroom(pace.rest, report);
                 }
                 return Ok(pace);
             };
@@ -103,7 +103,7 @@ impl Engine {
             }
             if pace.rest > Nanos::ZERO && !self.placement.saves() {
                 // A sample cannot be had yet, and no moves save what could pay for one.
-                ended = self.wait_or_end(pace.rest);
+                ended = self.wait_with_headroom(pace.rest, report);
                 // What the worse tiers cost meanwhile is not known.
                 self.sampling.debt.at = Some(self.clock.now());
                 continue;
@@ -122,7 +122,7 @@ impl Engine {
             };
             let rarest = rarest.max(shortest);
             let wait = due.max(pace.rest).clamp(shortest, rarest);
-            ended = self.wait_or_end(wait);
+            ended = self.wait_with_headroom(wait, report);
             if !ended {
                 let before = self.own_cpu.used();
                 *mappings = self.refresh_mappings(report)?;

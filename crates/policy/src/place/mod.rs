@@ -326,6 +326,19 @@ impl Placement {
         }
     }
 
+    /// Pages of the best tier to demote, in this order, while memory comes that would find no space
+    /// there. Empty: none, or the policy leaves new memory where it comes.
+    pub fn headroom(&mut self, snapshot: &Snapshot, now: Tick) -> PartialPlan {
+        match self {
+            Self::Terrace { params, state } => terrace::headroom(params, state, snapshot, now),
+            Self::FirstTouch
+            | Self::HyPlacer { .. }
+            | Self::AccessCount { .. }
+            | Self::Paced { .. }
+            | Self::Custom(_) => PartialPlan::default(),
+        }
+    }
+
     /// Moves that were made of what it planned on this snapshot, and how long they took. Samples of
     /// regions measure no gain of them, so that nothing is kept of them there.
     pub fn moved(&mut self, done: &[Move], snapshot: &Snapshot, cost: Nanos) {

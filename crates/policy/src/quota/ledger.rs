@@ -255,6 +255,13 @@ impl CpuLedger {
         Nanos((time * 1e9) as u64).min(TUNING.longest_rest)
     }
 
+    /// What may be spent on moves that should not put off the next sample.
+    #[must_use]
+    pub fn beyond_next_sample(&self) -> Nanos {
+        let [full, thrifty] = self.window_cost;
+        self.for_moves(Nanos((full.max(thrifty) * 1e9) as u64))
+    }
+
     /// What may be spent on moves after an interval that cost `interval`, not booked yet.
     #[must_use]
     pub fn for_moves(&self, interval: Nanos) -> Nanos {
@@ -315,6 +322,20 @@ mod tests {
         assert!(all <= most && all > 0.03 * 60.0 * 0.9, "{all} of {most}");
         assert!(each[2] > 0.05, "{each:?}");
         assert!(each[10..].iter().all(|s| *s < 0.045), "{each:?}");
+    }
+
+    #[test]
+    fn what_is_spent_beyond_the_next_sample_leaves_its_cost() {
+        let mut ledger = CpuLedger::new(0.03, Nanos::secs(1));
+        assert_eq!(ledger.beyond_next_sample(), Nanos::millis(30), "none was made yet");
+        ledger.book(Nanos::millis(10), false, Tick(0));
+        let ms = |ledger: &CpuLedger| ledger.beyond_next_sample().as_secs_f64() * 1e3;
+        assert!((ms(&ledger) - 10.0).abs() < 1e-3, "{}", ms(&ledger));
+        ledger.spend(ledger.beyond_next_sample(), Tick(0));
+        assert!(ledger.beyond_next_sample() < Nanos::micros(1));
+        assert!(ledger.left_seconds() > 0.0099);
+        ledger.spend(Nanos::millis(15), Tick(0));
+        assert_eq!(ledger.beyond_next_sample(), Nanos::ZERO, "overdrawn");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!    threshold such that the hot set fits ([`hotness`]): the most valuable pages of the worse side
 //!    take first what space there is, then the places of the least valuable pages of the better
 //!    side: of many worth much the same, such that lie together. Nothing is demoted but to make
-//!    that space.
+//!    that space, or space for memory that comes ([`headroom`]).
 //! 3. **Only what pays.** Chance is taken out first: of many alike pages some seem hotter
 //!    ([`shrink`]); where chance explains how the pages of a block differ, each is rated by their
 //!    mean ([`blocks`]). A pair changes places only if its gain, counted on for as long as heat has
@@ -27,6 +27,7 @@
 mod blocks;
 mod bucket_walk;
 mod gain;
+mod headroom;
 mod hotness;
 mod migration_cursor;
 mod new_pages;
@@ -502,6 +503,18 @@ pub fn go_on(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> PartialPl
     }
     s.cursor = (!part.moves.is_empty()).then_some(cursor);
     part
+}
+
+/// Pages of the best tier that may go down while memory comes, in this order. What was left of an
+/// exchange is forgotten: its pages were chosen before.
+pub fn headroom(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> PartialPlan {
+    s.cursor = None;
+    if snap.tiers.len() < 2 || !snap.sees.pages {
+        return PartialPlan::default();
+    }
+    let pages = PagePass::from_snapshot(snap);
+    let worth = worths(p, snap, &pages.touches)[0];
+    headroom::headroom(p, snap, &worth, s.trust.lifetime_at(p, now))
 }
 
 /// The node of a tier nearest to each node a page may be on.

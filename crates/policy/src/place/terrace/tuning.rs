@@ -96,6 +96,10 @@ crate::tuning! {
     /// seen and heat has not settled. No measured reason.
     unsettled_part: u64 = 2;
 
+    /// How many times less than a page of the best tier in the mean one must be worth to go down
+    /// for memory that comes. No measured reason.
+    headroom_colder: f64 = 2.0;
+
     /// Newcomers: a sample of all pages, with the decision after it, costs what moving this part of
     /// them does both ways: 0.4 us a page sampled, 4.6 us a pair moved (`lab-cxl`).
     sample_cost_divisor: u64 = 16;
