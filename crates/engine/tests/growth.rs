@@ -129,14 +129,14 @@ fn cold_pages_placed_unseen_are_demoted_again() {
     assert!(moves <= 5 * LATE as u64, "{moves} moves");
 }
 
-/// Memory that comes while the best tier is full finds space there all the same, for as many cold
-/// pages go down from the second time on that it is seen to come, each 5 ms.
+/// A target that grows while the best tier is full gets most of its new pages there: the engine
+/// demotes as many cold ones from the second update of the growth rate on, 5 ms apart.
 #[test]
-fn memory_that_comes_finds_headroom() {
+fn newly_faulted_pages_find_headroom() {
     const LATE: usize = 1_500;
     let first = COLD + HOT - LATE;
     let begins = Tick(0).after(Nanos::millis(700));
-    // Of what was there, a part is hot, and found so before more comes.
+    // Some earlier pages are hot, and samples find them before the target grows.
     let access = move |i: usize, _: Tick| match i {
         _ if i >= first => read(10_000.0),
         5_000..6_500 => read(4_000.0),
@@ -144,13 +144,13 @@ fn memory_that_comes_finds_headroom() {
     };
     let w = world(COLD + HOT, Box::new(access), 5);
     w.borrow_mut().untouched = Some((first, begins));
-    w.borrow_mut().comes_every = Nanos::micros(40);
+    w.borrow_mut().fault_interval = Nanos::micros(40);
     let (mut engine, journal) = engine(&w, "terrace", pages(&w));
     while !w.borrow().is_there(COLD + HOT - 1) {
         show(&engine.run_step());
         let known: u64 = engine.heat().by_node().iter().map(|node| node.pages).sum();
         let sampled = w.borrow().now() > Tick(SECONDS / 2);
-        assert!(!sampled || known >= first as u64, "{known} pages are still known");
+        assert!(!sampled || known >= first as u64, "the heat map knows {known} pages only");
     }
     assert!(journal.text().contains("\"headroom\""), "{}", journal.text());
     let on_best = |range: std::ops::Range<usize>| {
@@ -159,7 +159,7 @@ fn memory_that_comes_finds_headroom() {
     assert!(on_best(first..COLD + HOT) > LATE * 2 / 3, "{}", on_best(first..COLD + HOT));
     assert!(on_best(5_000..6_500) > 1_400, "hot pages stay: {}", on_best(5_000..6_500));
     let moves = w.borrow().total_moves();
-    // Both exchanges of 1,500 pages at most, and what came.
+    // An exchange of the 1,500 hot pages takes twice as many moves, headroom half of that.
     assert!(moves <= 3 * LATE as u64 + 600, "{moves} moves");
     while w.borrow().now() < begins.after(Nanos::secs(1)) {
         show(&engine.run_step());

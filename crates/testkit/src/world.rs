@@ -95,9 +95,9 @@ pub struct ClosedLoopWorld {
     pub vanished: usize,
     /// Pages from this one on are mapped, and there from this time on.
     pub untouched: Option<(usize, Tick)>,
-    /// They come one by one so far apart, each on the best tier that has space; zero: all at once,
-    /// where they were first touched.
-    pub comes_every: Nanos,
+    /// Time between two faults of untouched pages, each placed on the best tier with free space;
+    /// zero: all are touched at once, on the nodes of [`WorldSpec::first_touch`].
+    pub fault_interval: Nanos,
     /// Tiers' write throughput is counted by hardware.
     pub counters: bool,
     /// Moves made, by page.
@@ -123,7 +123,7 @@ impl ClosedLoopWorld {
             busy_share: 0.0,
             vanished: 0,
             untouched: None,
-            comes_every: Nanos::ZERO,
+            fault_interval: Nanos::ZERO,
             counters: false,
             moves: vec![0; pages],
             fast_served: 0.0,
@@ -159,8 +159,9 @@ impl ClosedLoopWorld {
     #[must_use]
     pub fn is_there(&self, i: usize) -> bool {
         self.untouched.is_none_or(|(first, since)| {
-            let after = |first| self.comes_every.get().saturating_mul((i - first) as u64);
-            i < first || self.now >= since.after(Nanos(after(first)))
+            let later = i.saturating_sub(first) as u64;
+            let wait = Nanos(self.fault_interval.get().saturating_mul(later));
+            i < first || self.now >= since.after(wait)
         })
     }
 
@@ -233,23 +234,23 @@ impl ClosedLoopWorld {
     pub(crate) fn pass(&mut self, span: Nanos) {
         let mut left = span;
         while left > Nanos::ZERO {
-            let coming = self.comes_every > Nanos::ZERO;
-            let slice = left.min(Nanos::millis(if coming { 1 } else { 100 }));
+            let faults = self.fault_interval > Nanos::ZERO;
+            let slice = left.min(Nanos::millis(if faults { 1 } else { 100 }));
             let before = self.now;
             let share = self.fast_share_now();
             self.fast_served += share * slice.as_secs_f64();
             self.served += slice.as_secs_f64();
             self.extra += self.extra_now() * slice.as_secs_f64();
             self.now = self.now.after(slice);
-            if coming {
-                self.place_those_that_came(before);
+            if faults {
+                self.place_newly_faulted(before);
             }
             left = left.saturating_sub(slice);
         }
     }
 
-    /// Places each page that came since then on the best node that has space.
-    fn place_those_that_came(&mut self, before: Tick) {
+    /// Places the pages that were touched since `before`, each on the best node with free space.
+    fn place_newly_faulted(&mut self, before: Tick) {
         let nodes: Vec<NodeId> = self.spec.tiers.iter().flatten().copied().collect();
         let now = std::mem::replace(&mut self.now, before);
         let there: Vec<bool> = (0..self.pages()).map(|i| self.is_there(i)).collect();

@@ -1,52 +1,54 @@
-//! Headroom on the best tier for memory that comes: made as fast as it comes.
+//! Headroom on the best tier: free space for newly faulted pages, made as fast as the target faults
+//! them in (docs/adr/0372-demote-cold-pages-as-fast-as-memory-comes.md).
 
 use super::{Engine, StepReport};
 use std::collections::VecDeque;
 use terrace_types::{Bytes, Move, Nanos, Plan, Snapshot, Tick};
 
-/// How fast memory comes, and what may go down for it.
+/// How fast the target grows, and the pages to demote for that.
 #[derive(Debug, Default)]
 pub(super) struct Headroom {
-    /// When it was last asked what the target has in memory.
-    asked: Option<Tick>,
-    /// The most that it had so far; not known before it is asked.
+    /// Time of the last update of the rate.
+    updated: Option<Tick>,
+    /// Largest resident memory so far; `None` before the first update.
     peak: Option<Bytes>,
-    /// Bytes a second that came between the last two times.
-    rate: f64,
-    /// What the policy gave, and what is left of it; `None`: not asked since the last decision.
+    /// Growth beyond the peak between the last two updates, bytes a second.
+    growth_rate: f64,
+    /// Pages that the policy chose and the engine has not tried yet; `None`: the policy was not
+    /// asked since the last decision.
     victims: Option<VecDeque<Move>>,
 }
 
 impl Headroom {
-    /// More is known of pages, or they are gone, or moved: others may be colder.
+    /// A new sample, an unmapping or a move may have made other pages the coldest.
     pub fn forget_victims(&mut self) {
         self.victims = None;
     }
 
-    /// Of those processes that are left less may be new.
+    /// A process ended: the peak included its memory.
     pub fn forget_peak(&mut self) {
         self.peak = None;
     }
 
-    /// Bytes a second that will come, by the slower of the last two rates: one burst that is over
-    /// says nothing of what comes next. What the target had before and gave back left its space on
-    /// either tier, and will be given back again.
-    pub fn rate(&mut self, resident: Bytes, now: Tick) -> f64 {
-        let since = self.asked.replace(now).map_or(0.0, |then| now.since(then).as_secs_f64());
+    /// Updates the rate of growth and predicts it, in bytes a second: the slower of the last two
+    /// rates, because a burst that has ended predicts nothing. Memory below the peak does not
+    /// count: the target had it before, freed the space it took, and will free it again.
+    pub fn update_growth_rate(&mut self, resident: Bytes, now: Tick) -> f64 {
+        let since = self.updated.replace(now).map_or(0.0, |then| now.since(then).as_secs_f64());
         let peak = self.peak.unwrap_or(resident);
         self.peak = Some(peak.max(resident));
         let more = resident.saturating_sub(peak).get() as f64;
         let rate = if since > 0.0 { more / since } else { 0.0 };
-        rate.min(std::mem::replace(&mut self.rate, rate))
+        rate.min(std::mem::replace(&mut self.growth_rate, rate))
     }
 
-    /// Whether all that the policy gave was taken.
+    /// Whether the policy was asked and none of its pages are left.
     fn is_used_up(&self) -> bool {
         self.victims.as_ref().is_some_and(VecDeque::is_empty)
     }
 
-    /// The next victims, of so many base pages or a little more.
-    fn take(&mut self, wanted: u64) -> Vec<Move> {
+    /// Removes the next victims: `wanted` base pages, or up to one move more.
+    fn take_victims(&mut self, wanted: u64) -> Vec<Move> {
         let (mut moves, mut pages) = (Vec::new(), 0);
         let victims = self.victims.get_or_insert_default();
         while pages < wanted {
@@ -59,7 +61,7 @@ impl Headroom {
 }
 
 impl Engine {
-    /// Lets `wait` pass and makes headroom meanwhile. Whether the target ended.
+    /// Waits, and makes headroom while waiting. Returns whether the target ended.
     pub(super) fn wait_with_headroom(&mut self, wait: Nanos, report: &mut StepReport) -> bool {
         let until = self.clock.now().after(wait);
         loop {
@@ -75,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// Whether pages may be demoted for memory that comes, and that can be paid.
+    /// Whether the policy chooses pages for headroom and the ledger can pay for moving them.
     fn can_make_headroom(&mut self) -> bool {
         self.budget.ledger.advance(self.clock.now());
         self.placement.needs().measures
@@ -84,8 +86,8 @@ impl Engine {
             && self.budget.ledger.beyond_next_sample() > Nanos::ZERO
     }
 
-    /// Demotes as many pages as will come before it is next asked and find no space on the best
-    /// tier, as far as that does not put off the next sample.
+    /// Demotes as many pages as the target will fault in until the next call and the best tier has
+    /// no space for. Leaves what the next sample costs in the ledger.
     pub(super) fn make_headroom(&mut self, report: &mut StepReport) {
         if !self.can_make_headroom() {
             return;
@@ -102,16 +104,16 @@ impl Engine {
         }
     }
 
-    /// Base pages that headroom is wanted for; none where it cannot be made.
+    /// Number of base pages to demote, with the tiers as they are; `None`: demote nothing.
     fn headroom_wanted(&mut self, now: Tick) -> Option<(u64, Snapshot)> {
         let (before, page) = (self.own_cpu.used(), self.machine.page_size);
         let resident = self.target.resident().ok()?;
-        let rate = self.headroom.rate(resident, now);
+        let rate = self.headroom.update_growth_rate(resident, now);
         let few = self.config.tuning.new_fewest;
         let coming = |every: Nanos| Bytes((rate * every.as_secs_f64()) as u64).pages(page);
         let usual = coming(self.located.growth.every(&self.config.tuning));
         let tiers = if usual > few { self.target.tiers().ok() } else { None };
-        // It is asked the more seldom the more that costs.
+        // The dearer an update, the rarer the next ones: `growth.every` bounds their share.
         self.located.growth.asked(1, self.own_cpu.since(before));
         let tiers = tiers?;
         let free = |rank: usize| tiers.get(rank).map_or(0, |tier| tier.free.pages(page));
@@ -142,12 +144,13 @@ impl Engine {
             let victims = self.placement.headroom(&snapshot, now);
             self.own_cpu.work += victims.work;
             let pages: u64 = victims.moves.iter().map(|m| u64::from(m.pages)).sum();
-            let why =
-                format!("memory comes: some of {pages} cold pages make space for what follows");
+            let why = format!(
+                "the target grows beyond its peak: up to {pages} cold pages are demoted for it"
+            );
             self.log.write_decision("headroom", why, self.at(), &mut Vec::new());
             self.headroom.victims = Some(victims.moves.into());
         }
-        let moves = self.headroom.take(wanted);
+        let moves = self.headroom.take_victims(wanted);
         if moves.is_empty() {
             self.heat.give_back(snapshot.areas);
             return None;
@@ -161,21 +164,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_will_come_is_foreseen_by_the_slower_of_two_rates() {
+    fn growth_is_predicted_by_the_slower_of_the_last_two_rates() {
         let at = |ms: u64| Tick(ms * 1_000_000);
         let mut headroom = Headroom::default();
-        let mut mib_a_second =
-            |mib: u64, ms: u64| (headroom.rate(Bytes::mib(mib), at(ms)) / 1_048_576.0).round();
-        assert_eq!(mib_a_second(500, 0), 0.0, "what was there did not come");
-        assert_eq!(mib_a_second(510, 10), 0.0, "it may be over");
+        let mut mib_a_second = |mib: u64, ms: u64| {
+            (headroom.update_growth_rate(Bytes::mib(mib), at(ms)) / 1_048_576.0).round()
+        };
+        assert_eq!(mib_a_second(500, 0), 0.0, "the first update knows no growth");
+        assert_eq!(mib_a_second(510, 10), 0.0, "one burst predicts nothing");
         assert_eq!(mib_a_second(540, 20), 1_000.0);
         assert_eq!(mib_a_second(541, 30), 100.0);
-        assert_eq!(mib_a_second(300, 40), 0.0, "it was given back");
-        assert_eq!([mib_a_second(400, 50), mib_a_second(500, 60)], [0.0; 2], "it was there");
+        assert_eq!(mib_a_second(300, 40), 0.0, "memory was freed");
+        assert_eq!([mib_a_second(400, 50), mib_a_second(500, 60)], [0.0; 2], "below the peak");
         assert_eq!([mib_a_second(551, 70), mib_a_second(561, 80)], [0.0, 1_000.0]);
         headroom.forget_peak();
-        let of_others = [300, 310, 320].map(|mib| headroom.rate(Bytes::mib(mib), at(mib)));
-        assert_eq!(of_others[..2], [0.0; 2]);
-        assert!(of_others[2] > 0.0);
+        let after_an_end =
+            [300, 310, 320].map(|mib| headroom.update_growth_rate(Bytes::mib(mib), at(mib)));
+        assert_eq!(after_an_end[..2], [0.0; 2]);
+        assert!(after_an_end[2] > 0.0);
     }
 }

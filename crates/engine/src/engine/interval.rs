@@ -193,7 +193,7 @@ impl Engine {
             }
             if left > every {
                 if let Ok(resident) = self.target.resident() {
-                    self.headroom.rate(resident, self.clock.now());
+                    self.headroom.update_growth_rate(resident, self.clock.now());
                     filling = self.located.growth.grew(resident);
                 }
                 asked += 1;

@@ -326,8 +326,8 @@ impl Placement {
         }
     }
 
-    /// Pages of the best tier to demote, in this order, while memory comes that would find no space
-    /// there. Empty: none, or the policy leaves new memory where it comes.
+    /// Pages of the best tier to demote, in this order, while the target grows and that tier is
+    /// full. Empty: no page is cold enough, or the policy makes no headroom.
     pub fn headroom(&mut self, snapshot: &Snapshot, now: Tick) -> PartialPlan {
         match self {
             Self::Terrace { params, state } => terrace::headroom(params, state, snapshot, now),

@@ -255,7 +255,7 @@ impl CpuLedger {
         Nanos((time * 1e9) as u64).min(TUNING.longest_rest)
     }
 
-    /// What may be spent on moves that should not put off the next sample.
+    /// CPU time that moves may take without delaying the next sample.
     #[must_use]
     pub fn beyond_next_sample(&self) -> Nanos {
         let [full, thrifty] = self.window_cost;

@@ -1,8 +1,8 @@
-//! Which pages make headroom on the best tier for memory that comes.
+//! Chooses the cold pages to demote for newly faulted pages.
 //!
-//! New pages tend to be hot, and TPP keeps a headroom free for them by demoting ahead of need (Al
-//! Maruf et al., ASPLOS 2023, abstract). Space that is kept is paid for all the time, so none is
-//! kept here: what goes down goes down while memory comes
+//! Newly faulted pages tend to be hot. TPP keeps headroom free for them all the time (Al Maruf et
+//! al., ASPLOS 2023, abstract), which takes that space from other pages. Here the engine demotes
+//! pages only while the target grows
 //! (docs/adr/0372-demote-cold-pages-as-fast-as-memory-comes.md).
 
 use super::hotness::value_of;
@@ -12,14 +12,14 @@ use crate::place::worth::AccessWorth;
 use crate::place::PartialPlan;
 use terrace_types::{Move, MoveReason, Nanos, PageFlags, PageStat, PolicyWork, Snapshot, Vpn};
 
-/// Base pages of one move at most: whoever needs fewer makes a little more space.
+/// Largest move of base pages: the engine makes whole moves, so this bounds how many too many.
 const PIECE: u32 = 64;
 
-/// Pages of the best tier that are worth so much less than its pages are in the mean, which is what
-/// pages that come are taken to be worth, that it repays a move. The oldest first, as far as
-/// addresses tell: the kernel maps below what was mapped before, and programs fill a mapping from
-/// its beginning. Huge pages by themselves, and base pages in pieces. `lifetime`: how long heat is
-/// taken to stay.
+/// Demotions in the order in which the engine should make them. A newly faulted page is taken to be
+/// worth the mean of the best tier's pages; a page is chosen if it is worth so much less that the
+/// difference, over `lifetime` (how long heat stays), repays its move. The oldest pages come first.
+/// Addresses tell age roughly: the kernel places a new mapping below earlier ones, and programs
+/// fill a mapping from its start. Each huge page is one move; base pages form moves of up to 64.
 pub(super) fn headroom(
     p: &Params,
     snap: &Snapshot,

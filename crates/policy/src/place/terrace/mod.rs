@@ -8,7 +8,7 @@
 //!    threshold such that the hot set fits ([`hotness`]): the most valuable pages of the worse side
 //!    take first what space there is, then the places of the least valuable pages of the better
 //!    side: of many worth much the same, such that lie together. Nothing is demoted but to make
-//!    that space, or space for memory that comes ([`headroom`]).
+//!    that space, or space for newly faulted pages ([`headroom`]).
 //! 3. **Only what pays.** Chance is taken out first: of many alike pages some seem hotter
 //!    ([`shrink`]); where chance explains how the pages of a block differ, each is rated by their
 //!    mean ([`blocks`]). A pair changes places only if its gain, counted on for as long as heat has
@@ -505,8 +505,8 @@ pub fn go_on(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> PartialPl
     part
 }
 
-/// Pages of the best tier that may go down while memory comes, in this order. What was left of an
-/// exchange is forgotten: its pages were chosen before.
+/// Pages of the best tier to demote, in this order, while the target grows. Drops what is left of
+/// an exchange, because its pages were chosen from an earlier snapshot.
 pub fn headroom(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> PartialPlan {
     s.cursor = None;
     if snap.tiers.len() < 2 || !snap.sees.pages {

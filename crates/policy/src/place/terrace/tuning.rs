@@ -96,8 +96,8 @@ crate::tuning! {
     /// seen and heat has not settled. No measured reason.
     unsettled_part: u64 = 2;
 
-    /// How many times less than a page of the best tier in the mean one must be worth to go down
-    /// for memory that comes. No measured reason.
+    /// A page is demoted for newly faulted pages only if the mean page of the best tier is worth so
+    /// many times as much. No measured reason.
     headroom_colder: f64 = 2.0;
 
     /// Newcomers: a sample of all pages, with the decision after it, costs what moving this part of
