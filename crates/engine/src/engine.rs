@@ -264,7 +264,12 @@ impl Engine {
     ) -> Result<(), StopReason> {
         let idling = self.next.is_idle();
         let mut observed = if idling {
-            self.idle(report)
+            let observed = self.idle(report);
+            if self.sample_for_headroom() {
+                self.spend_between(refresh_cpu);
+                return Ok(());
+            }
+            observed
         } else if let Some(observed) = self.sample_interval(mappings, report)? {
             observed
         } else {
@@ -345,6 +350,9 @@ impl Engine {
             }
         }
         self.heat.absorb(&observed.seen, &observed.samples, &observed.writes, now);
+        if !observed.saw_nothing {
+            self.headroom.sampled_at = Some(now);
+        }
         let writes = WriteSchedule::cost(&observed.writes);
         let new = self.finds_new(&observed.samples);
         if !new {
@@ -474,7 +482,15 @@ impl Engine {
         }
         snapshot.areas = self.heat.lend();
         let seed = Seed(self.config.seed.0.wrapping_add(self.steps.wrapping_mul(0x9e37_79b9)));
+        let free = snapshot.tiers.first().map(|best| best.free);
+        let reserved = self.headroom.take_reserved();
+        if let Some(best) = snapshot.tiers.first_mut() {
+            best.free = best.free.saturating_sub(reserved);
+        }
         let plan = self.placement.step(&snapshot, now, seed);
+        if let (Some(best), Some(free)) = (snapshot.tiers.first_mut(), free) {
+            best.free = free;
+        }
         self.own_cpu.work += plan.work;
         (snapshot, plan)
     }

@@ -236,6 +236,11 @@ pub trait Tracker {
     ) -> Result<Option<SpotCheck>, TrackError> {
         Ok(None)
     }
+    /// Whether any page of each range was accessed since its bits were last cleared; `None` where
+    /// the tracker sees no bits of its own.
+    fn accessed(&mut self, _ranges: &[(Pid, VpnRange)]) -> Option<Vec<bool>> {
+        None
+    }
     /// Passes on a policy's request (clear bits, sample page by page, relax).
     ///
     /// # Errors

@@ -124,6 +124,12 @@ impl TrackerSet {
         found
     }
 
+    /// Whether any page of each range was accessed since its bits were last cleared, by the first
+    /// tracker that can tell.
+    pub fn accessed(&mut self, ranges: &[(Pid, VpnRange)]) -> Option<Vec<bool>> {
+        self.trackers.iter_mut().find_map(|tracker| tracker.accessed(ranges))
+    }
+
     pub fn request(&mut self, request: &Request, notes: &mut Vec<String>) {
         self.each(notes, |tracker| tracker.request(request));
     }

@@ -27,6 +27,8 @@ terrace_policy::tuning! {
     growth_pause: Nanos = Nanos::millis(5);
     /// Or so many times what a question costs: half a per cent of a core.
     growth_cost: u64 = 200;
+    /// What a sample of all pages costs a page, before any was made.
+    sample_page: Nanos = Nanos(400);
     /// Pages are located anew where more than this part of them is touched and was not there.
     new_part: u64 = 64;
     /// And more pages than this.

@@ -168,6 +168,50 @@ fn newly_faulted_pages_find_headroom() {
     assert!(share > 0.95, "{share}");
 }
 
+/// A program that fills its memory in order, the last of it the hottest. Some of what it filled
+/// first is read so seldom that samples of some milliseconds miss most of it.
+fn fills_in_order(warm: f64) -> (Shared, terrace_testkit::MemoryJournal) {
+    const LATE: usize = 2_000;
+    let all = COLD + HOT;
+    let access = move |i: usize, _: Tick| match i {
+        _ if i >= all - LATE => read(4_000.0),
+        0..1_000 => read(warm),
+        _ => read(0.5),
+    };
+    let w = world(all, Box::new(access), 5);
+    w.borrow_mut().untouched = Some((1_000, Tick(0).after(Nanos::millis(30))));
+    w.borrow_mut().fault_interval = Nanos::micros(40);
+    let trackers: Vec<Box<dyn Tracker>> = vec![Box::new(PageTracker::as_page_tables(w.clone()))];
+    let (mut engine, journal) = engine(&w, "terrace", trackers);
+    while !w.borrow().is_there(all - 1) {
+        show(&engine.run_step());
+    }
+    (w, journal)
+}
+
+fn on_best(w: &Shared, range: std::ops::Range<usize>) -> usize {
+    range.filter(|i| w.borrow().node_of(*i) == NodeId(0)).count()
+}
+
+/// A program that fills the best tier for the first time is sampled meanwhile; cold pages make
+/// space for what it fills next.
+#[test]
+fn what_is_filled_once_the_best_tier_is_full_finds_headroom() {
+    let (w, journal) = fills_in_order(0.5);
+    assert!(journal.text().contains("\"headroom\""), "{}", journal.text());
+    let late = on_best(&w, COLD + HOT - 2_000..COLD + HOT);
+    assert!(late > 2_000 * 2 / 3, "{late} of 2,000");
+}
+
+/// Pages that a sample missed and that were accessed since are not demoted.
+#[test]
+fn pages_accessed_since_they_were_sampled_get_a_second_chance() {
+    let (w, journal) = fills_in_order(60.0);
+    assert!(journal.text().contains("\"headroom\""), "{}", journal.text());
+    let (warm, cold) = (on_best(&w, 0..1_000), on_best(&w, 1_000..2_000));
+    assert!(warm > 900 && cold < 500, "{warm} and {cold} of 1,000 stay");
+}
+
 /// Samples at an interval's end, as page tables are read; and how long it was let wait for that.
 struct Late {
     inner: PageTracker,

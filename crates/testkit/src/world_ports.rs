@@ -179,6 +179,8 @@ pub struct PageTracker {
     ask: Option<SampleRequest>,
     ranges: Vec<(Pid, VpnRange)>,
     begun: Tick,
+    /// When the bits of all pages were last cleared.
+    cleared: Tick,
 }
 
 impl PageTracker {
@@ -194,6 +196,7 @@ impl PageTracker {
             ask: None,
             ranges: Vec::new(),
             begun: Tick(0),
+            cleared: Tick(0),
         }
     }
 
@@ -310,7 +313,19 @@ impl Tracker for PageTracker {
         let pages = if self.only_asked { asked } else { world.pages() };
         let cost = pages as f64 * f64::from(n) * self.cost_ns;
         charge(&mut world, &mut seen, cost);
+        self.cleared = world.now;
         Ok(seen)
+    }
+
+    fn accessed(&mut self, ranges: &[(Pid, VpnRange)]) -> Option<Vec<bool>> {
+        let mut world = self.world.borrow_mut();
+        let (now, all) = (world.now, world.range());
+        let since = now.since(self.cleared);
+        let any = |(_, range): &(Pid, VpnRange)| {
+            let touched = |range| sampled(&mut world, range, (1, since), now).hits.contains(&1);
+            range.intersect(all).is_some_and(touched)
+        };
+        self.adapts.then(|| ranges.iter().map(any).collect())
     }
 
     fn spot_check(

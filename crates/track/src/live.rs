@@ -320,6 +320,10 @@ impl Tracker for LiveTrackers {
         Ok(None)
     }
 
+    fn accessed(&mut self, ranges: &[(Pid, VpnRange)]) -> Option<Vec<bool>> {
+        self.entries.iter_mut().find_map(|entry| entry.tracker.accessed(ranges))
+    }
+
     fn request(&mut self, request: &Request) -> Result<(), TrackError> {
         match request {
             Request::Relax => self.relaxed = true,

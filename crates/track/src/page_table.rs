@@ -551,6 +551,17 @@ impl Tracker for PageTable {
         Ok(checked.map(|(found, slept)| SpotCheck { cpu: work.used(slept), ..found }))
     }
 
+    fn accessed(&mut self, ranges: &[(Pid, VpnRange)]) -> Option<Vec<bool>> {
+        let accessed = |(pid, range): &(Pid, VpnRange)| {
+            let mut any = false;
+            self.tables.walk(*pid, &[*range], |_, _, words, _| {
+                any |= words.iter().any(|word| TableEntry(*word).accessed());
+            });
+            any
+        };
+        Some(ranges.iter().map(accessed).collect())
+    }
+
     fn request(&mut self, _request: &Request) -> Result<(), TrackError> {
         Ok(())
     }
@@ -625,13 +636,16 @@ mod tests {
             let touched = scope.spawn(touch);
             sleep(Nanos::millis(20));
             let found = tracker.spot_check(&[mapping], &asked, 3);
+            sleep(Nanos::millis(20));
+            let accessed = tracker.accessed(&asked);
             ended.store(true, std::sync::atomic::Ordering::Relaxed);
-            (touched.join().unwrap(), found)
+            (touched.join().unwrap(), found.map(|found| (found, accessed)))
         });
         assert!(touched > 0 && memory.iter().all(|byte| *byte == 1));
-        let Some(found) = found.unwrap() else {
+        let (Some(found), accessed) = found.unwrap() else {
             return println!("skipped: bits of some pages cannot be cleared alone here");
         };
+        assert_eq!(accessed, Some(vec![true, false]), "since the bits were cleared");
         assert!(found.share > 0.01 && found.share < 0.2, "{}", found.share);
         let hits = |of: &[PageSamples], below: bool| -> (usize, usize) {
             let those = of.iter().filter(|one| (one.start < half) == below);

@@ -1,9 +1,11 @@
 //! Headroom on the best tier: free space for newly faulted pages, made as fast as the target faults
-//! them in (docs/adr/0372-demote-cold-pages-as-fast-as-memory-comes.md).
+//! them in (docs/adr/0372-demote-cold-pages-as-fast-as-memory-comes.md), from when that tier is
+//! filled for the first time (ADR 0373).
 
-use super::{Engine, StepReport};
+use super::{Engine, Next, NextInterval, SampleStart, StepReport};
+use crate::trackers::TrackerSet;
 use std::collections::VecDeque;
-use terrace_types::{Bytes, Move, Nanos, Plan, Snapshot, Tick};
+use terrace_types::{Bytes, Move, Nanos, Pid, Plan, Snapshot, Tick, VpnRange};
 
 /// How fast the target grows, and the pages to demote for that.
 #[derive(Debug, Default)]
@@ -17,17 +19,39 @@ pub(super) struct Headroom {
     /// Pages that the policy chose and the engine has not tried yet; `None`: the policy was not
     /// asked since the last decision.
     victims: Option<VecDeque<Move>>,
+    /// When pages were last sampled.
+    pub sampled_at: Option<Tick>,
+    /// A sample is needed to choose pages.
+    sample_due: bool,
+    /// Free memory of the best tier when it was last asked for, less growth since.
+    free: Bytes,
+    /// Demoted for memory that has not come yet.
+    reserved: Bytes,
+    /// The target grew fast since the last decision.
+    grew: bool,
 }
 
 impl Headroom {
-    /// A new sample, an unmapping or a move may have made other pages the coldest.
+    /// A new sample, an unmapping or a move may have made other pages the coldest, and moves take
+    /// free memory.
     pub fn forget_victims(&mut self) {
         self.victims = None;
+        self.free = Bytes::ZERO;
     }
 
     /// A process ended: the peak included its memory.
     pub fn forget_peak(&mut self) {
         self.peak = None;
+        self.reserved = Bytes::ZERO;
+    }
+
+    /// Bytes of the best tier that a decision is to leave free: none once the target did not grow
+    /// from one decision to the next.
+    pub fn take_reserved(&mut self) -> Bytes {
+        if !std::mem::take(&mut self.grew) {
+            self.reserved = Bytes::ZERO;
+        }
+        self.reserved
     }
 
     /// Updates the rate of growth and predicts it, in bytes a second: the slower of the last two
@@ -37,8 +61,10 @@ impl Headroom {
         let since = self.updated.replace(now).map_or(0.0, |then| now.since(then).as_secs_f64());
         let peak = self.peak.unwrap_or(resident);
         self.peak = Some(peak.max(resident));
-        let more = resident.saturating_sub(peak).get() as f64;
-        let rate = if since > 0.0 { more / since } else { 0.0 };
+        let more = resident.saturating_sub(peak);
+        self.reserved = self.reserved.saturating_sub(more);
+        self.free = self.free.saturating_sub(more);
+        let rate = if since > 0.0 { more.get() as f64 / since } else { 0.0 };
         rate.min(std::mem::replace(&mut self.growth_rate, rate))
     }
 
@@ -47,14 +73,26 @@ impl Headroom {
         self.victims.as_ref().is_some_and(VecDeque::is_empty)
     }
 
-    /// Removes the next victims: `wanted` base pages, or up to one move more.
-    fn take_victims(&mut self, wanted: u64) -> Vec<Move> {
+    /// Removes the next victims: `wanted` base pages, or up to one move more. Those that were
+    /// accessed since they were sampled get a second chance: they are left out.
+    fn take_victims(&mut self, wanted: u64, trackers: &mut TrackerSet) -> Vec<Move> {
         let (mut moves, mut pages) = (Vec::new(), 0);
         let victims = self.victims.get_or_insert_default();
-        while pages < wanted {
-            let Some(next) = victims.pop_front() else { break };
-            pages += u64::from(next.pages);
-            moves.push(next);
+        while pages < wanted && !victims.is_empty() {
+            let (mut next, mut sum) = (Vec::new(), pages);
+            while sum < wanted {
+                let Some(one) = victims.pop_front() else { break };
+                sum += u64::from(one.pages);
+                next.push(one);
+            }
+            let ranges: Vec<(Pid, VpnRange)> = next.iter().map(|m| (m.pid, m.range())).collect();
+            let accessed = trackers.accessed(&ranges).unwrap_or_default();
+            for (at, one) in next.into_iter().enumerate() {
+                if accessed.get(at) != Some(&true) {
+                    pages += u64::from(one.pages);
+                    moves.push(one);
+                }
+            }
         }
         moves
     }
@@ -74,7 +112,20 @@ impl Engine {
                 return true;
             }
             self.make_headroom(report);
+            if self.headroom.sample_due && self.next.is_idle() {
+                return false;
+            }
         }
+    }
+
+    /// Samples all pages next if headroom needs that.
+    pub(super) fn sample_for_headroom(&mut self) -> bool {
+        let due = std::mem::take(&mut self.headroom.sample_due);
+        if due {
+            let length = self.config.tuning.prescan_sample;
+            self.next = NextInterval::sample(length, SampleStart::WhileFilling);
+        }
+        due
     }
 
     /// Whether the policy chooses pages for headroom and the ledger can pay for moving them.
@@ -94,13 +145,16 @@ impl Engine {
         }
         let (before, now) = (self.own_cpu.used(), self.clock.now());
         let wanted = self.headroom_wanted(now);
-        let planned = wanted.and_then(|(pages, snapshot)| self.plan_headroom(pages, snapshot, now));
+        let planned = wanted.and_then(|(pages, snapshot)| self.plan_headroom(pages, snapshot));
         let cpu = self.own_cpu.since(before);
         self.spend_between(cpu);
         if let Some((mut plan, snapshot)) = planned {
+            let before = self.account.demoted();
             let (_, deciding) = self.carry_out(&mut plan, snapshot, u64::MAX, now, report);
+            let demoted = self.account.demoted() - before;
+            self.headroom.reserved += Bytes(demoted * self.machine.page_size.get());
             self.spend_between(deciding);
-            self.located.due = true;
+            self.located.new_due();
         }
     }
 
@@ -109,17 +163,43 @@ impl Engine {
         let (before, page) = (self.own_cpu.used(), self.machine.page_size);
         let resident = self.target.resident().ok()?;
         let rate = self.headroom.update_growth_rate(resident, now);
-        let few = self.config.tuning.new_fewest;
-        let coming = |every: Nanos| Bytes((rate * every.as_secs_f64()) as u64).pages(page);
-        let usual = coming(self.located.growth.every(&self.config.tuning));
-        let tiers = if usual > few { self.target.tiers().ok() } else { None };
+        let tuning = &self.config.tuning;
+        let pages = |over: Nanos| Bytes((rate * over.as_secs_f64()) as u64).pages(page);
         // The dearer an update, the rarer the next ones: `growth.every` bounds their share.
         self.located.growth.asked(1, self.own_cpu.since(before));
-        let tiers = tiers?;
+        let every = self.located.growth.every(tuning);
+        if pages(every) <= tuning.new_fewest {
+            return None;
+        }
+        self.headroom.grew = true;
+        let waits = matches!(self.next.kind, Next::Idle | Next::WarmUp { .. });
+        let memory = self.config.heat.memory;
+        let unknown = waits && self.headroom.sampled_at.is_none_or(|at| now.since(at) > memory);
+        let ahead = if unknown { tuning.prescan_sample } else { Nanos::ZERO };
+        let coming = pages(every + ahead);
+        if self.headroom.free.pages(page) > 2 * coming {
+            return None;
+        }
+        let tiers = self.target.tiers().ok()?;
         let free = |rank: usize| tiers.get(rank).map_or(0, |tier| tier.free.pages(page));
-        let coming = coming(self.located.growth.every(&self.config.tuning));
+        self.headroom.free = tiers.first()?.free;
+        if coming <= free(0) || free(1) == 0 {
+            return None;
+        }
         let spendable = self.budget.ledger.beyond_next_sample();
-        let each = self.account.move_cost(page, self.config.tuning.move_cost_pages).get();
+        if unknown {
+            let present = resident.pages(page);
+            let usual = Nanos(present.saturating_mul(tuning.sample_page.get()));
+            let cost = self.budget.ledger.sample_cost().unwrap_or(usual);
+            self.headroom.sample_due = Nanos(2 * cost.get()) <= spendable;
+            return None;
+        }
+        let coming = match self.account.moved() {
+            true => coming,
+            // Full for the first time, of what came first: what comes next may be as much.
+            false => tiers.first()?.capacity.pages(page),
+        };
+        let each = self.account.move_cost(page, tuning.move_cost_pages).get();
         let payable = spendable.get().checked_div(each).unwrap_or(u64::MAX);
         let wanted = coming.saturating_sub(free(0)).min(free(1)).min(payable);
         let snapshot = Snapshot {
@@ -133,15 +213,10 @@ impl Engine {
         (wanted > 0).then_some((wanted, snapshot))
     }
 
-    fn plan_headroom(
-        &mut self,
-        wanted: u64,
-        mut snapshot: Snapshot,
-        now: Tick,
-    ) -> Option<(Plan, Snapshot)> {
+    fn plan_headroom(&mut self, wanted: u64, mut snapshot: Snapshot) -> Option<(Plan, Snapshot)> {
         snapshot.areas = self.heat.lend();
         if self.headroom.victims.is_none() {
-            let victims = self.placement.headroom(&snapshot, now);
+            let victims = self.placement.headroom(&snapshot);
             self.own_cpu.work += victims.work;
             let pages: u64 = victims.moves.iter().map(|m| u64::from(m.pages)).sum();
             let why = format!(
@@ -150,7 +225,7 @@ impl Engine {
             self.log.write_decision("headroom", why, self.at(), &mut Vec::new());
             self.headroom.victims = Some(victims.moves.into());
         }
-        let moves = self.headroom.take_victims(wanted);
+        let moves = self.headroom.take_victims(wanted, &mut self.trackers);
         if moves.is_empty() {
             self.heat.give_back(snapshot.areas);
             return None;

@@ -120,6 +120,7 @@ impl Engine {
         self.placement.needs().idles
             && self.next.settled().is_none()
             && !self.since_decision.waited
+            && self.next.kind != Next::Sample(SampleStart::WhileFilling)
             && self.target.resident().is_ok_and(|now| self.located.growth.grew_much(now, part))
     }
 
@@ -152,7 +153,9 @@ impl Engine {
         self.trackers.begin(mappings, &ask, &mut report.notes);
         let to_begin = self.own_cpu.since(before);
         let lead = self.trackers.lead();
-        if self.next.kind != Next::Sample(SampleStart::AtOnce) || lead == Nanos::ZERO {
+        let at_once =
+            matches!(self.next.kind, Next::Sample(SampleStart::AtOnce | SampleStart::WhileFilling));
+        if !at_once || lead == Nanos::ZERO {
             let wait = ask.interval.saturating_sub(lead);
             if ask.quick_scan && self.budget.ledger.left_seconds() > 0.0 {
                 self.wait_for_filling(wait);
@@ -254,6 +257,7 @@ impl Engine {
         self.budget.ledger.book(deciding, true, now);
         if !still {
             self.make_headroom(report);
+            self.sample_for_headroom();
         }
         Ok(())
     }
@@ -269,10 +273,10 @@ impl Engine {
         }
     }
 
-    /// Lets an interval pass without trackers.
+    /// Lets an interval pass without trackers, or less where headroom needs a sample.
     pub(super) fn idle(&mut self, report: &mut StepReport) -> IntervalSamples {
         let begun = self.clock.now();
-        self.clock.wait(self.next.length);
+        self.wait_with_headroom(self.next.length, report);
         report.interval = self.clock.now().since(begun);
         IntervalSamples { thrifty: true, saw_nothing: true, ..IntervalSamples::default() }
     }

@@ -149,6 +149,12 @@ impl LocatedPages {
         self.note_free(tiers, now);
     }
 
+    /// Pages moved or came: they must be located before the next decision, while the target is let
+    /// be too.
+    pub fn new_due(&mut self) {
+        self.new = None;
+    }
+
     pub fn note_free(&mut self, tiers: &[TierState], now: Tick) {
         self.free = tiers.iter().map(|t| t.free).collect();
         self.free_at = now;

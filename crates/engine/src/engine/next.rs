@@ -18,6 +18,8 @@ pub(super) enum SampleStart {
     AtEnd,
     /// Now, which ends the interval early.
     AtOnce,
+    /// The same, although the target fills memory: headroom needs to know which pages are cold.
+    WhileFilling,
 }
 
 /// What follows once the target has filled its memory.

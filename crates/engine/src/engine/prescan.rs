@@ -23,7 +23,8 @@ impl Engine {
     pub(super) fn prescans(&self) -> bool {
         let needs = self.placement.needs();
         let able = needs.idles && !needs.writes && self.trackers.sees().pages;
-        let samples = matches!(self.next.kind, Next::Sample(_));
+        let samples =
+            matches!(self.next.kind, Next::Sample(SampleStart::AtEnd | SampleStart::AtOnce));
         able && samples && self.sampling.prescans != PrescanState::Over
     }
 

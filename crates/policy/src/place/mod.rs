@@ -328,9 +328,9 @@ impl Placement {
 
     /// Pages of the best tier to demote, in this order, while the target grows and that tier is
     /// full. Empty: no page is cold enough, or the policy makes no headroom.
-    pub fn headroom(&mut self, snapshot: &Snapshot, now: Tick) -> PartialPlan {
+    pub fn headroom(&mut self, snapshot: &Snapshot) -> PartialPlan {
         match self {
-            Self::Terrace { params, state } => terrace::headroom(params, state, snapshot, now),
+            Self::Terrace { params, state } => terrace::headroom(params, state, snapshot),
             Self::FirstTouch
             | Self::HyPlacer { .. }
             | Self::AccessCount { .. }

@@ -507,6 +507,15 @@ impl Tracker for PageTableScan {
         Ok(Some(SpotCheck { spread: samples, share, asked, cpu: std::mem::take(&mut self.cpu) }))
     }
 
+    fn accessed(&mut self, ranges: &[(Pid, VpnRange)]) -> Option<Vec<bool>> {
+        let shared = self.world.clone();
+        let (mut world, since) = (shared.borrow_mut(), self.cleared);
+        let any = |(_, range): &(Pid, VpnRange)| {
+            self.read_block(&mut world, *range, since).hits.contains(&1)
+        };
+        Some(ranges.iter().map(any).collect())
+    }
+
     fn request(&mut self, _request: &Request) -> Result<(), TrackError> {
         Ok(())
     }

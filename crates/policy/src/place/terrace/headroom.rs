@@ -10,22 +10,18 @@ use super::{NearestNodes, Params};
 use crate::place::runs::{add, units};
 use crate::place::worth::AccessWorth;
 use crate::place::PartialPlan;
-use terrace_types::{Move, MoveReason, Nanos, PageFlags, PageStat, PolicyWork, Snapshot, Vpn};
+use terrace_types::{Move, MoveReason, PageFlags, PageStat, PolicyWork, Snapshot, Vpn};
 
 /// Largest move of base pages: the engine makes whole moves, so this bounds how many too many.
 const PIECE: u32 = 64;
 
 /// Demotions in the order in which the engine should make them. A newly faulted page is taken to be
-/// worth the mean of the best tier's pages; a page is chosen if it is worth so much less that the
-/// difference, over `lifetime` (how long heat stays), repays its move. The oldest pages come first.
+/// worth the mean of the best tier's pages; a page is chosen if it is worth clearly less. That its
+/// move is repaid need not be shown: a page that is faulted in on the best tier saves as much by
+/// being zeroed and filled there, two writes of each line. The oldest pages come first.
 /// Addresses tell age roughly: the kernel places a new mapping below earlier ones, and programs
 /// fill a mapping from its start. Each huge page is one move; base pages form moves of up to 64.
-pub(super) fn headroom(
-    p: &Params,
-    snap: &Snapshot,
-    worth: &AccessWorth,
-    lifetime: Nanos,
-) -> PartialPlan {
+pub(super) fn headroom(p: &Params, snap: &Snapshot, worth: &AccessWorth) -> PartialPlan {
     let known = |page: &PageStat| {
         page.movable() && page.flags.has(PageFlags::KNOWN) && snap.rank_of(page.node()) == Some(0)
     };
@@ -37,8 +33,7 @@ pub(super) fn headroom(
         }
     }
     let mean = sum / pages.max(1) as f64;
-    let repaid = p.repay * p.page_cost_ns(snap.move_cost) / lifetime.as_secs_f64();
-    let most = (mean / p.tuning.headroom_colder).min(mean - repaid);
+    let most = mean / p.tuning.headroom_colder;
     let runs = (snap.page_count() / p.tuning.pages_a_run).max(p.tuning.least_runs) as usize;
     let worse = NearestNodes::new(p, snap.tiers.get(1).map_or(&[], |tier| &tier.nodes));
     let mut moves: Vec<Move> = Vec::new();
@@ -100,7 +95,7 @@ mod tests {
     fn of(snap: &Snapshot) -> Vec<Move> {
         let params = Params::for_machine(&terrace_machine::preset("lab-cxl").unwrap());
         let worth = params.worth_between(&[NodeId(0)], &[NodeId(1)], &AccessKnowledge::BUSY);
-        headroom(&params, snap, &worth, Nanos::secs(4)).moves
+        headroom(&params, snap, &worth).moves
     }
 
     #[test]

@@ -507,14 +507,14 @@ pub fn go_on(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> PartialPl
 
 /// Pages of the best tier to demote, in this order, while the target grows. Drops what is left of
 /// an exchange, because its pages were chosen from an earlier snapshot.
-pub fn headroom(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> PartialPlan {
+pub fn headroom(p: &Params, s: &mut State, snap: &Snapshot) -> PartialPlan {
     s.cursor = None;
     if snap.tiers.len() < 2 || !snap.sees.pages {
         return PartialPlan::default();
     }
     let pages = PagePass::from_snapshot(snap);
     let worth = worths(p, snap, &pages.touches)[0];
-    headroom::headroom(p, snap, &worth, s.trust.lifetime_at(p, now))
+    headroom::headroom(p, snap, &worth)
 }
 
 /// The node of a tier nearest to each node a page may be on.
