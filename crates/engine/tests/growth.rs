@@ -196,7 +196,7 @@ fn on_best(w: &Shared, range: std::ops::Range<usize>) -> usize {
 /// A program that fills the best tier for the first time is sampled meanwhile; cold pages make
 /// space for what it fills next.
 #[test]
-fn what_is_filled_once_the_best_tier_is_full_finds_headroom() {
+fn pages_faulted_once_the_best_tier_is_full_find_headroom() {
     let (w, journal) = fills_in_order(0.5);
     assert!(journal.text().contains("\"headroom\""), "{}", journal.text());
     let late = on_best(&w, COLD + HOT - 2_000..COLD + HOT);
@@ -205,7 +205,7 @@ fn what_is_filled_once_the_best_tier_is_full_finds_headroom() {
 
 /// Pages that a sample missed and that were accessed since are not demoted.
 #[test]
-fn pages_accessed_since_they_were_sampled_get_a_second_chance() {
+fn pages_accessed_since_bits_were_cleared_get_a_second_chance() {
     let (w, journal) = fills_in_order(60.0);
     assert!(journal.text().contains("\"headroom\""), "{}", journal.text());
     let (warm, cold) = (on_best(&w, 0..1_000), on_best(&w, 1_000..2_000));

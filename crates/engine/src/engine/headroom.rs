@@ -28,7 +28,7 @@ pub(super) struct Headroom {
     /// Demoted for memory that has not come yet.
     reserved: Bytes,
     /// The target grew fast since the last decision.
-    grew: bool,
+    grew_since_decision: bool,
 }
 
 impl Headroom {
@@ -48,7 +48,7 @@ impl Headroom {
     /// Bytes of the best tier that a decision is to leave free: none once the target did not grow
     /// from one decision to the next.
     pub fn take_reserved(&mut self) -> Bytes {
-        if !std::mem::take(&mut self.grew) {
+        if !std::mem::take(&mut self.grew_since_decision) {
             self.reserved = Bytes::ZERO;
         }
         self.reserved
@@ -73,8 +73,8 @@ impl Headroom {
         self.victims.as_ref().is_some_and(VecDeque::is_empty)
     }
 
-    /// Removes the next victims: `wanted` base pages, or up to one move more. Those that were
-    /// accessed since they were sampled get a second chance: they are left out.
+    /// Removes the next victims: `wanted` base pages, or up to one move more. Moves of which a page
+    /// was accessed since bits were last cleared are left out: a second chance, as clocks give it.
     fn take_victims(&mut self, wanted: u64, trackers: &mut TrackerSet) -> Vec<Move> {
         let (mut moves, mut pages) = (Vec::new(), 0);
         let victims = self.victims.get_or_insert_default();
@@ -131,7 +131,10 @@ impl Engine {
     /// Whether the policy chooses pages for headroom and the ledger can pay for moving them.
     fn can_make_headroom(&mut self) -> bool {
         self.budget.ledger.advance(self.clock.now());
-        self.placement.needs().measures
+        let needs = self.placement.needs();
+        // Where writes matter, a page is not known to be cold before they are.
+        needs.measures
+            && (!needs.writes || self.heat.knows_writes())
             && self.trackers.sees().pages
             && !self.headroom.is_used_up()
             && self.budget.ledger.beyond_next_sample() > Nanos::ZERO
@@ -154,7 +157,7 @@ impl Engine {
             let demoted = self.account.demoted() - before;
             self.headroom.reserved += Bytes(demoted * self.machine.page_size.get());
             self.spend_between(deciding);
-            self.located.new_due();
+            self.located.require_locating_new();
         }
     }
 
@@ -165,18 +168,20 @@ impl Engine {
         let rate = self.headroom.update_growth_rate(resident, now);
         let tuning = &self.config.tuning;
         let pages = |over: Nanos| Bytes((rate * over.as_secs_f64()) as u64).pages(page);
-        // The dearer an update, the rarer the next ones: `growth.every` bounds their share.
+        // The dearer this, the rarer the next updates: `growth.every` bounds its share. Reading the
+        // tiers below is booked, and bounded by the ledger alone.
         self.located.growth.asked(1, self.own_cpu.since(before));
         let every = self.located.growth.every(tuning);
         if pages(every) <= tuning.new_fewest {
             return None;
         }
-        self.headroom.grew = true;
-        let waits = matches!(self.next.kind, Next::Idle | Next::WarmUp { .. });
+        self.headroom.grew_since_decision = true;
+        let untracked = matches!(self.next.kind, Next::Idle | Next::WarmUp { .. });
         let memory = self.config.heat.memory;
-        let unknown = waits && self.headroom.sampled_at.is_none_or(|at| now.since(at) > memory);
-        let ahead = if unknown { tuning.prescan_sample } else { Nanos::ZERO };
-        let coming = pages(every + ahead);
+        let is_old = |at: Tick| now.since(at) > memory;
+        let needs_sample = untracked && self.headroom.sampled_at.is_none_or(is_old);
+        let sample_time = if needs_sample { tuning.prescan_sample } else { Nanos::ZERO };
+        let coming = pages(every + sample_time);
         if self.headroom.free.pages(page) > 2 * coming {
             return None;
         }
@@ -187,16 +192,16 @@ impl Engine {
             return None;
         }
         let spendable = self.budget.ledger.beyond_next_sample();
-        if unknown {
+        if needs_sample {
             let present = resident.pages(page);
-            let usual = Nanos(present.saturating_mul(tuning.sample_page.get()));
+            let usual = Nanos(present.saturating_mul(tuning.sample_page_cost.get()));
             let cost = self.budget.ledger.sample_cost().unwrap_or(usual);
             self.headroom.sample_due = Nanos(2 * cost.get()) <= spendable;
             return None;
         }
         let coming = match self.account.moved() {
             true => coming,
-            // Full for the first time, of what came first: what comes next may be as much.
+            // The tier holds what came first. What comes next may be as much.
             false => tiers.first()?.capacity.pages(page),
         };
         let each = self.account.move_cost(page, tuning.move_cost_pages).get();
@@ -257,5 +262,15 @@ mod tests {
             [300, 310, 320].map(|mib| headroom.update_growth_rate(Bytes::mib(mib), at(mib)));
         assert_eq!(after_an_end[..2], [0.0; 2]);
         assert!(after_an_end[2] > 0.0);
+    }
+
+    #[test]
+    fn freed_space_is_reserved_for_growth_until_there_is_none() {
+        let mut headroom = Headroom { reserved: Bytes::mib(10), ..Headroom::default() };
+        headroom.update_growth_rate(Bytes::mib(100), Tick(0));
+        headroom.update_growth_rate(Bytes::mib(104), Tick(5_000_000));
+        headroom.grew_since_decision = true;
+        assert_eq!(headroom.take_reserved(), Bytes::mib(6), "4 MiB came");
+        assert_eq!(headroom.take_reserved(), Bytes::ZERO);
     }
 }

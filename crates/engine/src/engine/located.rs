@@ -149,9 +149,8 @@ impl LocatedPages {
         self.note_free(tiers, now);
     }
 
-    /// Pages moved or came: they must be located before the next decision, while the target is let
-    /// be too.
-    pub fn new_due(&mut self) {
+    /// Pages moved or came: they must be located before the next decision, while idle too.
+    pub fn require_locating_new(&mut self) {
         self.new = None;
     }
 

@@ -16,9 +16,9 @@ use terrace_types::{Move, MoveReason, PageFlags, PageStat, PolicyWork, Snapshot,
 const PIECE: u32 = 64;
 
 /// Demotions in the order in which the engine should make them. A newly faulted page is taken to be
-/// worth the mean of the best tier's pages; a page is chosen if it is worth clearly less. That its
-/// move is repaid need not be shown: a page that is faulted in on the best tier saves as much by
-/// being zeroed and filled there, two writes of each line. The oldest pages come first.
+/// worth the mean of the best tier's pages; a page is chosen if it is worth clearly less. Whether
+/// its move is repaid is not asked: a page that is faulted in on the best tier is zeroed and filled
+/// there too, and what that saves is not measured. The oldest pages come first.
 /// Addresses tell age roughly: the kernel places a new mapping below earlier ones, and programs
 /// fill a mapping from its start. Each huge page is one move; base pages form moves of up to 64.
 pub(super) fn headroom(p: &Params, snap: &Snapshot, worth: &AccessWorth) -> PartialPlan {
