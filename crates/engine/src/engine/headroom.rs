@@ -25,7 +25,7 @@ pub(super) struct Headroom {
     sample_due: bool,
     /// Free memory of the best tier when it was last asked for, less growth since.
     free: Bytes,
-    /// Demoted for memory that has not come yet.
+    /// Bytes demoted for pages that the target has not faulted in yet.
     reserved: Bytes,
     /// The target grew fast since the last decision.
     grew_since_decision: bool,
@@ -45,8 +45,8 @@ impl Headroom {
         self.reserved = Bytes::ZERO;
     }
 
-    /// Bytes of the best tier that a decision is to leave free: none once the target did not grow
-    /// from one decision to the next.
+    /// Bytes of the best tier that the policy must leave free in this decision. Zero if the target
+    /// did not grow since the last decision.
     pub fn take_reserved(&mut self) -> Bytes {
         if !std::mem::take(&mut self.grew_since_decision) {
             self.reserved = Bytes::ZERO;
@@ -73,8 +73,8 @@ impl Headroom {
         self.victims.as_ref().is_some_and(VecDeque::is_empty)
     }
 
-    /// Removes the next victims: `wanted` base pages, or up to one move more. Moves of which a page
-    /// was accessed since bits were last cleared are left out: a second chance, as clocks give it.
+    /// Removes the next victims: `wanted` base pages, or up to one move more. Skips moves with a
+    /// page that was accessed since its bit was last cleared: CLOCK's second chance.
     fn take_victims(&mut self, wanted: u64, trackers: &mut TrackerSet) -> Vec<Move> {
         let (mut moves, mut pages) = (Vec::new(), 0);
         let victims = self.victims.get_or_insert_default();
@@ -201,7 +201,7 @@ impl Engine {
         }
         let coming = match self.account.moved() {
             true => coming,
-            // The tier holds what came first. What comes next may be as much.
+            // Demote all cold pages: the next allocation may be as large as the tier.
             false => tiers.first()?.capacity.pages(page),
         };
         let each = self.account.move_cost(page, tuning.move_cost_pages).get();

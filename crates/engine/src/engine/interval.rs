@@ -120,7 +120,7 @@ impl Engine {
         self.placement.needs().idles
             && self.next.settled().is_none()
             && !self.since_decision.waited
-            && self.next.kind != Next::Sample(SampleStart::WhileFilling)
+            && !self.next.samples_while_filling()
             && self.target.resident().is_ok_and(|now| self.located.growth.grew_much(now, part))
     }
 
@@ -153,8 +153,8 @@ impl Engine {
         self.trackers.begin(mappings, &ask, &mut report.notes);
         let to_begin = self.own_cpu.since(before);
         let lead = self.trackers.lead();
-        let at_once =
-            matches!(self.next.kind, Next::Sample(SampleStart::AtOnce | SampleStart::WhileFilling));
+        let at_once = self.next.kind == Next::Sample(SampleStart::AtOnce)
+            || self.next.samples_while_filling();
         if !at_once || lead == Nanos::ZERO {
             let wait = ask.interval.saturating_sub(lead);
             if ask.quick_scan && self.budget.ledger.left_seconds() > 0.0 {

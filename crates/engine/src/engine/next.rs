@@ -88,6 +88,11 @@ impl NextInterval {
         next
     }
 
+    /// Whether it is a sample that headroom needs, while the target fills memory.
+    pub fn samples_while_filling(&self) -> bool {
+        self.kind == Next::Sample(SampleStart::WhileFilling)
+    }
+
     pub fn is_idle(&self) -> bool {
         self.kind == Next::Idle
     }

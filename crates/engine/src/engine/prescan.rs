@@ -24,7 +24,7 @@ impl Engine {
         let needs = self.placement.needs();
         let able = needs.idles && !needs.writes && self.trackers.sees().pages;
         let samples =
-            matches!(self.next.kind, Next::Sample(SampleStart::AtEnd | SampleStart::AtOnce));
+            matches!(self.next.kind, Next::Sample(_)) && !self.next.samples_while_filling();
         able && samples && self.sampling.prescans != PrescanState::Over
     }
 
