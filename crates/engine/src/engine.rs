@@ -79,6 +79,8 @@ struct SamplingState {
     debt: SampleDebt,
     /// Made so far.
     spot_checks: u64,
+    /// Trackers sample meanwhile.
+    under_way: bool,
 }
 
 /// What happened since the last decision that the next snapshot says, once.
@@ -456,6 +458,7 @@ impl Engine {
         // known.
         let knows_writes = self.heat.knows_writes();
         let too_early = observed.writes_to_come && !knows_writes;
+        let sampled = !observed.saw_nothing && !filling;
         let mut snapshot = Snapshot {
             interval: if too_early { Nanos::ZERO } else { self.heat.evidence() },
             page_size: self.machine.page_size,
@@ -469,7 +472,10 @@ impl Engine {
             at_least: self.heat.at_least(),
             saturated: self.heat.saturated(),
             move_cost: self.account.move_cost(self.machine.page_size, tuning.move_cost_pages),
-            spendable: self.budget.spendable(spent),
+            spendable: match sampled {
+                true => self.spendable_on_samples(spent),
+                false => self.budget.spendable(spent),
+            },
             ..Snapshot::default()
         };
         for tier in snapshot.tiers.iter_mut().filter(|t| t.write_throughput.is_none()) {
@@ -482,14 +488,15 @@ impl Engine {
         }
         snapshot.areas = self.heat.lend();
         let seed = Seed(self.config.seed.0.wrapping_add(self.steps.wrapping_mul(0x9e37_79b9)));
-        let free = snapshot.tiers.first().map(|best| best.free);
-        let reserved = self.headroom.take_reserved();
-        if let Some(best) = snapshot.tiers.first_mut() {
-            best.free = best.free.saturating_sub(reserved);
-        }
+        let free = snapshot.tiers.first().map_or(Bytes::ZERO, |best| best.free);
+        snapshot.headroom = self.headroom.left(free);
+        // A table that doubles each time it is full does so again after as long as it took so far.
+        snapshot.next_growth = now.since(self.started);
         let plan = self.placement.step(&snapshot, now, seed);
-        if let (Some(best), Some(free)) = (snapshot.tiers.first_mut(), free) {
-            best.free = free;
+        match plan.requests.contains(&Request::WarmUp) {
+            true => self.headroom.sampled_on_credit = false,
+            false if sampled => self.headroom.confirm(),
+            false => {}
         }
         self.own_cpu.work += plan.work;
         (snapshot, plan)

@@ -70,6 +70,8 @@ prop_compose! {
             move_cost: Nanos(interval_ms % 7 * 1000),
             saturated: exact && interval_ms % 5 == 2,
             spendable: (interval_ms % 3 == 0).then_some(Nanos::micros(interval_ms * 40)),
+            headroom: Bytes(interval_ms % 5 * 4096 * 8),
+            next_growth: Nanos::millis(interval_ms % 7 * 10),
             sees: TrackerVisibility {
                 reads: true,
                 writes: true,

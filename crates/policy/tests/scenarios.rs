@@ -209,6 +209,8 @@ fn snapshot(text: &str, bits: Option<&str>, interval: Option<&str>) -> Snapshot 
         move_cost: Nanos::ZERO,
         saturated: false,
         spendable: None,
+        headroom: Bytes::ZERO,
+        next_growth: Nanos::ZERO,
     }
 }
 

@@ -246,6 +246,12 @@ pub struct Snapshot {
     /// What may be spent on moves now; none: as much as pays.
     #[serde(default)]
     pub spendable: Option<Nanos>,
+    /// Bytes of the best tier that were freed for pages that the target has not faulted in yet.
+    #[serde(default)]
+    pub headroom: Bytes,
+    /// Time after which the target is expected to fault in such pages, where there is headroom.
+    #[serde(default)]
+    pub next_growth: Nanos,
 }
 
 impl Snapshot {

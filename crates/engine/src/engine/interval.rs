@@ -160,7 +160,10 @@ impl Engine {
             if ask.quick_scan && self.budget.ledger.left_seconds() > 0.0 {
                 self.wait_for_filling(wait);
             } else {
+                // With a lead, sampling begins after the wait.
+                self.sampling.under_way = lead == Nanos::ZERO;
                 self.wait_with_headroom(wait, report);
+                self.sampling.under_way = false;
             }
         }
         report.interval = self.clock.now().since(begun);

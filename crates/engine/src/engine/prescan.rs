@@ -25,7 +25,9 @@ impl Engine {
         let able = needs.idles && !needs.writes && self.trackers.sees().pages;
         let samples =
             matches!(self.next.kind, Next::Sample(_)) && !self.next.samples_while_filling();
-        able && samples && self.sampling.prescans != PrescanState::Over
+        // Where all pages were sampled for headroom, those demoted since may be hot now.
+        let first = self.headroom.sampled_at.is_none();
+        able && samples && first && self.sampling.prescans != PrescanState::Over
     }
 
     /// Waits and prescans. A full sample follows unless touches are spread evenly, so that none

@@ -76,7 +76,12 @@ impl Engine {
         let mut ended = false;
         loop {
             self.budget.ledger.advance(self.clock.now());
-            let pace = self.budget.ledger.pace(self.next.length, urgent);
+            let mut pace = self.budget.ledger.pace(self.next.length, urgent);
+            if self.samples_on_credit() {
+                self.next.kind = Next::Sample(SampleStart::AtOnce);
+                pace.rest = Nanos::ZERO;
+                return Ok(pace);
+            }
             // Where heat has shifted, a quick scan has just told that; and who filled memory was
             // waited for.
             let gated = urgent

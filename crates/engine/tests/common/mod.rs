@@ -59,6 +59,16 @@ pub fn engine_for(
     policy: &str,
     trackers: Vec<Box<dyn Tracker>>,
 ) -> (Engine, MemoryJournal) {
+    engine_with(world, target, policy, trackers, Config::default())
+}
+
+pub fn engine_with(
+    world: &Shared,
+    target: WorldTarget,
+    policy: &str,
+    trackers: Vec<Box<dyn Tracker>>,
+    config: Config,
+) -> (Engine, MemoryJournal) {
     let journal = MemoryJournal::default();
     let machine = world_machine(world);
     let parts = EngineParts {
@@ -71,7 +81,7 @@ pub fn engine_for(
         machine,
         own_cpu: Box::new(|_| Nanos::ZERO),
     };
-    (Engine::new(parts, Config::default()), journal)
+    (Engine::new(parts, config), journal)
 }
 
 pub fn world_machine(world: &Shared) -> Machine {

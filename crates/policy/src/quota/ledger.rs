@@ -161,6 +161,12 @@ impl CpuLedger {
         }
     }
 
+    /// What the share allows in its averaging time.
+    #[must_use]
+    pub fn most_of_share(&self) -> Nanos {
+        Nanos((self.share * self.over.as_secs_f64() * 1e9) as u64)
+    }
+
     /// What the share still allows; negative when overdrawn.
     fn of_share(&self) -> f64 {
         if let Some(bursts) = &self.bursts {

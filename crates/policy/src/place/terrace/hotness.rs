@@ -553,6 +553,10 @@ impl ExchangeThreshold {
 pub(super) struct SwapTerms {
     /// Base pages free on the better side.
     pub space: u64,
+    /// Those of them that were freed for pages that the target has not faulted in yet.
+    pub headroom: u64,
+    /// Seconds after which the target is expected to fault in such pages.
+    pub next_growth: f64,
     /// Seconds that a gain is counted on for.
     pub horizon: f64,
     /// Seconds that heat is taken to stay where it is.
@@ -605,10 +609,15 @@ impl HotnessHistogram {
             let beats = hot_value > cold * rater.params.margin && hot_value > 0.0;
             // What takes no place can only be lost once.
             let (needed, counted) = match space > 0 && terms.by_page {
-                true => (rater.params.margin * cost, terms.lifetime),
+                true if space > terms.headroom => (rater.params.margin * cost, terms.lifetime),
+                true => (rater.params.margin * cost, terms.lifetime.min(terms.next_growth)),
                 false => (terms.repay * cost, terms.horizon),
             };
             if !beats || gain * counted < needed {
+                if space > 0 && space <= terms.headroom {
+                    space = 0;
+                    continue;
+                }
                 break;
             }
             let most = most.min(((terms.spendable - cut.cost) / cost) as u64);
@@ -616,7 +625,11 @@ impl HotnessHistogram {
                 break;
             }
             let n = if space > 0 {
-                let n = up.take(space.min(most));
+                let of_one_kind = match space > terms.headroom {
+                    true => space - terms.headroom,
+                    false => space,
+                };
+                let n = up.take(of_one_kind.min(most));
                 space -= n;
                 n
             } else {

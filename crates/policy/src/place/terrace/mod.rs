@@ -16,10 +16,7 @@
 //!    cost of both moves, and by a margin. Even heat (`stream`) beside a full better tier and
 //!    all-fast (`fits`) therefore move nothing.
 //! 4. **No ping-pong.** A page that moved lately must beat the margin once more ([`recent`]).
-//! 5. **Newcomers**, memory that a settled program fills on the worse tier, are taken in before
-//!    they are sampled, where that costs no more than looking and what was sampled moves nothing
-//!    ([`new_pages`]).
-//! 6. **Sample page by page** where heat cannot be distinguished but would be worth having
+//! 5. **Sample page by page** where heat cannot be distinguished but would be worth having
 //!    ([`probe`]); slow down where all has settled; sample often again when heat shifts.
 //!
 //! With more than two tiers, the best boundary with something to gain is served first, one a step.
@@ -30,7 +27,6 @@ mod gain;
 mod headroom;
 mod hotness;
 mod migration_cursor;
-mod new_pages;
 mod params;
 mod probe;
 mod recent;
@@ -40,7 +36,6 @@ mod trust;
 mod tuning;
 
 pub use gain::MeasuredGain;
-pub use new_pages::NewPageHeat;
 pub use params::Params;
 pub use probe::{ProbeTarget, RegionProbe};
 pub use recent::RecentMoves;
@@ -79,9 +74,6 @@ pub struct State {
     /// Steps in a row that sampled heat, since it shifted, pages moved for it or memory was filled.
     #[serde(default)]
     pub looks: u32,
-    /// Whether memory filled lately was hot.
-    #[serde(alias = "new_pages")]
-    pub new_pages: NewPageHeat,
     /// The exchange that is under way; only from a step to the last [`go_on`] after it.
     #[serde(skip)]
     cursor: Option<MigrationCursor>,
@@ -154,7 +146,6 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         // nothing.
         (s.steady, s.trust) = (0, PredictionTrust::default());
     }
-    let came = grew && snap.waited && !snap.filling;
     let grew = grew && (snap.filling || s.waits == 0 && !snap.waited);
     s.waits = if grew { s.waits + 1 } else { 0 };
     if grew && s.waits <= tuning.max_waits {
@@ -174,7 +165,6 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     if snap.sees.pages {
         plan.measured_gain = s.gain.measure(snap, &worths, now);
     }
-    s.new_pages.review(tuning, snap, &worths[0], now);
     s.looks = if snap.shifted { 1 } else { s.looks.saturating_add(1) };
     let looked = |times: u32| snap.sees.pages && s.looks >= times;
     let to_move = pages.enough(p, snap, tuning.moves_a_page) || looked(tuning.looks_to_move);
@@ -190,24 +180,6 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         limited = seen.limited;
         if limited || !plan.moves.is_empty() {
             break;
-        }
-    }
-    if came && plan.moves.is_empty() && !limited {
-        // What was sampled comes first: it says where heat is, and this does not.
-        let (moves, count) = s.new_pages.take_in(p, snap, &worths[0], now);
-        if !moves.is_empty() {
-            s.gain.predict_saving(0.0);
-            plan.moves = moves;
-            plan.decisions.push(plain(
-                "place unseen",
-                format!(
-                    "{count} pages were filled on the \
-                worse tier: memory that was just filled is mostly hot, and they take the place of \
-                the coldest at the cost of a sample"
-                ),
-            ));
-            plan.requests = vec![Request::Wait(p.interval)];
-            return plan;
         }
     }
     let moved = !plan.moves.is_empty();
@@ -250,7 +222,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     // Samples must repay what moves must, and can gain what the worse side costs at most.
     let lifetime = s.trust.lifetime_at(p, now).as_secs_f64();
     if plan.requests.contains(&Request::Relax)
-        && slow.value * lifetime < p.repay * new_pages::sample_cost_ns(p, snap)
+        && slow.value * lifetime < p.repay * sample_cost_ns(p, snap)
     {
         plan.requests.push(Request::IgnoreCooling);
     }
@@ -407,8 +379,12 @@ fn boundary(
     let size = |rank: usize| snap.tiers[rank].capacity.pages(super::runs::page_size(snap));
     let reserve = (size(rank) as f64 * p.reserve) as u64;
     let free = free_pages(snap, rank);
+    let space = free.saturating_sub(reserve);
+    let headroom = if rank == 0 { snap.headroom.pages(super::runs::page_size(snap)) } else { 0 };
     let mut terms = SwapTerms {
-        space: free.saturating_sub(reserve),
+        space,
+        headroom: headroom.min(space),
+        next_growth: snap.next_growth.as_secs_f64(),
         horizon,
         page_cost: p.page_cost_ns(snap.move_cost),
         lifetime: lifetime.as_secs_f64(),
@@ -584,6 +560,12 @@ fn pace(p: &Params, s: &State, snap: &Snapshot, matters: Option<bool>, plan: &mu
     let wait = if matters == Some(true) { doubled.min(longest) } else { longest };
     plan.requests.push(Request::Relax);
     plan.requests.push(Request::Wait(wait));
+}
+
+/// What a sample of all pages costs, with the decision after it.
+fn sample_cost_ns(p: &Params, snap: &Snapshot) -> f64 {
+    let part = p.tuning.sample_cost_divisor as f64;
+    2.0 * p.page_cost_ns(snap.move_cost) * snap.page_count() as f64 / part
 }
 
 /// How soon to try again.

@@ -6,7 +6,7 @@ use super::tuning::TerraceTuning;
 use crate::place::worth::{AccessKnowledge, AccessWorth};
 use crate::place::{number, SetError};
 use serde::{Deserialize, Serialize};
-use terrace_machine::{Machine, MigrationCost};
+use terrace_machine::Machine;
 use terrace_types::{Nanos, NodeId};
 
 /// Parameters.
@@ -101,11 +101,7 @@ impl Params {
         if seen > Nanos::ZERO {
             return seen.get() as f64;
         }
-        let cost = match self.machine.migration {
-            MigrationCost { page: Nanos::ZERO, .. } => MigrationCost::default(),
-            known => known,
-        };
-        cost.page.get() as f64 + cost.call.get() as f64 / 512.0
+        self.machine.migration.page_of_a_call()
     }
 
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {

@@ -271,32 +271,6 @@ fn a_program_that_stops_growing_is_sampled() {
 }
 
 #[test]
-fn what_samples_show_to_pay_comes_before_pages_placed_unseen() {
-    let machine = terrace_machine::preset("lab-cxl").unwrap();
-    let (long, short) = (Nanos::millis(100), Nanos::micros(100));
-    let (some, little) = (Some(Nanos::millis(20)), Some(Nanos::micros(800)));
-    // What may be spent pays for those 100 pages, and for nothing of an exchange.
-    for (interval, spendable, decision) in [
-        (long, some, "exchange"),
-        (short, some, "place unseen"),
-        (short, little, "place unseen"),
-        (long, little, "hold"),
-    ] {
-        let (params, mut state) = (Params::for_machine(&machine), State::default());
-        state.present = 2_600;
-        // 400 pages came while it was waited for, of which 100 were not sampled yet.
-        let mut snap = growing(3_000, false);
-        (snap.interval, snap.waited, snap.spendable) = (interval, true, spendable);
-        for page in &mut snap.areas[0].pages[2_900..] {
-            page.flags = PageFlags::PRESENT;
-        }
-        let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
-        assert_eq!(plan.decisions.last().map(|d| d.name.as_str()), Some(decision));
-        assert_eq!(plan.moves.is_empty(), decision == "hold");
-    }
-}
-
-#[test]
 fn a_huge_page_that_moved_lately_is_counted_once() {
     let machine = terrace_machine::preset("lab-cxl").unwrap();
     let params = Params::for_machine(&machine);
@@ -314,6 +288,8 @@ fn a_huge_page_that_moved_lately_is_counted_once() {
     let (rater, hotness) = hotness::UnitRater::new(&params, &recent, worth, &snap, 0, now);
     let terms = hotness::SwapTerms {
         space: 10_000,
+        headroom: 0,
+        next_growth: 0.0,
         horizon: 1.0,
         lifetime: 1.0,
         page_cost: 1_000.0,

@@ -100,23 +100,12 @@ crate::tuning! {
     /// many times as much. No measured reason.
     headroom_colder: f64 = 2.0;
 
-    /// Newcomers: a sample of all pages, with the decision after it, costs what moving this part of
-    /// them does both ways: 0.4 us a page sampled, 4.6 us a pair moved (`lab-cxl`).
+    /// A sample of all pages, with the decision after it, costs what moving this part of them both
+    /// ways does: 0.4 us a page sampled, 4.6 us a pair moved (`lab-cxl`).
     sample_cost_divisor: u64 = 16;
-    /// Fewer new pages are no reason to do anything.
-    few_new: u64 = 64;
-    /// Seconds after which the heat map shows what became of newcomers.
-    new_known_after: f64 = 0.05;
-    /// After so many seconds twice as many newcomers may be taken in unseen again.
-    new_recovers: f64 = 10.0;
-    /// Least part of what a sample costs that is spent on newcomers unseen. No measured reason.
-    new_least_credit: f64 = 1.0 / 64.0;
-    /// Part of the newcomers found afterwards of which something must be known. No measured reason.
-    new_known_part: usize = 2;
-
-    /// Pages of a batch of promotions, and of newcomers, that are found afterwards.
+    /// Pages of a batch of promotions that are found afterwards.
     found_samples: usize = 64;
-    /// Trust in newcomers and in predictions is multiplied by so much after one that came true, and
+    /// Trust in predictions is multiplied by so much after one that came true, and
     /// divided by it after one that did not. No measured reason.
     trust_step: f64 = 2.0;
     /// Batches of promotions remembered.
