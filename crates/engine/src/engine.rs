@@ -79,7 +79,7 @@ struct SamplingState {
     debt: SampleDebt,
     /// Made so far.
     spot_checks: u64,
-    /// Trackers sample meanwhile.
+    /// An interval is under way all of which is sampled: it is not to be cut short.
     under_way: bool,
 }
 

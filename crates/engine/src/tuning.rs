@@ -85,6 +85,10 @@ terrace_policy::tuning! {
     /// It samples one of so many parts of such a block: the cost of clearing accessed bits grows
     /// with the pages sampled. No measured reason.
     asked_part: u64 = 8;
+    /// What exchanging a page again costs that was demoted for headroom, in demotions: two moves,
+    /// in calls so small that each is half as dear again (20.5 ms for 5,638 pages, after 47.3 ms
+    /// for 18,816 demoted; `scan`, simulated).
+    undo_cost: u64 = 3;
     /// Pages that must have moved before their cost is known: a full batch.
     move_cost_pages: u64 = 512;
 }

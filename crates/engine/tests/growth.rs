@@ -174,8 +174,8 @@ fn pages_accessed_since_bits_were_cleared_get_a_second_chance() {
     assert!(warm > 900 && cold < 500, "{warm} and {cold} of 1,000 stay");
 }
 
-/// A program that fills memory in order and then reads what it filled first gets it back soon:
-/// undoing headroom may be on credit.
+/// A program that fills memory in order and then reads what it filled first gets it back on the
+/// best tier soon, on credit if headroom has spent the share.
 #[test]
 fn demoted_pages_that_become_hot_are_promoted_again() {
     let all = COLD + HOT;

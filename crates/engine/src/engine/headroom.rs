@@ -7,11 +7,6 @@ use crate::trackers::TrackerSet;
 use std::collections::VecDeque;
 use terrace_types::{Bytes, Move, Nanos, Pid, Plan, Snapshot, Tick, VpnRange};
 
-/// What exchanging a demoted page again costs, in demotions: two moves, in calls so small that each
-/// is half as dear again (20.5 ms for 5,638 pages, after 47.3 ms for 18,816 demoted; `scan`,
-/// simulated).
-const UNDOING: u64 = 3;
-
 /// How fast the target grows, and the pages to demote for that.
 #[derive(Debug, Default)]
 pub(super) struct Headroom {
@@ -148,7 +143,7 @@ impl Engine {
         waits && many && self.headroom.to_confirm() && !self.headroom.sampled_on_credit
     }
 
-    /// The same; `true` only once for each time that pages were demoted.
+    /// Whether to make that sample now: once for each time that pages were demoted.
     pub(super) fn samples_on_credit(&mut self) -> bool {
         let needed = self.needs_sample_on_credit();
         self.headroom.sampled_on_credit |= needed;
@@ -193,9 +188,10 @@ impl Engine {
     /// become hot, and cost the more the longer they stay. The credit is what all demotions that
     /// the share allows in its averaging time would take to undo.
     pub(super) fn spendable_on_samples(&self, spent: Nanos) -> Option<Nanos> {
+        let undo = self.config.tuning.undo_cost;
         let demoted = if self.headroom.to_confirm() { self.headroom.unconfirmed } else { 0 };
-        let undoing = Nanos(demoted.saturating_mul(UNDOING * self.move_cost().get()));
-        let most = Nanos(UNDOING * self.budget.ledger.most_of_share().get());
+        let undoing = Nanos(demoted.saturating_mul(undo * self.move_cost().get()));
+        let most = Nanos(self.budget.ledger.most_of_share().get().saturating_mul(undo));
         self.budget.spendable(spent).map(|left| left.max(undoing.min(most)))
     }
 

@@ -26,8 +26,8 @@ impl Engine {
         let samples =
             matches!(self.next.kind, Next::Sample(_)) && !self.next.samples_while_filling();
         // Where all pages were sampled for headroom, those demoted since may be hot now.
-        let first = self.headroom.sampled_at.is_none();
-        able && samples && first && self.sampling.prescans != PrescanState::Over
+        let unsampled = self.headroom.sampled_at.is_none();
+        able && samples && unsampled && self.sampling.prescans != PrescanState::Over
     }
 
     /// Waits and prescans. A full sample follows unless touches are spread evenly, so that none

@@ -625,11 +625,9 @@ impl HotnessHistogram {
                 break;
             }
             let n = if space > 0 {
-                let of_one_kind = match space > terms.headroom {
-                    true => space - terms.headroom,
-                    false => space,
-                };
-                let n = up.take(of_one_kind.min(most));
+                // Headroom is filled last, on terms of its own.
+                let other = space.saturating_sub(terms.headroom);
+                let n = up.take(if other > 0 { other } else { space }.min(most));
                 space -= n;
                 n
             } else {

@@ -301,4 +301,10 @@ fn a_huge_page_that_moved_lately_is_counted_once() {
     };
     assert!(rater.is_damped());
     assert_eq!(hotness.cut(&rater, &terms).promote, 512);
+    // Each saves 2 ms a second: headroom is filled where it stays unused for long enough.
+    let promoted = |headroom, next_growth| {
+        hotness.cut(&rater, &hotness::SwapTerms { headroom, next_growth, ..terms }).promote
+    };
+    let of = [(10_000, 1e-4), (9_900, 1e-4), (10_000, 1e-2)].map(|(pages, s)| promoted(pages, s));
+    assert_eq!(of, [0, 100, 512]);
 }
