@@ -64,11 +64,6 @@ impl Account {
         Nanos(if pages < fewest { 0 } else { self.summary.moving_ns / pages })
     }
 
-    /// Base pages demoted so far.
-    pub fn demoted(&self) -> u64 {
-        self.summary.demoted_pages
-    }
-
     /// Whether anything was moved.
     pub fn moved(&self) -> bool {
         self.summary.migrated_bytes > 0

@@ -7,6 +7,7 @@
 
 mod budget;
 mod headroom;
+mod headroom_check;
 mod interval;
 mod located;
 mod log;
@@ -24,6 +25,7 @@ use crate::write_schedule::WriteSchedule;
 use crate::{Clock, Config, EngineParts, Mapping, MappingKind, Mover, Target};
 use budget::{Budget, OwnCpu};
 use headroom::Headroom;
+use headroom_check::HeadroomCheck;
 use located::LocatedPages;
 use log::JournalLog;
 use next::{AfterWarmUp, Cooling, Next, NextInterval, SampleStart};
@@ -108,6 +110,7 @@ pub struct Engine {
     heat: HeatMap,
     located: LocatedPages,
     headroom: Headroom,
+    headroom_check: HeadroomCheck,
     sampling: SamplingState,
     next: NextInterval,
     since_decision: SinceDecision,
@@ -142,6 +145,7 @@ impl Engine {
             heat: HeatMap::new(config.heat),
             located: LocatedPages::default(),
             headroom: Headroom::default(),
+            headroom_check: HeadroomCheck::default(),
             sampling: SamplingState::default(),
             next,
             since_decision: SinceDecision::default(),
@@ -318,7 +322,7 @@ impl Engine {
         self.journal_step(&snapshot, &plan, &observed, now, report);
         let deciding = self.own_cpu.since(before);
         let planned = !plan.moves.is_empty();
-        let (longest, going_on) = self.carry_out(&mut plan, snapshot, present, now, report);
+        let (longest, going_on, _) = self.carry_out(&mut plan, snapshot, present, now, report);
         // What was seen is gone before moves are planned; those are held twice: by the plan, and by
         // what became of it.
         let planning = observed.memory + Bytes(2 * longest);
@@ -388,6 +392,7 @@ impl Engine {
         }
         if !change.died.is_empty() {
             self.headroom.forget_peak();
+            self.headroom_check.forget_processes(&change.died);
         }
         // A child shares its parent's pages.
         self.located.all_moved |= !change.born.is_empty();
@@ -458,7 +463,6 @@ impl Engine {
         // known.
         let knows_writes = self.heat.knows_writes();
         let too_early = observed.writes_to_come && !knows_writes;
-        let sampled = !observed.saw_nothing && !filling;
         let mut snapshot = Snapshot {
             interval: if too_early { Nanos::ZERO } else { self.heat.evidence() },
             page_size: self.machine.page_size,
@@ -472,10 +476,7 @@ impl Engine {
             at_least: self.heat.at_least(),
             saturated: self.heat.saturated(),
             move_cost: self.account.move_cost(self.machine.page_size, tuning.move_cost_pages),
-            spendable: match sampled {
-                true => self.spendable_on_samples(spent),
-                false => self.budget.spendable(spent),
-            },
+            spendable: self.budget.spendable(spent),
             ..Snapshot::default()
         };
         for tier in snapshot.tiers.iter_mut().filter(|t| t.write_throughput.is_none()) {
@@ -493,11 +494,6 @@ impl Engine {
         // A table that doubles each time it is full does so again after as long as it took so far.
         snapshot.next_growth = now.since(self.started);
         let plan = self.placement.step(&snapshot, now, seed);
-        match plan.requests.contains(&Request::WarmUp) {
-            true => self.headroom.sampled_on_credit = false,
-            false if sampled => self.headroom.confirm(),
-            false => {}
-        }
         self.own_cpu.work += plan.work;
         (snapshot, plan)
     }

@@ -85,10 +85,21 @@ terrace_policy::tuning! {
     /// It samples one of so many parts of such a block: the cost of clearing accessed bits grows
     /// with the pages sampled. No measured reason.
     asked_part: u64 = 8;
-    /// What exchanging a page again costs that was demoted for headroom, in demotions: two moves,
-    /// in calls so small that each is half as dear again (20.5 ms for 5,638 pages, after 47.3 ms
-    /// for 18,816 demoted; `scan`, simulated).
+    /// Undoing demotions for headroom may cost so many times what the share allows in its averaging
+    /// time, which all demotions in that time cost at most: an exchange is two moves, in calls so
+    /// small that each is half as dear again (20.5 ms for 5,638 pages, after 47.3 ms for 18,816
+    /// demoted; `scan`, simulated).
     undo_cost: u64 = 3;
+    /// Headroom is undone unless the pages that came since are touched so many times as often as
+    /// the demoted ones, by which the policy chose them (`TerraceTuning::headroom_colder`).
+    check_colder: f64 = 2.0;
+    /// Blocks found touched before that is judged. No measured reason.
+    check_fewest_touched: u64 = 24;
+    /// And blocks sampled of each side. No measured reason.
+    check_fewest_blocks: u64 = 16;
+    /// Demoted huge pages that one sample includes, beside some hundred blocks of all pages: all of
+    /// a best tier of 128 MiB.
+    check_pages: usize = 64;
     /// Pages that must have moved before their cost is known: a full batch.
     move_cost_pages: u64 = 512;
 }

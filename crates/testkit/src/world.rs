@@ -98,6 +98,8 @@ pub struct ClosedLoopWorld {
     /// Time between two faults of untouched pages, each placed on the best tier with free space;
     /// zero: all are touched at once, on the nodes of [`WorldSpec::first_touch`].
     pub fault_interval: Nanos,
+    /// Base pages of a huge page, each aligned to that; 0: there are none.
+    pub huge: usize,
     /// Tiers' write throughput is counted by hardware.
     pub counters: bool,
     /// Moves made, by page.
@@ -124,6 +126,7 @@ impl ClosedLoopWorld {
             vanished: 0,
             untouched: None,
             fault_interval: Nanos::ZERO,
+            huge: 0,
             counters: false,
             moves: vec![0; pages],
             fast_served: 0.0,
@@ -160,6 +163,7 @@ impl ClosedLoopWorld {
     pub fn is_there(&self, i: usize) -> bool {
         self.untouched.is_none_or(|(first, since)| {
             let later = i.saturating_sub(first) as u64;
+            let later = later - later % self.huge.max(1) as u64;
             let wait = Nanos(self.fault_interval.get().saturating_mul(later));
             i < first || self.now >= since.after(wait)
         })

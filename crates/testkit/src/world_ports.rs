@@ -69,12 +69,18 @@ impl Target for WorldTarget {
             let start = area.start.0;
             for (i, page) in area.pages.iter_mut().enumerate() {
                 let index = (start + i as u64).checked_sub(START.0).map(|i| i as usize);
-                let gone = PageFlags::PRESENT.with(PageFlags::PINNED);
+                let huge = PageFlags::HUGE_HEAD.with(PageFlags::HUGE_TAIL);
+                let gone = PageFlags::PRESENT.with(PageFlags::PINNED).with(huge);
                 page.flags = page.flags.without(gone);
                 let there = |i: &usize| area.pid == PID && *i < world.pages() && world.is_there(*i);
                 let Some(index) = index.filter(there) else { continue };
                 page.node = world.nodes[index].0 as u8;
                 page.flags = page.flags.with(PageFlags::PRESENT);
+                page.flags = page.flags.with(match index.checked_rem(world.huge) {
+                    None => PageFlags::default(),
+                    Some(0) => PageFlags::HUGE_HEAD,
+                    Some(_) => PageFlags::HUGE_TAIL,
+                });
                 if world.pinned[index] {
                     page.flags = page.flags.with(PageFlags::PINNED);
                 }

@@ -21,17 +21,13 @@ pub(super) struct Headroom {
     victims: Option<VecDeque<Move>>,
     /// When pages were last sampled.
     pub sampled_at: Option<Tick>,
-    /// A sample is needed to choose pages.
-    sample_due: bool,
+    /// A sample is needed, to choose pages or because short ones did not tell whether demoting them
+    /// pays.
+    pub sample_due: bool,
     /// Free memory of the best tier when it was last asked for, less growth since.
     free: Bytes,
     /// Bytes demoted for pages that the target has not faulted in yet.
     reserved: Bytes,
-    /// Base pages demoted since pages were last sampled while the target did not grow. They may
-    /// become hot.
-    unconfirmed: u64,
-    /// A sample was made on credit since pages were last demoted, and the policy decided on it.
-    pub sampled_on_credit: bool,
 }
 
 impl Headroom {
@@ -42,11 +38,16 @@ impl Headroom {
         self.free = Bytes::ZERO;
     }
 
+    /// Demotions were undone: nothing is reserved, and no page is to be demoted.
+    pub fn give_up(&mut self) {
+        self.forget_victims();
+        self.reserved = Bytes::ZERO;
+    }
+
     /// A process ended: the peak included its memory.
     pub fn forget_peak(&mut self) {
         self.peak = None;
         self.reserved = Bytes::ZERO;
-        self.unconfirmed = 0;
     }
 
     /// Bytes demoted for pages that the target has not faulted in yet, of those `free` on the best
@@ -75,18 +76,13 @@ impl Headroom {
         self.victims.as_ref().is_some_and(VecDeque::is_empty)
     }
 
-    /// The policy decided on samples of pages whose growth has ended.
-    pub fn confirm(&mut self) {
-        self.unconfirmed = if self.to_confirm() { 0 } else { self.unconfirmed };
+    /// Growth in so much time, at the last rate.
+    pub fn growth_in(&self, time: Nanos) -> Bytes {
+        Bytes((self.growth_rate * time.as_secs_f64()) as u64)
     }
 
-    /// Whether pages were demoted for growth that has ended, and were not sampled since.
-    pub fn to_confirm(&self) -> bool {
-        self.unconfirmed > 0 && self.growth_rate == 0.0
-    }
-
-    /// Removes the next victims: `wanted` base pages, or up to one move more. Skips moves with a
-    /// page that was accessed since its bit was last cleared: CLOCK's second chance.
+    /// Removes the next victims: `wanted` base pages, or up to one move more. Skips those that were
+    /// accessed since their bits were last cleared: CLOCK's second chance.
     fn take_victims(&mut self, wanted: u64, trackers: &mut TrackerSet) -> Vec<Move> {
         let (mut moves, mut pages) = (Vec::new(), 0);
         let victims = self.victims.get_or_insert_default();
@@ -111,14 +107,14 @@ impl Headroom {
 }
 
 impl Engine {
-    /// Waits, and makes headroom while waiting. Returns whether the target ended.
+    /// Waits, and makes or checks headroom while waiting. Returns whether the target ended.
     pub(super) fn wait_with_headroom(&mut self, wait: Nanos, report: &mut StepReport) -> bool {
         let until = self.clock.now().after(wait);
         loop {
             let left = until.since(self.clock.now());
             let every = self.located.growth.every(&self.config.tuning);
             let able = self.can_make_headroom();
-            if left <= every || !able && self.headroom.unconfirmed == 0 {
+            if left <= every || !able && !self.headroom_check.is_open() {
                 return left > Nanos::ZERO && self.wait_or_end(left);
             }
             if self.wait_or_end(every) {
@@ -128,26 +124,14 @@ impl Engine {
                 true => self.make_headroom(report),
                 false => self.watch_growth(),
             }
-            let due = self.headroom.sample_due && self.next.is_idle();
-            if due || !self.sampling.under_way && self.needs_sample_on_credit() {
+            if !self.sampling.under_way {
+                self.check_headroom(report);
+            }
+            let able = matches!(self.next.kind, Next::Idle | Next::Sample(SampleStart::AtEnd));
+            if self.headroom.sample_due && able && !self.sampling.under_way {
                 return false;
             }
         }
-    }
-
-    /// Whether a sample that the engine waits for should be made at once, on credit: the target
-    /// stopped growing, and pages that were demoted for it may have become hot.
-    fn needs_sample_on_credit(&self) -> bool {
-        let waits = self.next.kind == Next::Sample(SampleStart::AtEnd);
-        let many = self.headroom.unconfirmed > self.config.tuning.new_fewest;
-        waits && many && self.headroom.to_confirm() && !self.headroom.sampled_on_credit
-    }
-
-    /// Whether to make that sample now: once for each time that pages were demoted.
-    pub(super) fn samples_on_credit(&mut self) -> bool {
-        let needed = self.needs_sample_on_credit();
-        self.headroom.sampled_on_credit |= needed;
-        needed
     }
 
     /// Asks only whether the target still grows.
@@ -180,19 +164,8 @@ impl Engine {
             && (!needs.writes || self.heat.knows_writes())
             && self.trackers.sees().pages
             && !self.headroom.is_used_up()
+            && !self.headroom_check.has_lost()
             && self.budget.ledger.beyond_next_sample() > Nanos::ZERO
-    }
-
-    /// What may be spent on moves after samples that cost `spent`: as much as exchanging the pages
-    /// costs that were demoted for growth that has ended, if need be on credit. They may have
-    /// become hot, and cost the more the longer they stay. The credit is what all demotions that
-    /// the share allows in its averaging time would take to undo.
-    pub(super) fn spendable_on_samples(&self, spent: Nanos) -> Option<Nanos> {
-        let undo = self.config.tuning.undo_cost;
-        let demoted = if self.headroom.to_confirm() { self.headroom.unconfirmed } else { 0 };
-        let undoing = Nanos(demoted.saturating_mul(undo * self.move_cost().get()));
-        let most = Nanos(self.budget.ledger.most_of_share().get().saturating_mul(undo));
-        self.budget.spendable(spent).map(|left| left.max(undoing.min(most)))
     }
 
     /// What moving a base page costs, as measured or as the machine file has it.
@@ -216,12 +189,11 @@ impl Engine {
         let cpu = self.own_cpu.since(before);
         self.spend_between(cpu);
         if let Some((mut plan, snapshot)) = planned {
-            let before = self.account.demoted();
-            let (_, deciding) = self.carry_out(&mut plan, snapshot, u64::MAX, now, report);
-            let demoted = self.account.demoted() - before;
+            let (_, deciding, done) = self.carry_out(&mut plan, snapshot, u64::MAX, now, report);
+            let demoted: u64 = done.iter().map(|m| u64::from(m.pages)).sum();
             self.headroom.reserved += Bytes(demoted * self.machine.page_size.get());
-            self.headroom.unconfirmed += demoted;
-            self.headroom.sampled_on_credit &= demoted == 0;
+            let cost = Nanos(demoted.saturating_mul(self.move_cost().get()));
+            self.headroom_check.record_demotions(done, cost, self.heat.areas());
             self.spend_between(deciding);
             self.located.require_locating_new();
         }
@@ -289,10 +261,12 @@ impl Engine {
             let victims = self.placement.headroom(&snapshot);
             self.own_cpu.work += victims.work;
             let pages: u64 = victims.moves.iter().map(|m| u64::from(m.pages)).sum();
-            let why = format!(
-                "the target grows beyond its peak: up to {pages} cold pages are demoted for it"
-            );
-            self.log.write_decision("headroom", why, self.at(), &mut Vec::new());
+            if pages > 0 {
+                let why = format!(
+                    "the target grows beyond its peak: up to {pages} cold pages are demoted for it"
+                );
+                self.log.write_decision("headroom", why, self.at(), &mut Vec::new());
+            }
             self.headroom.victims = Some(victims.moves.into());
         }
         let moves = self.headroom.take_victims(wanted, &mut self.trackers);

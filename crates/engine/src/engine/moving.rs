@@ -8,8 +8,8 @@ use terrace_types::{Bytes, Move, Nanos, Plan, Snapshot, Tick};
 
 impl Engine {
     /// Makes the plan's moves, which are gone then, and those that the policy adds from the same
-    /// sample. Gives the bytes of the longest list of moves and the CPU time of deciding on those
-    /// added.
+    /// sample. Gives the bytes of the longest list of moves, the CPU time of deciding on those
+    /// added, and the moves that were made.
     pub(super) fn carry_out(
         &mut self,
         plan: &mut Plan,
@@ -17,8 +17,9 @@ impl Engine {
         present: u64,
         now: Tick,
         report: &mut StepReport,
-    ) -> (u64, Nanos) {
+    ) -> (u64, Nanos, Vec<Move>) {
         let (mut promoted, mut longest, mut deciding) = (0u64, 0, Nanos::ZERO);
+        let mut made = Vec::new();
         let (mut moves, mut limits) = (std::mem::take(&mut plan.moves), self.config.limits);
         if let Some(spendable) = snapshot.spendable {
             limits.total = limits.total.min(spendable);
@@ -38,7 +39,9 @@ impl Engine {
                 Some(before) => before.add(outcome),
                 none => *none = Some(outcome),
             }
-            if !all || done.is_empty() {
+            let none = done.is_empty();
+            made.extend(done);
+            if !all || none {
                 break;
             }
             let before = self.own_cpu.used();
@@ -55,7 +58,7 @@ impl Engine {
         if let (Some(_), Ok(tiers)) = (&report.outcome, self.target.tiers()) {
             self.located.note_free(&tiers, self.clock.now());
         }
-        (longest, deciding)
+        (longest, deciding, made)
     }
 
     fn apply(

@@ -77,7 +77,7 @@ impl Engine {
         loop {
             self.budget.ledger.advance(self.clock.now());
             let mut pace = self.budget.ledger.pace(self.next.length, urgent);
-            if self.samples_on_credit() {
+            if std::mem::take(&mut self.headroom.sample_due) {
                 self.next.kind = Next::Sample(SampleStart::AtOnce);
                 pace.rest = Nanos::ZERO;
                 return Ok(pace);

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use terrace_machine::Machine;
 use terrace_types::{
     BitSource, Move, Nanos, Pid, Plan, PolicyId, PolicyWork, Seed, Snapshot, Tick,
-    TrackerVisibility, VpnRange,
+    TrackerVisibility, Vpn, VpnRange,
 };
 
 /// What a policy needs to be shown, beyond which pages are where.
@@ -336,6 +336,34 @@ impl Placement {
             | Self::AccessCount { .. }
             | Self::Paced { .. }
             | Self::Custom(_) => PartialPlan::default(),
+        }
+    }
+
+    /// Moves that take pages back that were demoted so, and pages down that came in their place.
+    pub fn undo_headroom(
+        &mut self,
+        snapshot: &Snapshot,
+        demoted: &[Move],
+        is_newer: &dyn Fn(Pid, Vpn) -> bool,
+        now: Tick,
+    ) -> PartialPlan {
+        match self {
+            Self::Terrace { params, state } => {
+                terrace::undo_headroom(params, state, snapshot, demoted, is_newer, now)
+            }
+            Self::FirstTouch
+            | Self::HyPlacer { .. }
+            | Self::AccessCount { .. }
+            | Self::Paced { .. }
+            | Self::Custom(_) => PartialPlan::default(),
+        }
+    }
+
+    /// These moves took pages where first touch would have put them: no gain or loss is measured of
+    /// them.
+    pub fn forget_displaced(&mut self, moves: &[Move]) {
+        if let Self::Terrace { state, .. } = self {
+            state.gain.forget(moves);
         }
     }
 

@@ -80,11 +80,7 @@ impl MeasuredGain {
             }
             // What it saves is to be found.
             self.saves |= to < from;
-            let (mut at, end) = (m.start.0, m.range().end.0);
-            while at < end {
-                let block = at / BLOCK;
-                let next = ((block + 1) * BLOCK).min(end);
-                let bits = (u64::MAX >> (BLOCK - (next - at))) << (at % BLOCK);
+            for (block, bits) in blocks_of(m) {
                 let of = self.displaced.entry((m.pid, block)).or_default();
                 of.moved(bits, to < from);
                 if to < from {
@@ -93,10 +89,22 @@ impl MeasuredGain {
                 if of.all() == 0 {
                     self.displaced.remove(&(m.pid, block));
                 }
-                at = next;
             }
         }
         self.repayment.record_moves(&promoted, cost);
+    }
+
+    /// These pages lie where first touch would have put them.
+    pub fn forget(&mut self, moves: &[Move]) {
+        for m in moves {
+            for (block, bits) in blocks_of(m) {
+                let Some(of) = self.displaced.get_mut(&(m.pid, block)) else { continue };
+                (of.up, of.down) = (of.up & !bits, of.down & !bits);
+                if of.all() == 0 {
+                    self.displaced.remove(&(m.pid, block));
+                }
+            }
+        }
     }
 
     /// What they save at `now`, nanoseconds a second; negative: cost. Pages that are no more, or
@@ -190,6 +198,18 @@ impl MeasuredGain {
         }
         (found > 0).then(|| sum * self.pages() as f64 / found as f64)
     }
+}
+
+/// The blocks that a move has pages of, and which of their pages.
+fn blocks_of(m: &Move) -> impl Iterator<Item = (u64, u64)> {
+    let (mut at, end) = (m.start.0, m.range().end.0);
+    std::iter::from_fn(move || {
+        let block = at / BLOCK;
+        let next = ((block + 1) * BLOCK).min(end);
+        let some = (at < end).then(|| (u64::MAX >> (BLOCK - (next - at))) << (at % BLOCK));
+        at = next;
+        some.map(|bits| (block, bits))
+    })
 }
 
 /// Those pages of a block that are in an area, neighbours that are alike together.
@@ -331,6 +351,19 @@ mod tests {
         snap.areas[0].pages[1_500..1_900].iter_mut().for_each(|page| page.node = 1);
         assert_eq!(gain.by_some(&snap), Some(0.0), "it lies where first touch put it");
         assert_eq!((gain.measure(&snap, &WORTHS, Tick(0)), gain.displaced.len()), (0.0, 0));
+    }
+
+    #[test]
+    fn pages_that_are_where_first_touch_would_have_put_them_are_forgotten() {
+        let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
+        moved(&mut gain, &mut snap, 0, 300, 1);
+        let before = gain.measure(&snap, &WORTHS, Tick(0));
+        // The kernel put it on the best tier because the others had left.
+        moved(&mut gain, &mut snap, 400, 300, 1);
+        assert!(gain.measure(&snap, &WORTHS, Tick(0)) < 1.9 * before);
+        let (from, to, reason) = (NodeId(0), NodeId(1), MoveReason::Cold);
+        gain.forget(&[Move { pid: Pid(1), start: Vpn(407), pages: 300, from, to, reason }]);
+        assert_eq!(gain.measure(&snap, &WORTHS, Tick(0)), before);
     }
 
     #[test]

@@ -48,7 +48,9 @@ use super::PartialPlan;
 use hotness::{ExchangeThreshold, SwapTerms, UnitRater};
 use migration_cursor::MigrationCursor;
 use serde::{Deserialize, Serialize};
-use terrace_types::{Decision, Nanos, NodeId, PageStat, Plan, Request, Seed, Snapshot, Tick};
+use terrace_types::{
+    Decision, Move, Nanos, NodeId, PageStat, Pid, Plan, Request, Seed, Snapshot, Tick, Vpn,
+};
 
 /// What it remembers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -471,7 +473,7 @@ pub fn go_on(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> PartialPl
     let part = cursor.part(p, &s.recent, snap);
     for m in &part.moves {
         for vpn in m.start.0..m.range().end.0 {
-            s.recent.note(m.pid, terrace_types::Vpn(vpn), now);
+            s.recent.note(m.pid, Vpn(vpn), now);
         }
         if snap.rank_of(m.to) < snap.rank_of(m.from) {
             s.trust.promoted(&p.tuning, m);
@@ -491,6 +493,23 @@ pub fn headroom(p: &Params, s: &mut State, snap: &Snapshot) -> PartialPlan {
     let pages = PagePass::from_snapshot(snap);
     let worth = worths(p, snap, &pages.touches)[0];
     headroom::headroom(p, snap, &worth)
+}
+
+/// Moves that undo demotions for growth. Drops what is left of an exchange as well.
+pub fn undo_headroom(
+    p: &Params,
+    s: &mut State,
+    snap: &Snapshot,
+    demoted: &[Move],
+    is_newer: &dyn Fn(Pid, Vpn) -> bool,
+    now: Tick,
+) -> PartialPlan {
+    s.cursor = None;
+    let plan = headroom::undo(p, snap, demoted, is_newer);
+    for m in &plan.moves {
+        (m.start.0..m.range().end.0).for_each(|vpn| s.recent.note(m.pid, Vpn(vpn), now));
+    }
+    plan
 }
 
 /// The node of a tier nearest to each node a page may be on.
