@@ -1,9 +1,9 @@
-//! Whether pages that were demoted for growth are accessed less than those that came in their
-//! place, by short samples of both once growth has ended; undoing it if they are not
+//! Checks whether demotions for growth paid, and undoes them if they did not
 //! (docs/adr/0376-undo-headroom-unless-it-is-seen-to-pay.md).
 //!
-//! When pages are chosen nothing is known of those to come, so that the demotions are a bet.
-//! Sampling may cost as much as the demotions did, and undoing them an exchange of these pages.
+//! The policy demotes cold pages before it knows how hot the newer pages will be. Once growth has
+//! ended, short samples compare the demoted pages with the newer ones. These samples may cost as
+//! much as the demotions did. Undoing exchanges the demoted pages and newer ones.
 
 use super::{Engine, StepReport};
 use terrace_policy::heat::PageSamples;
@@ -28,7 +28,7 @@ pub(super) struct HeadroomCheck {
     sample_due: Tick,
     samples_made: u64,
     found: SampledSides,
-    /// Processes whose pages were demoted in vain: no more are demoted while one of them runs.
+    /// Processes whose demotions were undone. The engine makes no headroom while one of them runs.
     lost_by: Vec<Pid>,
 }
 
@@ -115,7 +115,7 @@ impl HeadroomCheck {
         self.wait_for_end_of_growth();
     }
 
-    /// What was sampled before growth ended is forgotten.
+    /// Forgets samples made before growth ended.
     fn wait_for_end_of_growth(&mut self) {
         self.growth_ended = None;
         self.found = SampledSides::default();
@@ -129,7 +129,7 @@ impl HeadroomCheck {
         }
     }
 
-    /// Leaves the demotions as they are.
+    /// Ends the check without another move.
     fn close(&mut self) {
         let lost_by = std::mem::take(&mut self.lost_by);
         *self = Self { lost_by, samples_made: self.samples_made, ..Self::default() };

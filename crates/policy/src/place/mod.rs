@@ -339,7 +339,8 @@ impl Placement {
         }
     }
 
-    /// Moves that take pages back that were demoted so, and pages down that came in their place.
+    /// Plans moves that promote the pages demoted by [`Placement::headroom`] again and demote newer
+    /// pages in their place.
     pub fn undo_headroom(
         &mut self,
         snapshot: &Snapshot,

@@ -14,7 +14,7 @@ use terrace_types::{
     Move, MoveReason, NodeId, PageFlags, PageStat, Pid, PolicyWork, Snapshot, Vpn,
 };
 
-/// Moves that come back after space was made for all of them.
+/// Promotions of an undo for which space is made at once. No measured reason.
 const UNDO_GROUP: usize = 8;
 
 /// Demotions of huge pages, a move each, in the order in which the engine should make them. A newly
@@ -59,9 +59,9 @@ fn move_of(pid: Pid, area: Vpn, unit: &MoveUnit, (to, reason): (NodeId, MoveReas
     Move { pid, start, pages: unit.pages, from: unit.stat.node(), to, reason }
 }
 
-/// Moves that take demoted pages back to the best tier, and others down in their place that first
-/// touch would have put there: those that came since (`is_newer`), huge ones first, which leave
-/// space for huge pages. What they are worth is not asked.
+/// Plans moves that promote demoted pages again and demote newer pages (`is_newer`) in their place,
+/// which is where first touch would have put both. Newer huge pages are demoted first, because they
+/// leave space for huge pages. The heat of the pages does not matter.
 pub(super) fn undo(
     p: &Params,
     snap: &Snapshot,

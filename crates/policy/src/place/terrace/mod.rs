@@ -495,7 +495,8 @@ pub fn headroom(p: &Params, s: &mut State, snap: &Snapshot) -> PartialPlan {
     headroom::headroom(p, snap, &worth)
 }
 
-/// Moves that undo demotions for growth. Drops what is left of an exchange as well.
+/// Plans the moves that undo demotions for growth. Drops the rest of an unfinished exchange,
+/// because its pages were chosen from an earlier snapshot.
 pub fn undo_headroom(
     p: &Params,
     s: &mut State,
