@@ -68,7 +68,8 @@ tests() {
         note "FAILED cargo test: not done after $limit seconds"
     elif [ $status != 0 ] && ! grep -q '^test .* FAILED$' "$log"; then
         note "FAILED cargo test: did not build or crashed, see $log"
-        grep -A 12 '^error' "$log" | tail -n 60 >&2
+        # What a program said last stands above cargo's line on its end.
+        grep -B 20 -A 12 '^error' "$log" | tail -n 80 >&2
     elif [ $status != 0 ]; then
         grep -A 25 '^---- .* stdout ----$' "$log" | grep -B 2 -A 12 "panicked at" | tail -n 80 >&2
     fi

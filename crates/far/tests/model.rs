@@ -7,8 +7,9 @@
 // a test may stop at the first surprise, in its helpers too
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::io::Write as _;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_far::store::{BackingStore, Compressed, Faults, Faulty, FileStore, Mem, Tiered};
@@ -136,7 +137,16 @@ fn store(chance: &mut Chance, bytes: Bytes) -> Box<dyn BackingStore> {
     }
 }
 
-/// One world. False where there can be none.
+/// Does something when it goes out of scope.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// One world. Nothing where there can be none.
 fn round(seed: u64, length: Duration) -> Option<u64> {
     let mut chance = Chance(Seed(seed));
     let bytes = Bytes((chance.below(3) + 1) * (6 << 20) + chance.below(16) * 4096);
@@ -169,25 +179,36 @@ fn round(seed: u64, length: Duration) -> Option<u64> {
         Err(error) => panic!("{error}"),
     };
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let working = AtomicUsize::new(THREADS);
     if filled == Filled::Numbers {
         map.words().iter().enumerate().for_each(|(at, word)| word.store(filled.word(at), Relaxed));
     }
     let checked: u64 = std::thread::scope(|scope| {
         let words = map.words();
-        let stop = &stop;
+        let (stop, over, working, map_seen) = (&stop, &over, &working, &map);
+        // However this ends, a panic included, the other threads end too, and are waited for.
+        let _ends = OnDrop(|| [stop, over].iter().for_each(|flag| flag.store(true, Relaxed)));
         let workers: Vec<_> = (0..THREADS)
-            .map(|me| scope.spawn(move || work(words, me, Seed(seed ^ me as u64), filled, stop)))
+            .map(|me| {
+                scope.spawn(move || {
+                    let _counted = OnDrop(|| {
+                        working.fetch_sub(1, Relaxed);
+                    });
+                    work(words, me, Seed(seed ^ me as u64), filled, stop)
+                })
+            })
             .collect();
-        let (over, map_seen) = (&over, &map);
-        // Somebody the threads that wait for ever would be as wrong as a byte that differs.
+        // Threads that wait for ever would be as wrong as a byte that differs.
         scope.spawn(move || {
             for _ in 0..600 {
                 std::thread::sleep(Duration::from_millis(100));
-                if over.load(Relaxed) {
+                if working.load(Relaxed) == 0 {
                     return;
                 }
             }
-            eprintln!("seed {seed}: not done after a minute: {:?}", map_seen.statistics());
+            // What is printed would be captured, and lost.
+            let c = map_seen.statistics();
+            let _shown = writeln!(std::io::stderr(), "seed {seed}: not done after a minute: {c:?}");
             std::process::abort();
         });
         if chance.below(2) == 0 {
