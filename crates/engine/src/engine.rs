@@ -357,7 +357,7 @@ impl Engine {
         }
         self.heat.absorb(&observed.seen, &observed.samples, &observed.writes, now);
         if !observed.saw_nothing {
-            self.headroom.sampled_at = Some(now);
+            self.headroom.note_sample(now);
         }
         let writes = WriteSchedule::cost(&observed.writes);
         let new = self.finds_new(&observed.samples);

@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn seen(all: (f64, f64), new: (f64, f64)) -> ForecastCheck {
-        let touched = |(found, expected)| TouchedPages { found, expected };
+        let touched = |(found, expected)| TouchedPages { found, expected, ..Default::default() };
         ForecastCheck { all: touched(all), new: touched(new) }
     }
 

@@ -45,8 +45,12 @@ terrace_policy::tuning! {
     prescan_longer: u64 = 8;
     /// Interval of the full sample after a prescan: eight first samples in three quarters of it.
     prescan_sample: Nanos = Nanos::millis(22);
-    /// A full sample, some ten times as dear, is made after so long in any case.
+    /// A full sample, some ten times as dear, is made after so long in any case, and after
+    /// `prescan_longer` times as long where memory is swept.
     prescan_longest: Nanos = Nanos::secs(1);
+    /// Longest pause between prescans where memory is swept, unless they cost more than a fortieth
+    /// of it: something else may begin. No measured reason.
+    prescan_swept: Nanos = Nanos::millis(500);
     /// Quick scans are not made rarer where pages were moved, as far as their share allows.
     quick_scan_rarest: Nanos = Nanos::millis(250);
     /// Nor closer together.
@@ -69,12 +73,6 @@ terrace_policy::tuning! {
     /// Where more than this part of a program's pages was promoted at once, rates that were known
     /// count for little: it goes on at another pace.
     pace_part: u64 = 16;
-    /// Displaced pages may be found touched less often on the best tier, or more often below it,
-    /// than was foreseen, by this part (those that were chosen for their heat had more of it by
-    /// chance): else their gain is not known.
-    gain_part: f64 = 0.2;
-    /// And by so many standard deviations of a count.
-    gain_deviations: f64 = 3.0;
     /// A measured gain is taken to have lasted since the last time, and no longer than this.
     gain_lasts: Nanos = Nanos::secs(1);
     /// Least share of what new pages could cost that they are taken to, so that it can grow again.

@@ -177,6 +177,29 @@ fn even_heat_is_prescanned_and_not_sampled_for_a_second() {
     assert!(exchanges > 0);
 }
 
+/// A full sample would take the pages just passed for hot. It waits until something else is seen,
+/// and no longer.
+#[test]
+fn a_sample_waits_while_memory_is_swept() {
+    let changes = Tick(3_200_000_000);
+    // Each millisecond another fifth; in the end one of them alone.
+    let swept = move |page: usize, now: Tick| {
+        let at = if now < changes { (now.0 / 1_000_000) as usize % 5 } else { 4 };
+        read(if page * 5 / (COLD + HOT) == at { 20_000.0 } else { 0.0 })
+    };
+    let world = world(COLD + HOT, Box::new(swept), 31);
+    let trackers: Vec<Box<dyn Tracker>> =
+        vec![Box::new(PageTracker::as_page_tables(world.clone()))];
+    let (mut engine, journal) = engine(&world, "terrace", trackers);
+    let decisions = |name: &str| journal.text().matches(&format!("\"name\":\"{name}\"")).count();
+    // The last prescan before it changes.
+    engine.run(|report| report.at >= Nanos(changes.0 - 600_000_000));
+    assert!(decisions("even") >= 5, "{} prescans", decisions("even"));
+    assert_eq!((decisions("sample"), engine.summary().migrated_bytes), (0, 0));
+    engine.run(|report| report.at >= Nanos(changes.0 + 1_000_000_000));
+    assert!(decisions("sample") == 1 && decisions("exchange") > 0, "{}", journal.text());
+}
+
 #[test]
 fn quick_scans_notice_a_shift_within_a_fraction_of_a_second() {
     for (period, least) in [(2.0, 0.80), (3.0, 0.82), (7.0, 0.84), (10.0, 0.84)] {

@@ -369,12 +369,18 @@ impl Tracker for PageTracker {
         let mut world = self.world.borrow_mut();
         let mut prescan = Prescan { present: world.pages() as u64, ..Prescan::default() };
         let sample = |world: &mut ClosedLoopWorld, touched: &mut [bool], span: Nanos| {
-            for (page, touched) in touched.iter_mut().enumerate().filter(|(_, touched)| !**touched)
-            {
-                let rate = (world.spec.access)(page, world.now).rate();
-                *touched = world.rng.successes(1, 1.0 - (-rate * span.as_secs_f64()).exp()) > 0;
+            // In steps, for programs that go on to other pages meanwhile.
+            let until = world.now.after(span);
+            while world.now < until {
+                let step = until.since(world.now).min(Prescan::SAMPLE_LENGTH);
+                let untouched = touched.iter_mut().enumerate().filter(|(_, touched)| !**touched);
+                for (page, touched) in untouched {
+                    let rate = (world.spec.access)(page, world.now).rate();
+                    let missed = (-rate * step.as_secs_f64()).exp();
+                    *touched = world.rng.successes(1, 1.0 - missed) > 0;
+                }
+                world.pass(step);
             }
-            world.pass(span);
             touched.iter().filter(|t| **t).count() as u64
         };
         let mut samples = [vec![false; world.pages()], vec![false; world.pages()]];

@@ -20,7 +20,7 @@ pub(super) struct Headroom {
     /// asked since the last decision.
     victims: Option<VecDeque<Move>>,
     /// When pages were last sampled.
-    pub sampled_at: Option<Tick>,
+    sampled_at: Option<Tick>,
     /// A sample is needed, to choose pages or because short ones did not tell whether demoting them
     /// pays.
     pub sample_due: bool,
@@ -42,6 +42,12 @@ impl Headroom {
     pub fn give_up(&mut self) {
         self.forget_victims();
         self.reserved = Bytes::ZERO;
+    }
+
+    /// All pages were sampled, for headroom or otherwise.
+    pub fn note_sample(&mut self, now: Tick) {
+        self.sampled_at = Some(now);
+        self.sample_due = false;
     }
 
     /// A process ended: the peak included its memory.

@@ -10,10 +10,20 @@ pub(super) enum PrescanState {
     /// Not thought of yet.
     #[default]
     Ahead,
-    /// Waiting, since then, and for so long before the next prescan.
-    Since(Tick, Nanos),
+    /// Waiting.
+    Waits(PrescanWait),
     /// It is due, or was made.
     Over,
+}
+
+/// Waiting for the next prescan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PrescanWait {
+    since: Tick,
+    /// Time before the next prescan.
+    pause: Nanos,
+    /// Time after `since` from which a full sample is made in any case.
+    longest: Nanos,
 }
 
 impl Engine {
@@ -25,13 +35,13 @@ impl Engine {
         let able = needs.idles && !needs.writes && self.trackers.sees().pages;
         let samples =
             matches!(self.next.kind, Next::Sample(_)) && !self.next.samples_while_filling();
-        // Where all pages were sampled for headroom, those demoted since may be hot now.
-        let unsampled = self.headroom.sampled_at.is_none();
-        able && samples && unsampled && self.sampling.prescans != PrescanState::Over
+        // Once pages were demoted for headroom, first touch does not decide alone where pages are.
+        let unmoved = !self.account.moved();
+        able && samples && unmoved && self.sampling.prescans != PrescanState::Over
     }
 
     /// Waits and prescans. A full sample follows unless touches are spread evenly, so that none
-    /// could pay.
+    /// could pay; at last it follows in any case, late where memory is swept.
     pub(super) fn prescan(
         &mut self,
         mappings: &[Mapping],
@@ -41,11 +51,16 @@ impl Engine {
         let begun = self.clock.now();
         let tuning = self.config.tuning;
         let pages: u64 = self.heat.by_node().iter().map(|n| n.pages).sum();
-        let (since, pause) = match self.sampling.prescans {
-            PrescanState::Since(since, pause) => (since, pause),
-            _ => (begun, Nanos(pages * tuning.prescan_page.get() * tuning.prescan_share)),
+        let wait = match self.sampling.prescans {
+            PrescanState::Waits(wait) => wait,
+            _ => PrescanWait {
+                since: begun,
+                pause: Nanos(pages * tuning.prescan_page.get() * tuning.prescan_share),
+                longest: tuning.prescan_longest,
+            },
         };
-        let left = tuning.prescan_longest.saturating_sub(begun.since(since));
+        let pause = wait.pause;
+        let left = wait.longest.saturating_sub(begun.since(wait.since));
         self.clock.wait(pause.min(left));
         let prescan =
             if pause < left { self.trackers.prescan(mappings, &mut report.notes) } else { None };
@@ -54,10 +69,16 @@ impl Engine {
         report.interval = now.since(begun);
         let verdict = prescan.as_ref().and_then(Prescan::verdict);
         if verdict == Some(TouchEvenness::Even) {
-            self.sampling.prescans = PrescanState::Since(
-                since,
-                Nanos(pause.get().saturating_mul(tuning.prescan_longer)),
-            );
+            let longer = |time: Nanos| Nanos(time.get().saturating_mul(tuning.prescan_longer));
+            let (pause, longest) = match prescan.as_ref().filter(|prescan| prescan.sweeps()) {
+                Some(prescan) => {
+                    let cost = Nanos(prescan.cpu.get() * tuning.prescan_share);
+                    let pause = longer(pause).min(tuning.prescan_swept).max(longer(cost));
+                    (pause, longer(tuning.prescan_longest))
+                }
+                None => (longer(pause), tuning.prescan_longest),
+            };
+            self.sampling.prescans = PrescanState::Waits(PrescanWait { pause, longest, ..wait });
         } else {
             self.sampling.prescans = PrescanState::Over;
             self.next = NextInterval::sample(tuning.prescan_sample, SampleStart::AtOnce);

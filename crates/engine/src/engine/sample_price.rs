@@ -9,7 +9,7 @@
 use super::interval::worse_nodes;
 use super::{Engine, Next, SampleStart, StepReport, StopReason};
 use crate::{Mapping, SampleRequest};
-use terrace_policy::heat::{NodeTally, PageSamples, TouchedPages};
+use terrace_policy::heat::{NodeTally, PageSamples};
 use terrace_policy::quota::SamplingPace;
 use terrace_types::{
     Area, Bytes, Nanos, NodeId, PageStat, Pid, Snapshot, Tick, TierState, Vpn, VpnRange,
@@ -223,23 +223,22 @@ impl Engine {
         self.gain_by_part(&some, tiers);
     }
 
-    /// Books what displaced pages save, where samples of some find as many of them touched as
-    /// what is known of them lets expect. One short sample does not tell how often a page is
-    /// accessed: where it finds less on the best tier, or more below it, nothing is known.
+    /// Books what displaced pages save, by samples of some and their neighbours. What is known of
+    /// them is corrected by how many were found touched, and only downwards: pages that were chosen
+    /// for their heat had more of it by chance, and those chosen for being cold less. A gain never
+    /// becomes a loss by that, for a few pages sampled once show none.
     fn gain_by_part(&mut self, some: &[PageSamples], tiers: &[TierState]) {
         if some.is_empty() {
             return;
         }
         let [best, below] = self.heat.touched_by_side(some, &worse_nodes(tiers));
-        let tuning = &self.config.tuning;
-        let chance =
-            |touched: TouchedPages| tuning.gain_deviations * touched.expected.max(1.0).sqrt();
-        let as_foreseen = best.found >= best.expected * (1.0 - tuning.gain_part) - chance(best)
-            && below.found <= below.expected * (1.0 + tuning.gain_part) + chance(below);
         let areas = self.heat.known_of(some);
         let sampled = Snapshot { tiers: tiers.to_vec(), areas, ..Snapshot::default() };
-        if let Some(gain) = self.placement.gain_by_some(&sampled) {
-            self.budget.book_gain(if as_foreseen { gain } else { 0.0 }, self.clock.now());
+        if let Some((saved, lost)) = self.placement.gain_by_some(&sampled) {
+            let pace = below.pace().max(1.0);
+            let lost_now = if pace.is_finite() { lost * pace } else { saved };
+            let seen = saved * best.pace().min(1.0) - lost_now;
+            self.budget.book_gain(seen.max((saved - lost).min(0.0)), self.clock.now());
         }
     }
 }

@@ -267,6 +267,10 @@ fn a_short_sample_tells_what_is_accessed_below_and_whether_it_is_as_foreseen() {
     assert!((worse.found - 75.0).abs() < 0.1 && (worse.expected - 75.0).abs() < 3.0, "{worse:?}");
     let cooled = sides(samples(1, 1, &|_| 0));
     assert_eq!((cooled[1].found, cooled[1].expected), (0.0, worse.expected));
+    assert!((worse.pace() - 1.0).abs() < 0.05 && cooled[1].pace() < 0.01, "{cooled:?}");
+    let all = sides(samples(1, 1, &|_| 1))[1];
+    assert!(all.pace() > 10.0 && all.pace() < 30.0, "as often as the sample can tell: {all:?}");
+    assert_eq!(TouchedPages::default().pace(), 1.0, "nothing was sampled");
     // That one of many pages was touched tells nothing beyond what is known of them.
     let shared = [1, PageSamples::NOT_SAMPLED].map(|hits| below(&samples(1, 400, &|_| hits)));
     assert!(

@@ -18,6 +18,8 @@ crate::tuning! {
     too_many: f64 = 0.8;
     /// Share of the pages from which nearly all were touched.
     nearly_all: f64 = 0.9;
+    /// Pages found both times, as a share of those by chance, below which memory is swept.
+    swept_again: f64 = 0.05;
 }
 
 /// What touches sampled like.
@@ -75,6 +77,18 @@ impl Prescan {
             return Some(TouchEvenness::Even);
         }
         (self.later.len() >= Self::LATER.len()).then_some(TouchEvenness::Unclear)
+    }
+
+    /// Whether the second sample found other pages than the first, which chance does not do: the
+    /// program goes through its memory in order. A full sample shorter than one pass would take
+    /// what was just passed for hot.
+    #[must_use]
+    pub fn sweeps(&self) -> bool {
+        let tuning = PrescanTuning::USUAL;
+        let [first, second] = self.touched.map(|t| t as f64);
+        let chance = first * second / self.present.max(1) as f64;
+        let both = self.both as f64;
+        both < tuning.swept_again * chance && chance - both > tuning.deviations * chance.sqrt()
     }
 }
 
@@ -141,6 +155,7 @@ mod tests {
             let later = Prescan::LATER.map(|at| (at, ((1.5e6 * at.as_secs_f64()) as u64).min(all)));
             let prescan = Prescan { present: 40_000, touched: [1_500; 2], ..Prescan::default() };
             assert_eq!(prescan.verdict(), None);
+            assert!(prescan.sweeps() && !Prescan { both: 20, ..prescan.clone() }.sweeps());
             Prescan { later: later.to_vec(), ..prescan }.verdict()
         };
         assert_eq!(sweep(40_000), Some(TouchEvenness::Even));

@@ -413,10 +413,10 @@ impl Placement {
         }
     }
 
-    /// What its moves save the program now, as [`Plan::measured_gain`], by the ranges that were
-    /// sampled; `None` where that says nothing.
+    /// What its promotions save the program now and its demotions cost it, nanoseconds a second, by
+    /// the ranges that were sampled; `None` where that says nothing.
     #[must_use]
-    pub fn gain_by_some(&self, sampled: &Snapshot) -> Option<f64> {
+    pub fn gain_by_some(&self, sampled: &Snapshot) -> Option<(f64, f64)> {
         match self {
             Self::Terrace { state, .. } => state.gain.by_some(sampled),
             _ => None,

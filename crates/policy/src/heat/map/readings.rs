@@ -24,11 +24,26 @@ pub struct TouchedPages {
     pub found: f64,
     /// Sum of the chances that they would be.
     pub expected: f64,
+    /// Pages sampled.
+    pub pages: f64,
 }
 
 impl TouchedPages {
+    /// Accesses beside those expected, as a ratio: by the share of pages not touched, which falls
+    /// exponentially with accesses. Infinite where none were expected, one where none were found
+    /// either. A sample in which all were touched is taken to have missed half a page.
+    #[must_use]
+    pub fn pace(&self) -> f64 {
+        let accesses = |touched: f64| -(-touched.min(self.pages - 0.5) / self.pages).ln_1p();
+        if self.found == 0.0 && self.expected == 0.0 || self.pages < 1.0 {
+            return 1.0;
+        }
+        accesses(self.found) / accesses(self.expected)
+    }
+
     /// So many pages, each with this chance.
     fn add(&mut self, pages: f64, touched: bool, chance: f32) {
+        self.pages += pages;
         self.found += if touched { pages } else { 0.0 };
         self.expected += pages * f64::from(chance);
     }

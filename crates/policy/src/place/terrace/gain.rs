@@ -182,21 +182,22 @@ impl MeasuredGain {
         blocks.map(|(pid, block)| (*pid, range(*block))).collect()
     }
 
-    /// What all save now, nanoseconds a second, by those of them that `snap` holds, an area for
-    /// each block; `None` where it holds none.
+    /// What all promoted ones save now and all demoted ones cost, nanoseconds a second, by those of
+    /// them that `snap` holds, an area for each block; `None` where it holds none.
     #[must_use]
-    pub fn by_some(&self, snap: &Snapshot) -> Option<f64> {
-        let (mut sum, mut found) = (0.0, 0u64);
+    pub fn by_some(&self, snap: &Snapshot) -> Option<(f64, f64)> {
+        let (mut sum, mut found) = ((0.0, 0.0), 0u64);
         for area in &snap.areas {
             for (block, displaced) in self.in_area(area) {
                 for (of, page) in displaced_runs(area, block, displaced) {
                     let (_, saved, lost) = of.savings(page, snap, &self.worths);
-                    sum += saved - lost;
+                    sum = (sum.0 + saved, sum.1 + lost);
                     found += u64::from(of.all().count_ones());
                 }
             }
         }
-        (found > 0).then(|| sum * self.pages() as f64 / found as f64)
+        let times = self.pages() as f64 / found.max(1) as f64;
+        (found > 0).then_some((sum.0 * times, sum.1 * times))
     }
 }
 
@@ -333,7 +334,8 @@ mod tests {
                 Area { pid: *pid, start: range.start, pages }
             };
             let some = Snapshot { areas: ranges.iter().map(part).collect(), ..snap.clone() };
-            let part = gain.by_some(&some).unwrap();
+            let (saved, lost) = gain.by_some(&some).unwrap();
+            let part = saved - lost;
             assert!((part / all - 1.0).abs() < 0.1, "{part} of {all}");
         }
     }
@@ -349,7 +351,7 @@ mod tests {
         assert!(first > 0.0);
         assert_eq!(gain.measure(&snap, &WORTHS, Tick(0)), first);
         snap.areas[0].pages[1_500..1_900].iter_mut().for_each(|page| page.node = 1);
-        assert_eq!(gain.by_some(&snap), Some(0.0), "it lies where first touch put it");
+        assert_eq!(gain.by_some(&snap), Some((0.0, 0.0)), "it lies where first touch put it");
         assert_eq!((gain.measure(&snap, &WORTHS, Tick(0)), gain.displaced.len()), (0.0, 0));
     }
 
