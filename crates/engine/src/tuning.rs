@@ -45,8 +45,8 @@ terrace_policy::tuning! {
     prescan_longer: u64 = 8;
     /// Interval of the full sample after a prescan: eight first samples in three quarters of it.
     prescan_sample: Nanos = Nanos::millis(22);
-    /// A full sample, some ten times as dear, is made after so long in any case, and after
-    /// `prescan_longer` times as long where memory is swept.
+    /// A full sample, some ten times as dear, is made after so long in any case; where memory is
+    /// swept, after `prescan_longer` times as long.
     prescan_longest: Nanos = Nanos::secs(1);
     /// Longest pause between prescans where memory is swept, unless they cost more than a fortieth
     /// of it: something else may begin. No measured reason.

@@ -200,6 +200,27 @@ fn a_sample_waits_while_memory_is_swept() {
     assert!(decisions("sample") == 1 && decisions("exchange") > 0, "{}", journal.text());
 }
 
+/// Something hot might lie below a sweep, unseen.
+#[test]
+fn swept_memory_is_sampled_after_eight_seconds() {
+    let swept = |page: usize, now: Tick| {
+        let at = (now.0 / 1_000_000) as usize % 5;
+        read(if page * 5 / (COLD + HOT) == at { 20_000.0 } else { 0.0 })
+    };
+    let world = world(COLD + HOT, Box::new(swept), 31);
+    let trackers: Vec<Box<dyn Tracker>> =
+        vec![Box::new(PageTracker::as_page_tables(world.clone()))];
+    let (mut engine, journal) = engine(&world, "terrace", trackers);
+    let decided = || {
+        ["hold", "exchange"]
+            .map(|name| journal.text().matches(&format!("\"name\":\"{name}\"")).count())
+    };
+    engine.run(|report| report.at >= Nanos::millis(7_000));
+    assert_eq!(decided(), [1, 0], "the first decision is that nothing was sampled yet");
+    engine.run(|report| report.at >= Nanos::millis(9_000));
+    assert!(decided().iter().sum::<usize>() > 1, "{}", journal.text());
+}
+
 #[test]
 fn quick_scans_notice_a_shift_within_a_fraction_of_a_second() {
     for (period, least) in [(2.0, 0.80), (3.0, 0.82), (7.0, 0.84), (10.0, 0.84)] {

@@ -1,10 +1,10 @@
-//! Before the first full sample: whether it promises anything.
+//! While nothing was moved: whether a full sample promises anything.
 
 use super::{Engine, Next, NextInterval, SampleStart, StepReport, StopReason};
 use crate::{Mapping, Prescan, TouchEvenness};
 use terrace_types::{Bytes, Nanos, Tick};
 
-/// Where the first full sample stands.
+/// Where the full sample stands that prescans come before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum PrescanState {
     /// Not thought of yet.
@@ -27,15 +27,15 @@ pub(super) struct PrescanWait {
 }
 
 impl Engine {
-    /// Whether to prescan before the first full sample: where pages can be sampled one by one, by a
-    /// policy that checks only what may be worth it. Pages touched alike may still be written and
-    /// read apart, where that matters.
+    /// Whether to prescan before a full sample: while nothing was moved, where pages can be sampled
+    /// one by one, by a policy that checks only what may be worth it. Pages touched alike may still
+    /// be written and read apart, where that matters.
     pub(super) fn prescans(&self) -> bool {
         let needs = self.placement.needs();
         let able = needs.idles && !needs.writes && self.trackers.sees().pages;
         let samples =
             matches!(self.next.kind, Next::Sample(_)) && !self.next.samples_while_filling();
-        // Once pages were demoted for headroom, first touch does not decide alone where pages are.
+        // Once pages were demoted, for headroom, they may be hot: only a full sample tells.
         let unmoved = !self.account.moved();
         able && samples && unmoved && self.sampling.prescans != PrescanState::Over
     }

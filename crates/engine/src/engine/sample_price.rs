@@ -9,7 +9,7 @@
 use super::interval::worse_nodes;
 use super::{Engine, Next, SampleStart, StepReport, StopReason};
 use crate::{Mapping, SampleRequest};
-use terrace_policy::heat::{NodeTally, PageSamples};
+use terrace_policy::heat::{NodeTally, PageSamples, TouchedPages};
 use terrace_policy::quota::SamplingPace;
 use terrace_types::{
     Area, Bytes, Nanos, NodeId, PageStat, Pid, Snapshot, Tick, TierState, Vpn, VpnRange,
@@ -223,10 +223,7 @@ impl Engine {
         self.gain_by_part(&some, tiers);
     }
 
-    /// Books what displaced pages save, by samples of some and their neighbours. What is known of
-    /// them is corrected by how many were found touched, and only downwards: pages that were chosen
-    /// for their heat had more of it by chance, and those chosen for being cold less. A gain never
-    /// becomes a loss by that, for a few pages sampled once show none.
+    /// Books what displaced pages save, by samples of some and their neighbours.
     fn gain_by_part(&mut self, some: &[PageSamples], tiers: &[TierState]) {
         if some.is_empty() {
             return;
@@ -234,13 +231,24 @@ impl Engine {
         let [best, below] = self.heat.touched_by_side(some, &worse_nodes(tiers));
         let areas = self.heat.known_of(some);
         let sampled = Snapshot { tiers: tiers.to_vec(), areas, ..Snapshot::default() };
-        if let Some((saved, lost)) = self.placement.gain_by_some(&sampled) {
-            let pace = below.pace().max(1.0);
-            let lost_now = if pace.is_finite() { lost * pace } else { saved };
-            let seen = saved * best.pace().min(1.0) - lost_now;
-            self.budget.book_gain(seen.max((saved - lost).min(0.0)), self.clock.now());
+        if let Some(known) = self.placement.gain_by_some(&sampled) {
+            self.budget.book_gain(corrected(known, [best, below]), self.clock.now());
         }
     }
+}
+
+/// What promotions save less what demotions cost, corrected by how many pages on the best tier and
+/// below it were found touched. Only downwards: pages that were chosen for their heat had more of
+/// it by chance, and those chosen for being cold less. A gain becomes zero at least, for a few
+/// pages sampled once show no loss; it is zero where demoted pages known as never accessed now are,
+/// because nothing tells how often.
+fn corrected((saved, lost): (f64, f64), [best, below]: [TouchedPages; 2]) -> f64 {
+    let least = (saved - lost).min(0.0);
+    let pace = below.pace().max(1.0);
+    if pace.is_infinite() {
+        return least;
+    }
+    (saved * best.pace().min(1.0) - lost * pace).max(least)
 }
 
 /// One of so many parts of a block of pages, another at each turn.
@@ -255,6 +263,21 @@ mod tests {
     use super::*;
 
     const LEAST: f64 = crate::EngineTuning::USUAL.new_least_share;
+
+    #[test]
+    fn a_gain_is_corrected_downwards_and_to_zero_at_least() {
+        let touched = |found, expected| TouchedPages { found, expected, pages: 1_000.0 };
+        let as_known = touched(10.0, 10.0);
+        let of = |known, best, below| corrected(known, [best, below]).round();
+        assert_eq!(of((100.0, 20.0), as_known, as_known), 80.0);
+        assert_eq!(of((100.0, 20.0), touched(20.0, 10.0), touched(5.0, 10.0)), 80.0, "not upwards");
+        assert_eq!(of((100.0, 20.0), touched(5.0, 10.0), as_known), 30.0);
+        assert_eq!(of((100.0, 20.0), as_known, touched(20.0, 10.0)), 60.0);
+        assert_eq!(of((100.0, 20.0), touched(0.0, 10.0), as_known), 0.0);
+        assert_eq!(of((100.0, 0.0), as_known, touched(60.0, 0.0)), 0.0, "nothing tells how often");
+        assert_eq!(of((100.0, 0.0), as_known, touched(0.0, 0.0)), 100.0);
+        assert_eq!(of((20.0, 50.0), touched(5.0, 10.0), touched(60.0, 0.0)), -30.0, "a known loss");
+    }
 
     #[test]
     fn a_sample_is_due_once_what_was_lost_comes_to_its_price() {
