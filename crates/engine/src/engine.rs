@@ -357,7 +357,9 @@ impl Engine {
         }
         self.heat.absorb(&observed.seen, &observed.samples, &observed.writes, now);
         if !observed.saw_nothing {
-            self.headroom.note_sample(now);
+            // Where it cannot be told it is taken to have all that it will.
+            let resident = self.target.resident().unwrap_or(Bytes(u64::MAX));
+            self.headroom.note_sample(resident, now);
         }
         let writes = WriteSchedule::cost(&observed.writes);
         let new = self.finds_new(&observed.samples);

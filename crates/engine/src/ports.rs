@@ -99,6 +99,10 @@ pub trait Target {
     fn locate_new(&mut self, areas: &mut [Area]) -> Result<(), TargetError> {
         self.locate(areas)
     }
+    /// Whether the kernel gives the target huge pages without being asked, as of the last refresh.
+    fn gets_huge_pages(&self) -> bool {
+        true
+    }
     /// Bytes that the target has in memory, by a figure that is cheap to ask for and may be off by
     /// as much as the kernel keeps in counters by CPU. What the tiers' free memory says, where
     /// there is no other.

@@ -95,9 +95,10 @@ terrace_policy::tuning! {
     check_fewest_touched: u64 = 24;
     /// And blocks sampled of each side. No measured reason.
     check_fewest_blocks: u64 = 16;
-    /// Demoted huge pages that one sample includes, beside some hundred blocks of all pages: all of
-    /// a best tier of 128 MiB.
-    check_pages: usize = 64;
+    /// Demoted huge pages, or runs of base pages, that one sample includes, beside some hundred
+    /// blocks of all pages: half of a best tier of 128 MiB in runs of 64 base pages. The more, the
+    /// sooner is it seen that demoting them did not pay.
+    check_pages: usize = 256;
     /// Pages that must have moved before their cost is known: a full batch.
     move_cost_pages: u64 = 512;
 }

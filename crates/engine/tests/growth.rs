@@ -180,25 +180,28 @@ fn pages_accessed_since_bits_were_cleared_get_a_second_chance() {
 /// best tier soon, although headroom has spent the share.
 #[test]
 fn headroom_is_undone_where_the_demoted_pages_become_hot() {
-    let (fast_share, journal) = reads_after_filling(0..3_500, 300.0);
-    assert!(journal.text().contains("\"undo headroom\""), "{}", journal.text());
-    assert!(fast_share > 0.9, "{fast_share} of the accesses go to the best tier");
+    for (huge, share) in [(64, 0.003), (0, 0.01)] {
+        let (fast_share, journal) = reads_after_filling(0..3_500, 300.0, (huge, share));
+        assert!(journal.text().contains("\"undo headroom\""), "{}", journal.text());
+        assert!(fast_share > 0.9, "{fast_share} of the accesses go to the best tier");
+    }
 }
 
 /// One that reads what it filled last keeps the space.
 #[test]
 fn headroom_is_kept_where_the_pages_in_its_place_are_hot() {
-    let (fast_share, journal) = reads_after_filling(5_000..COLD + HOT, 300.0);
+    let (fast_share, journal) = reads_after_filling(5_000..COLD + HOT, 300.0, (64, 0.003));
     assert!(journal.text().contains("\"keep headroom\""), "{}", journal.text());
     // First touch would have put none of them there.
     assert!(fast_share > 0.5, "{fast_share} of the accesses go to the best tier");
 }
 
-/// Fills memory in order, managed for a tenth of the usual share, and then accesses these pages so
-/// often a second for 0.3 s.
+/// Fills memory in order, in huge pages of so many base pages (0: in base pages), managed for this
+/// `tracking_share`, and then accesses these pages so often a second for 0.3 s.
 fn reads_after_filling(
     hot: std::ops::Range<usize>,
     rate: f64,
+    (huge, tracking_share): (usize, f64),
 ) -> (f64, terrace_testkit::MemoryJournal) {
     let all = COLD + HOT;
     let filled = Tick(0).after(Nanos::millis(30)).after(Nanos(40_000 * (all - 1_024) as u64));
@@ -209,10 +212,10 @@ fn reads_after_filling(
     let w = world(all, Box::new(access), 5);
     w.borrow_mut().untouched = Some((1_024, Tick(0).after(Nanos::millis(30))));
     w.borrow_mut().fault_interval = Nanos::micros(40);
-    w.borrow_mut().huge = 64;
+    w.borrow_mut().huge = huge;
     let trackers: Vec<Box<dyn Tracker>> = vec![Box::new(PageTracker::as_page_tables(w.clone()))];
-    // What the share allows is less than demoting all of the best tier costs.
-    let config = Config { tracking_share: 0.003, ..Config::default() };
+    // What the share allows is less than undoing the demotions costs.
+    let config = Config { tracking_share, ..Config::default() };
     let target = WorldTarget::new(w.clone());
     let (mut engine, journal) = common::engine_with(&w, target, "terrace", trackers, config);
     while w.borrow().now() < filled.after(Nanos::millis(300)) {

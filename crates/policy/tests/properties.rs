@@ -72,6 +72,7 @@ prop_compose! {
             spendable: (interval_ms % 3 == 0).then_some(Nanos::micros(interval_ms * 40)),
             headroom: Bytes(interval_ms % 5 * 4096 * 8),
             next_growth: Nanos::millis(interval_ms % 7 * 10),
+            gets_huge_pages: interval_ms % 2 == 0,
             sees: TrackerVisibility {
                 reads: true,
                 writes: true,

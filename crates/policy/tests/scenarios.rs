@@ -211,6 +211,7 @@ fn snapshot(text: &str, bits: Option<&str>, interval: Option<&str>) -> Snapshot 
         spendable: None,
         headroom: Bytes::ZERO,
         next_growth: Nanos::ZERO,
+        gets_huge_pages: false,
     }
 }
 

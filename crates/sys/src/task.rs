@@ -118,6 +118,8 @@ pub struct Status {
     pub cap_eff: u64,
     /// Kernel thread.
     pub kthread: bool,
+    /// It gets no transparent huge pages (`PR_SET_THP_DISABLE`, Linux 5.0 on).
+    pub thp_disabled: bool,
 }
 
 /// Reads a list such as `0-3,8`. At most `limit` members.
@@ -155,6 +157,7 @@ pub fn parse_status(text: &str) -> Status {
             "HugetlbPages" => status.hugetlb_kib = kib(),
             "VmRSS" => status.rss_kib = kib(),
             "Kthread" => status.kthread = word(0) == "1",
+            "THP_enabled" => status.thp_disabled = word(0) == "0",
             "CapEff" => status.cap_eff = u64::from_str_radix(word(0), 16).unwrap_or(0),
             "Mems_allowed_list" => {
                 let list = parse_list(value, 1 << 16).unwrap_or_default();
@@ -295,6 +298,14 @@ mod tests {
         assert_eq!(status.tgid, me().0);
         assert!(!status.mems_allowed.is_empty());
         assert!(check_owner(&root, me()).is_ok());
+    }
+
+    #[test]
+    fn processes_that_refuse_huge_pages_are_told_apart() {
+        let refuses = |text: &str| parse_status(text).thp_disabled;
+        assert!(refuses("Name:\tnohuge\nTHP_enabled:\t0\n"));
+        assert!(!refuses("THP_enabled:\t1\n"));
+        assert!(!refuses("Name:\told kernel\n"));
     }
 
     #[test]

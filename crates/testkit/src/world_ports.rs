@@ -58,6 +58,10 @@ impl Target for WorldTarget {
         Ok(TargetChange { mappings_changed, ..TargetChange::default() })
     }
 
+    fn gets_huge_pages(&self) -> bool {
+        self.world.borrow().huge > 0
+    }
+
     fn mappings(&self) -> &[Mapping] {
         &self.mappings
     }

@@ -33,6 +33,10 @@ pub struct LiveTarget {
     /// Of each tier, what counts the bytes written to it.
     counted: Vec<Option<TierWriteCounter>>,
     huge_pages: bool,
+    /// The kernel gives huge pages without being asked.
+    huge_pages_given: bool,
+    /// To some of the processes, as of the last refresh.
+    huge_pages_wanted: bool,
     scan_works: bool,
     frames_shown: bool,
 }
@@ -69,6 +73,10 @@ impl LiveTarget {
     pub fn new(root: Root, tree: ProcessTree, tiers: Vec<TierNodes>) -> Result<Self, SysError> {
         let frames = FrameMap::new(&zones(&root)?);
         let huge = root.text("/sys/kernel/mm/transparent_hugepage/enabled");
+        // Linux 6.8 on sets each size by itself.
+        let of_size = root.text("/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled");
+        let given = of_size.ok().filter(|text| !text.contains("[inherit]"));
+        let given = given.or_else(|| huge.as_ref().ok().cloned());
         Ok(Self {
             tree,
             tiers,
@@ -79,6 +87,8 @@ impl LiveTarget {
             hidden: BTreeSet::new(),
             counted: Vec::new(),
             huge_pages: huge.is_ok_and(|t| !t.contains("[never]")),
+            huge_pages_given: given.is_some_and(|t| t.contains("[always]")),
+            huge_pages_wanted: true,
             scan_works: true,
             frames_shown: true,
             root,
@@ -119,6 +129,7 @@ impl LiveTarget {
         let lines = if flags_matter { smaps(&self.root, pid)? } else { maps(&self.root, pid)? };
         let shift = self.page_size.get().trailing_zeros();
         self.allowed.insert(pid, status.mems_allowed);
+        self.huge_pages_wanted |= !status.thp_disabled;
         let usable = lines.iter().filter(|l| l.read || l.write || l.exec);
         Ok(usable
             .map(|line| Mapping {
@@ -343,6 +354,7 @@ impl Target for LiveTarget {
         let change = self.tree.refresh();
         let mut mappings = Vec::new();
         self.allowed.clear();
+        self.huge_pages_wanted = false;
         let pids: Vec<Pid> = self.tree.pids().collect();
         let (mut shown, mut hidden) = (false, Vec::new());
         for pid in pids {
@@ -368,6 +380,10 @@ impl Target for LiveTarget {
         let mappings_changed = mappings != self.mappings;
         self.mappings = mappings;
         Ok(TargetChange { born: change.born, died: change.died, mappings_changed, left_out })
+    }
+
+    fn gets_huge_pages(&self) -> bool {
+        self.huge_pages_given && self.huge_pages_wanted
     }
 
     fn mappings(&self) -> &[Mapping] {
@@ -456,6 +472,21 @@ mod tests {
         assert!(tiers[0].nodes.contains(&areas[0].pages[0].node()));
         assert!(tiers[0].free <= tiers[0].capacity);
         drop(memory);
+    }
+
+    #[test]
+    fn huge_pages_are_given_unless_the_system_or_the_process_refuses() {
+        let mut target = own_target();
+        target.refresh().unwrap();
+        let me = Pid(std::process::id() as i32);
+        let refused = task::status(&Root::live(), me).unwrap().thp_disabled;
+        for given in [true, false] {
+            target.huge_pages_given = given;
+            assert_eq!(target.gets_huge_pages(), given && !refused);
+        }
+        target.huge_pages_given = true;
+        target.huge_pages_wanted = false;
+        assert!(!target.gets_huge_pages());
     }
 
     #[test]

@@ -252,6 +252,9 @@ pub struct Snapshot {
     /// Time after which the target is expected to fault in such pages, where there is headroom.
     #[serde(default)]
     pub next_growth: Nanos,
+    /// The kernel gives the target huge pages without being asked.
+    #[serde(default)]
+    pub gets_huge_pages: bool,
 }
 
 impl Snapshot {

@@ -19,8 +19,8 @@ pub(super) struct Headroom {
     /// Pages that the policy chose and the engine has not tried yet; `None`: the policy was not
     /// asked since the last decision.
     victims: Option<VecDeque<Move>>,
-    /// When pages were last sampled.
-    sampled_at: Option<Tick>,
+    /// When pages were last sampled, and the target's resident memory then.
+    sampled: Option<(Tick, Bytes)>,
     /// A sample is needed, to choose pages or because short ones did not tell whether demoting them
     /// pays.
     pub sample_due: bool,
@@ -44,10 +44,21 @@ impl Headroom {
         self.reserved = Bytes::ZERO;
     }
 
-    /// All pages were sampled, for headroom or otherwise.
-    pub fn note_sample(&mut self, now: Tick) {
-        self.sampled_at = Some(now);
+    /// All pages of so much memory were sampled, for headroom or otherwise.
+    pub fn note_sample(&mut self, resident: Bytes, now: Tick) {
+        self.sampled = Some((now, resident));
         self.sample_due = false;
+    }
+
+    /// Whether the last sample is older than `memory`.
+    fn is_sample_old(&self, now: Tick, memory: Nanos) -> bool {
+        self.sampled.is_none_or(|(at, _)| now.since(at) > memory)
+    }
+
+    /// How many times as much memory the target has as at the last sample; 1 at least.
+    fn grown_since_sample(&self, resident: Bytes) -> f64 {
+        let had = self.sampled.map_or(resident, |(_, had)| had);
+        (resident.get() as f64 / had.get().max(1) as f64).max(1.0)
     }
 
     /// A process ended: the peak included its memory.
@@ -220,9 +231,10 @@ impl Engine {
             return None;
         }
         let untracked = matches!(self.next.kind, Next::Idle | Next::WarmUp { .. });
-        let memory = self.config.heat.memory;
-        let is_old = |at: Tick| now.since(at) > memory;
-        let needs_sample = untracked && self.headroom.sampled_at.is_none_or(is_old);
+        let is_old = self.headroom.is_sample_old(now, self.config.heat.memory);
+        // Of most pages nothing is known once there are twice as many.
+        let grown = self.headroom.grown_since_sample(resident);
+        let needs_sample = untracked && (is_old || grown > 2.0);
         let sample_time = if needs_sample { tuning.prescan_sample } else { Nanos::ZERO };
         let coming = pages(every + sample_time);
         if self.headroom.free.pages(page) > 2 * coming {
@@ -238,9 +250,11 @@ impl Engine {
         if needs_sample {
             let present = resident.pages(page);
             let usual = Nanos(present.saturating_mul(tuning.sample_page_cost.get()));
-            let cost = self.budget.ledger.sample_cost().unwrap_or(usual);
-            self.headroom.sample_due = Nanos(2 * cost.get()) <= spendable;
-            return None;
+            let cost = self.budget.ledger.sample_cost().unwrap_or(usual).get() as f64 * grown;
+            self.headroom.sample_due = 2.0 * cost <= spendable.get() as f64;
+            if is_old || self.headroom.sample_due {
+                return None;
+            }
         }
         let coming = match self.account.moved() {
             true => coming,
@@ -256,6 +270,7 @@ impl Engine {
             sees: self.trackers.sees(),
             move_cost: Nanos(each),
             spendable: Some(spendable),
+            gets_huge_pages: self.target.gets_huge_pages(),
             ..Snapshot::default()
         };
         (wanted > 0).then_some((wanted, snapshot))
@@ -307,6 +322,19 @@ mod tests {
             [300, 310, 320].map(|mib| headroom.update_growth_rate(Bytes::mib(mib), at(mib)));
         assert_eq!(after_an_end[..2], [0.0; 2]);
         assert!(after_an_end[2] > 0.0);
+    }
+
+    #[test]
+    fn a_sample_is_needed_again_once_most_pages_are_new() {
+        let at = |ms: u64| Tick(ms * 1_000_000);
+        let mut headroom = Headroom::default();
+        let is_old = |headroom: &Headroom, ms| headroom.is_sample_old(at(ms), Nanos::secs(1));
+        assert!(is_old(&headroom, 0), "none was made");
+        assert_eq!(headroom.grown_since_sample(Bytes::mib(100)), 1.0);
+        headroom.note_sample(Bytes::mib(100), at(10));
+        assert_eq!(headroom.grown_since_sample(Bytes::mib(250)), 2.5);
+        assert_eq!(headroom.grown_since_sample(Bytes::mib(50)), 1.0, "it shrank");
+        assert!(!is_old(&headroom, 1_010) && is_old(&headroom, 1_011));
     }
 
     #[test]

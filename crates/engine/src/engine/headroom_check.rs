@@ -11,13 +11,14 @@ use terrace_types::{
     Area, Move, Nanos, PageFlags, PageStat, Pid, Plan, Snapshot, Tick, Vpn, VpnRange,
 };
 
-/// Base pages of a huge page that stand for it: it has one accessed bit.
+/// Base pages of a demoted huge page or run that are sampled at once. A huge page has one accessed
+/// bit.
 const PART: u64 = 8;
 
 /// Demotions for growth that were not judged yet.
 #[derive(Debug, Default)]
 pub(super) struct HeadroomCheck {
-    /// In order of process and address, each huge page once.
+    /// In order of process and address, each page once.
     demotions: Vec<Move>,
     /// Pages that were there before the first of them, in the same order.
     present_before: Vec<(Pid, VpnRange)>,
@@ -103,14 +104,23 @@ fn includes(ranges: &[(Pid, VpnRange)], pid: Pid, page: Vpn) -> bool {
 }
 
 impl HeadroomCheck {
-    /// Huge pages were demoted, which took so long. `areas`: pages as they were located last.
+    /// Pages were demoted, which took so long. `areas`: pages as they were located last.
     pub fn record_demotions(&mut self, done: Vec<Move>, cost: Nanos, areas: &[Area]) {
         if self.demotions.is_empty() {
             self.present_before = present_ranges(areas);
         }
         self.demotions.extend(done);
         self.demotions.sort_unstable_by_key(|m| (m.pid, m.start));
-        self.demotions.dedup_by_key(|m| (m.pid, m.start));
+        let mut end = (Pid(0), Vpn(0));
+        self.demotions.retain_mut(|m| {
+            let stop = m.range().end.max(if end.0 == m.pid { end.1 } else { Vpn(0) });
+            if end.0 == m.pid {
+                m.start = m.start.max(end.1);
+            }
+            m.pages = (stop.0 - m.start.0) as u32;
+            end = (m.pid, stop);
+            m.pages > 0
+        });
         self.sampling_budget += cost;
         self.wait_for_end_of_growth();
     }
@@ -159,13 +169,15 @@ impl HeadroomCheck {
         due
     }
 
-    /// A part of each of so many demoted pages, others each time.
+    /// A part of each of so many demoted huge pages or runs, others each time.
     fn parts_to_sample(&self, most: usize) -> Vec<(Pid, VpnRange)> {
         let stride = self.demotions.len().div_ceil(most.max(1)).max(1);
         let first = self.samples_made as usize % stride;
+        let turn = self.samples_made / stride as u64;
         let part = |m: &Move| {
-            let end = Vpn(m.start.0 + PART.min(u64::from(m.pages)));
-            (m.pid, VpnRange::new(m.start, end))
+            let pages = u64::from(m.pages);
+            let start = Vpn(m.start.0 + PART * (turn % pages.div_ceil(PART).max(1)));
+            (m.pid, VpnRange::new(start, Vpn(m.range().end.0.min(start.0 + PART))))
         };
         self.demotions.iter().skip(first).step_by(stride).map(part).collect()
     }
@@ -355,6 +367,26 @@ mod tests {
         check.wait_for_end_of_growth();
         let mut due = |ms: u64| check.is_due(Tick(ms * 1_000_000), pause);
         assert_eq!([due(100), due(104), due(105)], [false, false, true]);
+    }
+
+    #[test]
+    fn runs_that_overlap_have_each_page_once_and_all_parts_get_their_turn() {
+        let (from, to, reason) = (NodeId(0), NodeId(1), MoveReason::Cold);
+        let run = |pid, start, pages| Move { pid, start: Vpn(start), pages, from, to, reason };
+        let mut check = HeadroomCheck::default();
+        check.record_demotions(vec![run(Pid(1), 10, 54)], Nanos::millis(1), &[]);
+        let more = vec![run(Pid(1), 0, 64), run(Pid(1), 20, 10), run(Pid(2), 5, 20)];
+        check.record_demotions(more, Nanos::millis(1), &[]);
+        let kept: Vec<(i32, u64, u32)> =
+            check.demotions.iter().map(|m| (m.pid.0, m.start.0, m.pages)).collect();
+        assert_eq!(kept, [(1, 0, 64), (2, 5, 20)]);
+        let mut parts = Vec::new();
+        for _ in 0..3 {
+            parts.push(check.parts_to_sample(9)[1].1);
+            check.samples_made += 1;
+        }
+        let lengths: Vec<(u64, u64)> = parts.iter().map(|p| (p.start.0, p.len())).collect();
+        assert_eq!(lengths, [(5, 8), (13, 8), (21, 4)]);
     }
 
     #[test]

@@ -93,6 +93,10 @@ impl Target for SimTarget {
         Ok(TargetChange { mappings_changed, ..TargetChange::default() })
     }
 
+    fn gets_huge_pages(&self) -> bool {
+        self.world.borrow().memory.huge
+    }
+
     fn mappings(&self) -> &[Mapping] {
         &self.mappings
     }

@@ -7,34 +7,42 @@
 
 use super::hotness::value_of;
 use super::{NearestNodes, Params};
-use crate::place::runs::{free_pages, page_size, units, MoveUnit};
+use crate::place::runs::{add, free_pages, page_size, units, MoveUnit};
 use crate::place::worth::AccessWorth;
 use crate::place::PartialPlan;
 use terrace_types::{
-    Move, MoveReason, NodeId, PageFlags, PageStat, Pid, PolicyWork, Snapshot, Vpn,
+    Area, Move, MoveReason, NodeId, PageFlags, PageStat, Pid, PolicyWork, Snapshot, Vpn,
 };
 
-/// Promotions of an undo for which space is made at once. No measured reason.
-const UNDO_GROUP: usize = 8;
+/// Base pages that an undo promotes into space made at once: eight huge pages. No measured reason.
+const UNDO_GROUP: u64 = 4096;
+/// Base pages that are demoted together where no huge pages are. No measured reason.
+const RUN: u64 = 64;
 
-/// Demotions of huge pages, a move each, in the order in which the engine should make them. A newly
+/// Demotions of cold pages, in the order in which the engine should make them. A newly
 /// faulted page is taken to be worth the mean of the best tier's pages; a page is chosen if it is
 /// worth clearly less. Whether its move is repaid is not asked: a page that is faulted in on the
 /// best tier is zeroed and filled there too, and what that saves is not measured. The oldest pages
 /// come first. Addresses tell age roughly: the kernel places a new mapping below earlier ones, and
 /// programs fill a mapping from its start.
 ///
-/// Base pages stay: they cost three times as much to move, and a heap that grows by base pages
-/// gains no huge page by the space (docs/adr/0376-undo-headroom-unless-it-is-seen-to-pay.md).
+/// Where the kernel gives huge pages, or the best tier holds some, only those are demoted, a move
+/// each: base pages cost three times as much to move, and a heap that grows by base pages
+/// nevertheless gains no huge page by the space
+/// (docs/adr/0376-undo-headroom-unless-it-is-seen-to-pay.md). Elsewhere base pages are demoted in
+/// runs that are cold as a whole
+/// (docs/adr/0379-demote-base-pages-for-growth-where-there-are-no-huge-ones.md).
 pub(super) fn headroom(p: &Params, snap: &Snapshot, worth: &AccessWorth) -> PartialPlan {
-    let known = |page: &PageStat| {
-        page.movable() && page.flags.has(PageFlags::KNOWN) && snap.rank_of(page.node()) == Some(0)
-    };
-    let (mut sum, mut pages) = (0.0, 0u64);
+    let on_best = |page: &PageStat| page.movable() && snap.rank_of(page.node()) == Some(0);
+    let known = |page: &PageStat| page.flags.has(PageFlags::KNOWN) && on_best(page);
+    let (mut sum, mut pages, mut huge) = (0.0, 0u64, snap.gets_huge_pages);
     for area in &snap.areas {
-        for (page, count) in PageStat::runs(&area.pages).filter(|(page, _)| known(page)) {
-            sum += value_of(page, worth) * count as f64;
-            pages += count;
+        for (page, count) in PageStat::runs(&area.pages).filter(|(page, _)| on_best(page)) {
+            huge |= page.flags.has(PageFlags::HUGE_HEAD);
+            if known(page) {
+                sum += value_of(page, worth) * count as f64;
+                pages += count;
+            }
         }
     }
     let mean = sum / pages.max(1) as f64;
@@ -43,15 +51,39 @@ pub(super) fn headroom(p: &Params, snap: &Snapshot, worth: &AccessWorth) -> Part
     let worse = NearestNodes::new(p, snap.tiers.get(1).map_or(&[], |tier| &tier.nodes));
     let mut moves = Vec::new();
     for area in snap.areas.iter().rev().filter(|_| most > 0.0) {
-        for unit in units(area).filter(|unit| unit.pages > 1 && known(&unit.stat)) {
+        let units = match huge {
+            true => units(area).filter(|unit| unit.pages > 1 && known(&unit.stat)).collect(),
+            false => whole_runs(area, known),
+        };
+        for unit in units {
             let Some(to) = worse.of(unit.stat.node()).filter(|_| moves.len() < runs) else { break };
-            if value_of(&unit.stat, worth) < most {
+            let of_unit = &area.pages[unit.index..unit.index + unit.pages as usize];
+            let value: f64 = match huge {
+                true => value_of(&unit.stat, worth) * f64::from(unit.pages),
+                false => of_unit.iter().map(|page| value_of(page, worth)).sum(),
+            };
+            if value < most * f64::from(unit.pages) {
                 moves.push(move_of(area.pid, area.start, &unit, (to, MoveReason::Cold)));
             }
         }
     }
     let (scanned_pages, rated_pages) = (snap.page_count(), 2 * snap.page_count());
     PartialPlan { moves, work: PolicyWork { scanned_pages, rated_pages, ..PolicyWork::default() } }
+}
+
+/// Runs of [`RUN`] base pages, fewer at an area's ends, all of which are `known` and on one node.
+fn whole_runs(area: &Area, known: impl Fn(&PageStat) -> bool) -> Vec<MoveUnit> {
+    let (mut units, mut index) = (Vec::new(), 0);
+    while index < area.pages.len() {
+        let left = RUN - (area.start.0 + index as u64) % RUN;
+        let end = (index + left as usize).min(area.pages.len());
+        let run = &area.pages[index..end];
+        if run.iter().all(|page| known(page) && page.node == run[0].node) {
+            units.push(MoveUnit { index, pages: run.len() as u32, stat: run[0] });
+        }
+        index = end;
+    }
+    units
 }
 
 fn move_of(pid: Pid, area: Vpn, unit: &MoveUnit, (to, reason): (NodeId, MoveReason)) -> Move {
@@ -83,26 +115,51 @@ pub(super) fn undo(
     let capacity = snap.tiers.first().map_or(0, |tier| tier.capacity.pages(page_size(snap)));
     let reserve = (capacity as f64 * p.reserve) as u64;
     let mut space = free_pages(snap, 0).saturating_sub(reserve);
-    let is_there = |m: &&Move| {
-        snap.page(m.pid, m.start).is_some_and(|page| page.movable() && page.node() == m.to)
-    };
-    let back: Vec<Move> = demoted.iter().filter(is_there).copied().collect();
+    let back: Vec<Move> = demoted.iter().flat_map(|m| still_there(snap, m)).collect();
     let mut moves = Vec::new();
-    for group in back.chunks(UNDO_GROUP) {
+    for group in groups_of(&back, UNDO_GROUP) {
         let wanted: u64 = group.iter().map(|m| u64::from(m.pages)).sum();
         while space < wanted {
             let Some(one) = down.next() else { break };
             space += u64::from(one.pages);
-            moves.push(one);
+            add(&mut moves, one);
         }
         for m in group {
             let Some(left) = space.checked_sub(u64::from(m.pages)) else { break };
             space = left;
-            moves.push(Move { from: m.to, to: m.from, reason: MoveReason::Hot, ..*m });
+            add(&mut moves, Move { from: m.to, to: m.from, reason: MoveReason::Hot, ..*m });
         }
     }
     let work = PolicyWork { scanned_pages: 2 * snap.page_count(), ..PolicyWork::default() };
     PartialPlan { moves, work }
+}
+
+/// The parts of a demoted run that are where it was moved; a huge page is there whole.
+fn still_there(snap: &Snapshot, m: &Move) -> Vec<Move> {
+    let mut parts = Vec::new();
+    for vpn in (m.start.0..m.range().end.0).map(Vpn) {
+        let page = snap.page(m.pid, vpn);
+        if page.is_some_and(|page| page.movable() && page.node() == m.to) {
+            add(&mut parts, Move { start: vpn, pages: 1, ..*m });
+        }
+    }
+    parts
+}
+
+/// Moves in their order, in groups of so many base pages, or up to one move more.
+fn groups_of(moves: &[Move], pages: u64) -> impl Iterator<Item = &[Move]> {
+    let mut rest = moves;
+    std::iter::from_fn(move || {
+        let mut sum = 0;
+        let fewer = |m: &&Move| {
+            let more = sum < pages;
+            sum += u64::from(m.pages);
+            more
+        };
+        let (group, after) = rest.split_at(rest.iter().take_while(fewer).count());
+        rest = after;
+        (!group.is_empty()).then_some(group)
+    })
 }
 
 #[cfg(test)]
@@ -168,6 +225,17 @@ mod tests {
     }
 
     #[test]
+    fn where_the_kernel_gives_huge_pages_base_pages_stay() {
+        let mut snap = snapshot(6);
+        for page in snap.areas.iter_mut().flat_map(|area| &mut area.pages) {
+            page.flags = PageFlags::PRESENT.with(PageFlags::KNOWN);
+        }
+        assert!(!of(&snap).is_empty());
+        snap.gets_huge_pages = true;
+        assert!(of(&snap).is_empty());
+    }
+
+    #[test]
     fn base_pages_stay_and_where_all_are_alike_none_goes_down() {
         let mut snap = snapshot(6);
         for page in &mut snap.areas[0].pages {
@@ -179,6 +247,27 @@ mod tests {
         }
         assert!(of(&snap).is_empty());
         assert!(of(&Snapshot::default()).is_empty());
+    }
+
+    #[test]
+    fn where_there_are_no_huge_pages_cold_runs_of_base_pages_go_down() {
+        let mut snap = snapshot(2);
+        for page in snap.areas.iter_mut().flat_map(|area| &mut area.pages) {
+            page.flags = PageFlags::PRESENT.with(PageFlags::KNOWN);
+        }
+        // One page of the first cold run is hot, one of the second is not known, and the area
+        // begins within a run.
+        let area = &mut snap.areas[1];
+        (area.start, area.pages) = (Vpn(area.start.0 + 10), area.pages.split_off(10));
+        area.pages[HUGE as usize].reads = Heat::from_rate(900_000);
+        area.pages[HUGE as usize + 64].flags = PageFlags::PRESENT;
+        area.pages[..502].iter_mut().for_each(|page| page.reads = Heat::from_rate(10));
+        let moves: Vec<(u64, u32)> = of(&snap).iter().map(|m| (m.start.0, m.pages)).collect();
+        let expected = |from: u64, to: u64| (from..to).step_by(64).map(|start| (start, 64));
+        let mut wanted = vec![(0x20_000 + 10, 54)];
+        wanted.extend(expected(0x20_040, 0x20_200).chain(expected(0x20_280, 0x20_400)));
+        wanted.extend(expected(0x10_200, 0x10_400));
+        assert_eq!(moves, wanted);
     }
 
     #[test]
@@ -203,10 +292,12 @@ mod tests {
         let is_newer = |pid: Pid, page: Vpn| pid == Pid(1) && page.0 < 0x10_000;
         let moves = undo(&params(), &snap, &demoted, &is_newer).moves;
         let (back, down): (Vec<Move>, Vec<Move>) = moves.iter().partition(|m| m.to == NodeId(0));
-        assert_eq!(starts(&back), starts(&demoted)[..3], "1,724 pages leave space for three");
-        let pages: Vec<u32> = down.iter().map(|m| m.pages).collect();
-        assert_eq!(pages[..2], [512; 2], "huge pages first");
-        assert_eq!(pages[2..], [1; 700]);
+        let start = demoted[0].start;
+        let joined = [(start, 3 * HUGE as u32)];
+        let ranges = |moves: &[Move]| moves.iter().map(|m| (m.start, m.pages)).collect::<Vec<_>>();
+        assert_eq!(ranges(&back), joined, "1,724 pages leave space for three");
+        let huge_first = [(Vpn(0x4_000 + 700), 1_024), (Vpn(0x4_000), 700)];
+        assert_eq!(ranges(&down), huge_first);
         let mut space = 0i64;
         for m in &moves {
             space += if m.to == NodeId(1) { i64::from(m.pages) } else { -i64::from(m.pages) };
