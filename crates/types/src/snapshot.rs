@@ -252,7 +252,8 @@ pub struct Snapshot {
     /// Time after which the target is expected to fault in such pages, where there is headroom.
     #[serde(default)]
     pub next_growth: Nanos,
-    /// The kernel gives the target huge pages without being asked.
+    /// The kernel gives the target huge pages without being asked. Told where headroom is planned,
+    /// and false elsewhere.
     #[serde(default)]
     pub gets_huge_pages: bool,
 }
