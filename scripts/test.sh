@@ -71,7 +71,12 @@ tests() {
         # What a program said last stands above cargo's line on its end.
         grep -B 20 -A 12 '^error' "$log" | tail -n 80 >&2
     elif [ $status != 0 ]; then
-        grep -A 25 '^---- .* stdout ----$' "$log" | grep -B 2 -A 12 "panicked at" | tail -n 80 >&2
+        # Tests that passed print their panics too: only what stands under "failures:" is of tests
+        # that did not.
+        awk '
+            /^(running [0-9]|successes:$|test result: )/ { shown = 0 }
+            /^failures:$/ { shown = 1 }
+            shown' "$log" | grep -A 14 "panicked at" | tail -n 80 >&2
     fi
 }
 

@@ -290,8 +290,8 @@ fn other_users_of_the_machine_are_reported() {
     let text = probed(Command::new(env!("CARGO_BIN_EXE_terrace")), "noisy.toml");
     drop(busy);
     let Some(text) = text else { return };
-    // Of runs between the turns of others all figures may be good: then the report names the runs
-    // that were not.
-    let reported = text.contains("figures are noisy") || text.contains("Other work ran during");
+    // Runs between the turns of others may all be good, and are few in a brief probe: what the
+    // others had is reported all the same.
+    let reported = text.contains("Other programs had ") || !Path::new("/proc/stat").exists();
     assert!(reported, "two programs were on each CPU: {text}");
 }

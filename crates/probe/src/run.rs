@@ -1,6 +1,7 @@
 //! Goes through a plan: measures, says how far it is, stops when asked or when time is up.
 
 use crate::plan::{Depth, ProbePlan};
+use crate::stats::NOISY;
 use crate::task::{Instrument, TaskRecord, Trouble};
 use std::collections::BTreeMap;
 use terrace_types::{Bytes, Nanos, Tick};
@@ -43,7 +44,7 @@ pub fn run(
     instrument: &mut dyn Instrument,
     reported: &mut dyn FnMut(&ProbeProgress),
 ) -> Measurements {
-    let began = instrument.now();
+    let (began, others_before) = (instrument.now(), instrument.others());
     let mut result =
         Measurements { notes: plan.notes.clone(), caches: plan.caches, ..Measurements::default() };
     let mut failures: BTreeMap<String, (u32, String)> = BTreeMap::new();
@@ -102,6 +103,14 @@ pub fn run(
     }
     let end: Tick = instrument.now();
     result.took = end.since(began);
+    if let (Some(before), Some(after)) = (others_before, instrument.others()) {
+        let others = after.get().saturating_sub(before.get());
+        let share = others as f64 / result.took.get().max(1) as f64;
+        // Runs may be so short that none was interrupted, and yet they shared caches and memory.
+        if share > NOISY {
+            result.notes.push(format!("Other programs had {:.0}% of the CPUs.", share * 100.0));
+        }
+    }
     result
 }
 
@@ -132,6 +141,8 @@ mod tests {
         stop_at: usize,
         fails: bool,
         disturbed: u32,
+        /// What others had of the CPUs.
+        others: Option<f64>,
     }
 
     impl Instrument for Fake {
@@ -162,6 +173,12 @@ mod tests {
         fn now(&mut self) -> Tick {
             self.now
         }
+
+        fn others(&mut self) -> Option<Nanos> {
+            // They had something before, too.
+            let had = |share| 3e9 + share * self.now.get() as f64;
+            self.others.map(|share| Nanos(had(share) as u64))
+        }
     }
 
     fn fake() -> Fake {
@@ -172,6 +189,7 @@ mod tests {
             stop_at: usize::MAX,
             fails: false,
             disturbed: 0,
+            others: None,
         }
     }
 
@@ -227,5 +245,16 @@ mod tests {
             format!("Other work ran during {} of {} runs, which are left out.", 2 * all, 5 * all);
         assert!(reported(2).contains(&note), "{:?}", reported(2));
         assert!(!reported(0).iter().any(|n| n.contains("Other work")), "{:?}", reported(0));
+    }
+
+    #[test]
+    fn what_other_programs_had_is_reported_where_it_is_more_than_noise() {
+        let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Quick);
+        let reported = |others| {
+            let notes = run(&plan, Depth::Quick, &mut Fake { others, ..fake() }, &mut |_| {}).notes;
+            notes.into_iter().find(|n| n.contains("Other programs"))
+        };
+        assert_eq!(reported(Some(0.62)).as_deref(), Some("Other programs had 62% of the CPUs."));
+        assert_eq!((reported(Some(0.04)), reported(None)), (None, None));
     }
 }

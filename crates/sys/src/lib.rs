@@ -71,7 +71,7 @@ pub use guardian::Guardian;
 pub use interrupt::{block_signals, Interrupt};
 pub use kernelmem::{Frame, KernelMemory};
 pub use limits::{
-    cgroup_headroom, cpu_quota, current_cpu, memory_available, memory_stalls,
+    busy_time, cgroup_headroom, cpu_quota, current_cpu, memory_available, memory_stalls,
     outlive_file_size_limit, own_cpus,
 };
 pub use local_wake::{LocalWaker, ThreadCpus};

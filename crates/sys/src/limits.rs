@@ -191,9 +191,67 @@ pub fn memory_stalls(root: &Root) -> Result<Nanos, SysError> {
     })
 }
 
+/// For how long each of `cpus` was busy since the machine started, on average (`/proc/stat`,
+/// kernel: `fs/proc/stat.c`): all but idle, waiting for devices, and guests, which are counted as
+/// programs.
+/// `None` where the kernel does not say.
+#[must_use]
+pub fn busy_time(root: &Root, cpus: &[CpuId]) -> Option<Nanos> {
+    // SAFETY: takes a number and touches no memory of ours.
+    let hertz = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
+    busy_ticks(&root.text("/proc/stat").ok()?, cpus)?
+        .checked_mul(1_000_000_000)?
+        .checked_div(hertz.checked_mul(cpus.len() as u64)?)
+        .map(Nanos)
+}
+
+/// Of `/proc/stat`: clock ticks that `cpus` were busy, together.
+fn busy_ticks(text: &str, cpus: &[CpuId]) -> Option<u64> {
+    let mut sum = 0_u64;
+    for cpu in cpus {
+        let name = format!("cpu{cpu} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&name))?;
+        // user nice system idle iowait irq softirq steal
+        for (index, word) in line.split_ascii_whitespace().take(8).enumerate() {
+            let ticks: u64 = word.parse().ok()?;
+            if index != 3 && index != 4 {
+                sum = sum.checked_add(ticks)?;
+            }
+        }
+    }
+    Some(sum)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn busy_ticks_are_of_the_cpus_asked_for_and_of_none_where_a_line_lacks() {
+        let text = "cpu  9 9 9 9\ncpu0 1 2 4 800 900 8 16 32 64 128\ncpu1 1 1 1 1 1\n\
+            cpu10 7 0 0 x 0 0 0 0 0 0\nintr 5\n";
+        let of =
+            |cpus: &[u32]| busy_ticks(text, &cpus.iter().map(|c| CpuId(*c)).collect::<Vec<_>>());
+        assert_eq!(of(&[0]), Some(63), "guests are in the first, idle and iowait are not");
+        assert_eq!((of(&[0, 1]), of(&[])), (Some(66), Some(0)));
+        assert_eq!((of(&[10]), of(&[2])), (None, None), "a bad number, and no line");
+        assert_eq!(busy_ticks("cpu0 18446744073709551615 1 0 0\n", &[CpuId(0)]), None);
+    }
+
+    #[test]
+    fn this_machines_cpus_get_busier() {
+        let cpus = own_cpus().unwrap();
+        let Some(before) = busy_time(&Root::live(), &cpus) else {
+            return println!("skipped: this kernel does not say how busy its CPUs are");
+        };
+        // Two ticks of the clock and some.
+        let began = crate::now();
+        while crate::now().since(began) < Nanos::millis(50) {
+            std::hint::spin_loop();
+        }
+        let passed = busy_time(&Root::live(), &cpus).unwrap() - before;
+        assert!(passed > Nanos::ZERO && passed < Nanos::secs(60), "{passed}");
+    }
 
     #[test]
     fn memory_stalls_are_in_microseconds_or_refused() {

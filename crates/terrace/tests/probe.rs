@@ -46,6 +46,10 @@ impl Instrument for Fake {
     fn now(&mut self) -> Tick {
         self.now
     }
+
+    fn others(&mut self) -> Option<Nanos> {
+        None
+    }
 }
 
 fn situation(machine: &Machine) -> Situation {

@@ -12,7 +12,7 @@ use memory::ProbeMapping;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_machine::{parse_list, Machine};
-use terrace_sys::{now, zones, Allowance, CpuMeter, Root};
+use terrace_sys::{busy_time, now, own_cpu, zones, Allowance, CpuMeter, Root};
 use terrace_types::{Bytes, CpuId, Nanos, NodeId, Tick};
 
 /// What this process may use of `machine`, which must be the live one.
@@ -182,6 +182,12 @@ impl Instrument for LiveMachine<'_> {
 
     fn now(&mut self) -> Tick {
         now()
+    }
+
+    fn others(&mut self) -> Option<Nanos> {
+        let cpus = &self.situation.cpus;
+        let own = own_cpu().get() / cpus.len().max(1) as u64;
+        busy_time(&Root::live(), cpus).map(|busy| Nanos(busy.get().saturating_sub(own)))
     }
 }
 
