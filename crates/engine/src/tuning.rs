@@ -88,8 +88,9 @@ terrace_policy::tuning! {
     /// small that each is half as dear again (20.5 ms for 5,638 pages, after 47.3 ms for 18,816
     /// demoted; `scan`, simulated).
     undo_cost: u64 = 3;
-    /// Headroom is undone unless the pages that came since are touched so many times as often as
-    /// the demoted ones, by which the policy chose them (`TerraceTuning::headroom_colder`).
+    /// Headroom pays if the pages that came since are touched so many times as often as the demoted
+    /// ones, by which the policy chose them (`TerraceTuning::headroom_colder`), and is undone if
+    /// these are touched so many times as often as those.
     check_colder: f64 = 2.0;
     /// Blocks found touched before that is judged. No measured reason.
     check_fewest_touched: u64 = 24;

@@ -181,7 +181,7 @@ fn pages_accessed_since_bits_were_cleared_get_a_second_chance() {
 #[test]
 fn headroom_is_undone_where_the_demoted_pages_become_hot() {
     for (huge, share) in [(64, 0.003), (0, 0.01)] {
-        let (fast_share, journal) = reads_after_filling(0..3_500, 300.0, (huge, share));
+        let (fast_share, journal) = reads_after_filling(only(0..3_500), (huge, share));
         assert!(journal.text().contains("\"undo headroom\""), "{}", journal.text());
         assert!(fast_share > 0.9, "{fast_share} of the accesses go to the best tier");
     }
@@ -190,23 +190,55 @@ fn headroom_is_undone_where_the_demoted_pages_become_hot() {
 /// One that reads what it filled last keeps the space.
 #[test]
 fn headroom_is_kept_where_the_pages_in_its_place_are_hot() {
-    let (fast_share, journal) = reads_after_filling(5_000..COLD + HOT, 300.0, (64, 0.003));
+    let (fast_share, journal) = reads_after_filling(only(5_000..COLD + HOT), (64, 0.003));
     assert!(journal.text().contains("\"keep headroom\""), "{}", journal.text());
     // First touch would have put none of them there.
     assert!(fast_share > 0.5, "{fast_share} of the accesses go to the best tier");
 }
 
+/// One that reads all it filled alike gets back what was demoted where the share pays for that;
+/// elsewhere all stays where it is until what was filled first is read alone.
+#[test]
+fn headroom_whose_sides_are_read_alike_is_undone_where_the_share_pays() {
+    let alike = Nanos::millis(150);
+    let rate = move |page: usize, since: Nanos| match page {
+        _ if since < alike => 8.0,
+        0..3_500 => 300.0,
+        _ => 0.5,
+    };
+    for (huge, share, pays) in [(64, 0.003, false), (64, 0.1, true), (0, 0.01, true)] {
+        let (fast_share, journal) = reads_after_filling(rate, (huge, share));
+        let text = journal.text();
+        let line = |name: &str| text.lines().find(|line| line.contains(name));
+        assert_eq!(line("\"watch headroom\"").is_some(), !pays, "{share}");
+        let (_, at) = line("\"undo headroom\"").unwrap().split_once("\"at_ns\":").unwrap();
+        let at = Tick(at.split_once(',').unwrap().0.parse().unwrap());
+        assert_eq!(at >= filled().after(alike), !pays, "{share}: {at:?}");
+        assert!(fast_share > 0.9, "{fast_share}");
+    }
+}
+
+/// These pages alone are read, 300 times a second.
+fn only(hot: std::ops::Range<usize>) -> impl Fn(usize, Nanos) -> f64 + 'static {
+    move |page, _| if hot.contains(&page) { 300.0 } else { 0.5 }
+}
+
+/// When a program of [`reads_after_filling`] has its last page.
+fn filled() -> Tick {
+    Tick(0).after(Nanos::millis(30)).after(Nanos(40_000 * (COLD + HOT - 1_024) as u64))
+}
+
 /// Fills memory in order, in huge pages of so many base pages (0: in base pages), managed for this
-/// `tracking_share`, and then accesses these pages so often a second for 0.3 s.
+/// `tracking_share`, and then reads a page as often a second as `rate` says, by the time since, for
+/// 0.3 s.
 fn reads_after_filling(
-    hot: std::ops::Range<usize>,
-    rate: f64,
+    rate: impl Fn(usize, Nanos) -> f64 + 'static,
     (huge, tracking_share): (usize, f64),
 ) -> (f64, terrace_testkit::MemoryJournal) {
     let all = COLD + HOT;
-    let filled = Tick(0).after(Nanos::millis(30)).after(Nanos(40_000 * (all - 1_024) as u64));
-    let access = move |i: usize, now: Tick| match hot.contains(&i) && now >= filled {
-        true => read(rate),
+    let filled = filled();
+    let access = move |i: usize, now: Tick| match now >= filled {
+        true => read(rate(i, now.since(filled))),
         false => read(0.5),
     };
     let w = world(all, Box::new(access), 5);

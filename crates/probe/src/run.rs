@@ -108,7 +108,7 @@ pub fn run(
         let share = others as f64 / result.took.get().max(1) as f64;
         // Runs may be so short that none was interrupted, and yet they shared caches and memory.
         if share > NOISY {
-            result.notes.push(format!("Other programs had {:.0}% of the CPUs.", share * 100.0));
+            result.notes.push(format!("Other work had {:.0}% of the CPUs' time.", share * 100.0));
         }
     }
     result
@@ -248,13 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn what_other_programs_had_is_reported_where_it_is_more_than_noise() {
+    fn what_other_work_had_is_reported_where_it_is_more_than_noise() {
         let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Quick);
         let reported = |others| {
             let notes = run(&plan, Depth::Quick, &mut Fake { others, ..fake() }, &mut |_| {}).notes;
-            notes.into_iter().find(|n| n.contains("Other programs"))
+            notes.into_iter().find(|n| n.contains("Other work"))
         };
-        assert_eq!(reported(Some(0.62)).as_deref(), Some("Other programs had 62% of the CPUs."));
+        assert_eq!(reported(Some(0.62)).as_deref(), Some("Other work had 62% of the CPUs' time."));
         assert_eq!((reported(Some(0.04)), reported(None)), (None, None));
     }
 }

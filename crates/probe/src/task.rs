@@ -303,7 +303,7 @@ pub trait Instrument {
     /// Time since some beginning.
     fn now(&mut self) -> terrace_types::Tick;
 
-    /// Time that other programs had of each CPU since some beginning, on average; `None` where that
-    /// is not known.
+    /// Time that other work (programs, the kernel, other guests) had of each CPU since some
+    /// beginning, on average; `None` where that is not known.
     fn others(&mut self) -> Option<terrace_types::Nanos>;
 }

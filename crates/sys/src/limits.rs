@@ -199,10 +199,10 @@ pub fn memory_stalls(root: &Root) -> Result<Nanos, SysError> {
 pub fn busy_time(root: &Root, cpus: &[CpuId]) -> Option<Nanos> {
     // SAFETY: takes a number and touches no memory of ours.
     let hertz = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
-    busy_ticks(&root.text("/proc/stat").ok()?, cpus)?
-        .checked_mul(1_000_000_000)?
-        .checked_div(hertz.checked_mul(cpus.len() as u64)?)
-        .map(Nanos)
+    let ticks = busy_ticks(&root.text("/proc/stat").ok()?, cpus)?;
+    let each = u128::from(ticks) * 1_000_000_000
+        / u128::from(hertz.checked_mul(cpus.len() as u64).filter(|all| *all > 0)?);
+    u64::try_from(each).ok().map(Nanos)
 }
 
 /// Of `/proc/stat`: clock ticks that `cpus` were busy, together.
@@ -236,12 +236,23 @@ mod tests {
         assert_eq!((of(&[0, 1]), of(&[])), (Some(66), Some(0)));
         assert_eq!((of(&[10]), of(&[2])), (None, None), "a bad number, and no line");
         assert_eq!(busy_ticks("cpu0 18446744073709551615 1 0 0\n", &[CpuId(0)]), None);
+        // A year of 1,024 busy CPUs, at 100 ticks a second.
+        let line = |cpu: u32| format!("cpu{cpu} 3153600000 0 0 0\n");
+        let dir = std::env::temp_dir().join(format!("terrace-busy-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("proc")).unwrap();
+        std::fs::write(dir.join("proc/stat"), (0..1_024).map(line).collect::<String>()).unwrap();
+        let cpus: Vec<CpuId> = (0..1_024).map(CpuId).collect();
+        let root = Root::with_prefix(&dir);
+        assert!(busy_time(&root, &cpus).is_some_and(|busy| busy > Nanos::secs(86_400)));
+        assert_eq!(busy_time(&root, &[]), None);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
     fn this_machines_cpus_get_busier() {
         let cpus = own_cpus().unwrap();
-        let Some(before) = busy_time(&Root::live(), &cpus) else {
+        let before = busy_time(&Root::live(), &cpus).filter(|busy| *busy > Nanos::ZERO);
+        let Some(before) = before else {
             return println!("skipped: this kernel does not say how busy its CPUs are");
         };
         // Two ticks of the clock and some.

@@ -129,8 +129,12 @@ impl Engine {
         let until = self.clock.now().after(wait);
         loop {
             let left = until.since(self.clock.now());
-            let every = self.located.growth.every(&self.config.tuning);
             let able = self.can_make_headroom();
+            let every = self.located.growth.every(&self.config.tuning);
+            // Where no headroom can be made, growth matters to samples alone.
+            let to_sample = self.headroom_check.time_to_sample(self.clock.now());
+            let every =
+                if able { every } else { every.max(to_sample.min(self.config.first_interval)) };
             if left <= every || !able && !self.headroom_check.is_open() {
                 return left > Nanos::ZERO && self.wait_or_end(left);
             }
@@ -186,7 +190,7 @@ impl Engine {
     }
 
     /// What moving a base page costs, as measured or as the machine file has it.
-    fn move_cost(&self) -> Nanos {
+    pub(super) fn move_cost(&self) -> Nanos {
         let fewest = self.config.tuning.move_cost_pages;
         match self.account.move_cost(self.machine.page_size, fewest) {
             Nanos::ZERO => Nanos(self.machine.migration.page_of_a_call() as u64),

@@ -1,9 +1,11 @@
 //! Checks whether demotions for growth paid, and undoes them if they did not
-//! (docs/adr/0376-undo-headroom-unless-it-is-seen-to-pay.md).
+//! (docs/adr/0376-undo-headroom-unless-it-is-seen-to-pay.md,
+//! docs/adr/0380-undo-undecided-headroom-only-where-the-share-pays.md).
 //!
 //! The policy demotes cold pages before it knows how hot the newer pages will be. Once growth has
-//! ended, short samples compare the demoted pages with the newer ones. These samples may cost as
-//! much as the demotions did. Undoing exchanges the demoted pages and newer ones.
+//! ended, short samples compare the demoted pages with the newer ones, until one side is touched
+//! clearly more. These samples may cost as much as the demotions did. Undoing exchanges the demoted
+//! pages and newer ones.
 
 use super::{Engine, StepReport};
 use terrace_policy::heat::PageSamples;
@@ -71,8 +73,10 @@ impl SampledBlocks {
 enum Verdict {
     /// The newer pages are touched clearly more.
     Pays,
-    /// They are not.
+    /// The demoted pages are touched clearly more.
     Loses,
+    /// Neither are.
+    Undecided,
     /// Most pages of both sides are touched: how often they are takes a full sample, after which
     /// the policy decides.
     Unclear,
@@ -91,8 +95,10 @@ impl SampledSides {
             Verdict::Pays
         } else if newer * factor > demoted && demoted * factor > 1.0 {
             Verdict::Unclear
-        } else {
+        } else if newer * factor <= demoted {
             Verdict::Loses
+        } else {
+            Verdict::Undecided
         })
     }
 }
@@ -143,6 +149,11 @@ impl HeadroomCheck {
     fn close(&mut self) {
         let lost_by = std::mem::take(&mut self.lost_by);
         *self = Self { lost_by, samples_made: self.samples_made, ..Self::default() };
+    }
+
+    /// Time until the next sample, if the target does not grow.
+    pub fn time_to_sample(&self, now: Tick) -> Nanos {
+        self.growth_ended.map_or(Nanos::ZERO, |_| self.sample_due.since(now))
     }
 
     /// Whether there is something to sample for once growth has ended.
@@ -228,12 +239,20 @@ impl Engine {
             return check.close();
         }
         let found = check.found;
-        let Some(verdict) = found.verdict(&tuning) else { return };
+        let spent = check.sampling_budget == Nanos::ZERO;
+        let verdict = match found.verdict(&tuning) {
+            None if !spent => return,
+            // First touch is right unless something speaks against it: what can be paid for goes
+            // back.
+            Some(Verdict::Undecided) if self.can_pay_for_undoing() => Verdict::Loses,
+            verdict => verdict.unwrap_or(Verdict::Undecided),
+        };
         let [demoted, newer] = [found.demoted, found.newer].map(|of| 100.0 * of.touched_share());
         let name = match verdict {
             Verdict::Pays => "keep headroom",
             Verdict::Loses => "undo headroom",
-            Verdict::Unclear => "leave headroom",
+            Verdict::Undecided if !spent => "watch headroom",
+            Verdict::Undecided | Verdict::Unclear => "leave headroom",
         };
         let why = format!(
             "short samples find {demoted:.0}% of the pages touched that were demoted for growth, \
@@ -241,11 +260,22 @@ impl Engine {
         );
         self.log.write_decision(name, why, self.at(), &mut report.notes);
         match verdict {
-            Verdict::Pays => {}
+            Verdict::Undecided if !spent => {
+                self.headroom_check.found = SampledSides::default();
+                return;
+            }
+            Verdict::Pays | Verdict::Undecided => {}
             Verdict::Loses => self.undo_headroom(report),
             Verdict::Unclear => self.headroom.sample_due = true,
         }
         self.headroom_check.close();
+    }
+
+    /// Whether the ledger can pay for exchanging the demoted pages and as many newer ones.
+    fn can_pay_for_undoing(&self) -> bool {
+        let pages: u64 = self.headroom_check.demotions.iter().map(|m| u64::from(m.pages)).sum();
+        let cost = Nanos((2 * pages).saturating_mul(self.move_cost().get()));
+        cost <= self.budget.ledger.beyond_next_sample()
     }
 
     /// One short sample. What the trackers spent on it; `None`: it cannot be made.
@@ -334,11 +364,13 @@ mod tests {
     }
 
     #[test]
-    fn demotions_pay_where_newer_pages_are_touched_twice_as_often() {
+    fn a_verdict_takes_one_side_touched_twice_as_often() {
         assert_eq!(verdict(0, 50, 100), Some(Verdict::Pays));
         assert_eq!(verdict(20, 50, 100), Some(Verdict::Pays));
-        assert_eq!(verdict(30, 50, 100), Some(Verdict::Loses));
-        assert_eq!(verdict(20, 20, 100), Some(Verdict::Loses), "no better than before");
+        assert_eq!(verdict(30, 50, 100), Some(Verdict::Undecided));
+        assert_eq!(verdict(20, 20, 100), Some(Verdict::Undecided));
+        assert_eq!(verdict(50, 30, 100), Some(Verdict::Undecided));
+        assert_eq!(verdict(50, 20, 100), Some(Verdict::Loses));
         assert_eq!(verdict(40, 0, 100), Some(Verdict::Loses));
         assert_eq!(verdict(98, 68, 100), Some(Verdict::Unclear));
         assert_eq!(verdict(60, 100, 100), Some(Verdict::Unclear));
