@@ -44,7 +44,7 @@ pub fn run(
     instrument: &mut dyn Instrument,
     reported: &mut dyn FnMut(&ProbeProgress),
 ) -> Measurements {
-    let (began, others_before) = (instrument.now(), instrument.others());
+    let (began, others_before) = (instrument.now(), instrument.cpu_time_of_others());
     let mut result =
         Measurements { notes: plan.notes.clone(), caches: plan.caches, ..Measurements::default() };
     let mut failures: BTreeMap<String, (u32, String)> = BTreeMap::new();
@@ -103,7 +103,7 @@ pub fn run(
     }
     let end: Tick = instrument.now();
     result.took = end.since(began);
-    if let (Some(before), Some(after)) = (others_before, instrument.others()) {
+    if let (Some(before), Some(after)) = (others_before, instrument.cpu_time_of_others()) {
         let others = after.get().saturating_sub(before.get());
         let share = others as f64 / result.took.get().max(1) as f64;
         // Runs may be so short that none was interrupted, and yet they shared caches and memory.
@@ -174,7 +174,7 @@ mod tests {
             self.now
         }
 
-        fn others(&mut self) -> Option<Nanos> {
+        fn cpu_time_of_others(&mut self) -> Option<Nanos> {
             // They had something before, too.
             let had = |share| 3e9 + share * self.now.get() as f64;
             self.others.map(|share| Nanos(had(share) as u64))

@@ -305,5 +305,5 @@ pub trait Instrument {
 
     /// Time that other work (programs, the kernel, other guests) had of each CPU since some
     /// beginning, on average; `None` where that is not known.
-    fn others(&mut self) -> Option<terrace_types::Nanos>;
+    fn cpu_time_of_others(&mut self) -> Option<terrace_types::Nanos>;
 }

@@ -192,9 +192,8 @@ pub fn memory_stalls(root: &Root) -> Result<Nanos, SysError> {
 }
 
 /// For how long each of `cpus` was busy since the machine started, on average (`/proc/stat`,
-/// kernel: `fs/proc/stat.c`): all but idle, waiting for devices, and guests, which are counted as
-/// programs.
-/// `None` where the kernel does not say.
+/// kernel: `fs/proc/stat.c`): all but idle and waiting for devices; the time of guests is part of
+/// that of programs. `None` where the kernel does not say.
 #[must_use]
 pub fn busy_time(root: &Root, cpus: &[CpuId]) -> Option<Nanos> {
     // SAFETY: takes a number and touches no memory of ours.

@@ -47,7 +47,7 @@ impl Instrument for Fake {
         self.now
     }
 
-    fn others(&mut self) -> Option<Nanos> {
+    fn cpu_time_of_others(&mut self) -> Option<Nanos> {
         None
     }
 }

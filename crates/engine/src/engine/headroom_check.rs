@@ -77,9 +77,49 @@ enum Verdict {
     Loses,
     /// Neither are.
     Undecided,
-    /// Most pages of both sides are touched: how often they are takes a full sample, after which
-    /// the policy decides.
-    Unclear,
+    /// Most pages of both sides are, so that their bits do not tell how often.
+    Saturated,
+}
+
+/// What follows from samples of demotions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NextStep {
+    Keep,
+    Undo,
+    /// Samples begin anew.
+    Watch,
+    /// No more is sampled, and all stays where it is.
+    Leave,
+    /// A full sample, after which the policy decides.
+    SampleAll,
+}
+
+impl NextStep {
+    /// `payable`: the ledger can pay for undoing the demotions; `spent`: no sample can follow.
+    /// `None`: the samples are too few, and more follow.
+    fn after(verdict: Option<Verdict>, payable: bool, spent: bool) -> Option<Self> {
+        Some(match verdict {
+            None if !spent => return None,
+            None => Self::Leave,
+            Some(Verdict::Pays) => Self::Keep,
+            Some(Verdict::Loses) => Self::Undo,
+            Some(Verdict::Saturated) => Self::SampleAll,
+            // First touch is right unless something speaks against it.
+            Some(Verdict::Undecided) if payable => Self::Undo,
+            Some(Verdict::Undecided) if spent => Self::Leave,
+            Some(Verdict::Undecided) => Self::Watch,
+        })
+    }
+
+    /// As journals call it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Keep => "keep headroom",
+            Self::Undo => "undo headroom",
+            Self::Watch => "watch headroom",
+            Self::Leave | Self::SampleAll => "leave headroom",
+        }
+    }
 }
 
 impl SampledSides {
@@ -94,7 +134,7 @@ impl SampledSides {
         enough.then_some(if demoted * factor <= newer {
             Verdict::Pays
         } else if newer * factor > demoted && demoted * factor > 1.0 {
-            Verdict::Unclear
+            Verdict::Saturated
         } else if newer * factor <= demoted {
             Verdict::Loses
         } else {
@@ -240,33 +280,22 @@ impl Engine {
         }
         let found = check.found;
         let spent = check.sampling_budget == Nanos::ZERO;
-        let verdict = match found.verdict(&tuning) {
-            None if !spent => return,
-            // First touch is right unless something speaks against it: what can be paid for goes
-            // back.
-            Some(Verdict::Undecided) if self.can_pay_for_undoing() => Verdict::Loses,
-            verdict => verdict.unwrap_or(Verdict::Undecided),
-        };
+        let payable = self.can_pay_for_undoing();
+        let Some(next) = NextStep::after(found.verdict(&tuning), payable, spent) else { return };
         let [demoted, newer] = [found.demoted, found.newer].map(|of| 100.0 * of.touched_share());
-        let name = match verdict {
-            Verdict::Pays => "keep headroom",
-            Verdict::Loses => "undo headroom",
-            Verdict::Undecided if !spent => "watch headroom",
-            Verdict::Undecided | Verdict::Unclear => "leave headroom",
-        };
         let why = format!(
             "short samples find {demoted:.0}% of the pages touched that were demoted for growth, \
                 and {newer:.0}% of those that came to the best tier since"
         );
-        self.log.write_decision(name, why, self.at(), &mut report.notes);
-        match verdict {
-            Verdict::Undecided if !spent => {
+        self.log.write_decision(next.name(), why, self.at(), &mut report.notes);
+        match next {
+            NextStep::Keep | NextStep::Leave => {}
+            NextStep::Undo => self.undo_headroom(report),
+            NextStep::SampleAll => self.headroom.sample_due = true,
+            NextStep::Watch => {
                 self.headroom_check.found = SampledSides::default();
                 return;
             }
-            Verdict::Pays | Verdict::Undecided => {}
-            Verdict::Loses => self.undo_headroom(report),
-            Verdict::Unclear => self.headroom.sample_due = true,
         }
         self.headroom_check.close();
     }
@@ -372,12 +401,30 @@ mod tests {
         assert_eq!(verdict(50, 30, 100), Some(Verdict::Undecided));
         assert_eq!(verdict(50, 20, 100), Some(Verdict::Loses));
         assert_eq!(verdict(40, 0, 100), Some(Verdict::Loses));
-        assert_eq!(verdict(98, 68, 100), Some(Verdict::Unclear));
-        assert_eq!(verdict(60, 100, 100), Some(Verdict::Unclear));
+        assert_eq!(verdict(98, 68, 100), Some(Verdict::Saturated));
+        assert_eq!(verdict(60, 100, 100), Some(Verdict::Saturated));
         assert_eq!(verdict(98, 30, 100), Some(Verdict::Loses));
         assert_eq!(verdict(0, 0, 100), None, "the target sleeps");
         assert_eq!(verdict(0, 10, 100), None, "too few");
         assert_eq!(verdict(0, 100, 10), None, "too few were sampled");
+    }
+
+    #[test]
+    fn what_samples_do_not_decide_is_undone_only_where_it_can_be_paid_for() {
+        let undecided = |payable, spent| {
+            NextStep::after(Some(Verdict::Undecided), payable, spent).map(NextStep::name)
+        };
+        assert_eq!(undecided(true, false), Some("undo headroom"));
+        assert_eq!(undecided(false, false), Some("watch headroom"));
+        assert_eq!(undecided(false, true), Some("leave headroom"), "no sample can follow");
+        for (payable, spent) in [(false, false), (true, true)] {
+            let after = |verdict| NextStep::after(Some(verdict), payable, spent);
+            assert_eq!(after(Verdict::Pays), Some(NextStep::Keep));
+            assert_eq!(after(Verdict::Loses), Some(NextStep::Undo), "on credit if need be");
+            assert_eq!(after(Verdict::Saturated), Some(NextStep::SampleAll));
+        }
+        assert_eq!(NextStep::after(None, true, false), None, "more samples follow");
+        assert_eq!(NextStep::after(None, true, true), Some(NextStep::Leave), "nothing was seen");
     }
 
     #[test]
@@ -399,6 +446,10 @@ mod tests {
         check.wait_for_end_of_growth();
         let mut due = |ms: u64| check.is_due(Tick(ms * 1_000_000), pause);
         assert_eq!([due(100), due(104), due(105)], [false, false, true]);
+        let left = |check: &HeadroomCheck, ms: u64| check.time_to_sample(Tick(ms * 1_000_000));
+        assert_eq!([left(&check, 106), left(&check, 112)], [Nanos::millis(4), Nanos::ZERO]);
+        check.wait_for_end_of_growth();
+        assert_eq!(left(&check, 106), Nanos::ZERO, "it may grow");
     }
 
     #[test]

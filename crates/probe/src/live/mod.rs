@@ -184,7 +184,7 @@ impl Instrument for LiveMachine<'_> {
         now()
     }
 
-    fn others(&mut self) -> Option<Nanos> {
+    fn cpu_time_of_others(&mut self) -> Option<Nanos> {
         let cpus = &self.situation.cpus;
         let own = own_cpu().get() / cpus.len().max(1) as u64;
         busy_time(&Root::live(), cpus).map(|busy| Nanos(busy.get().saturating_sub(own)))
