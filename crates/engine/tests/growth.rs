@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{engine, pages, read, show, skew, world, world_on, Shared, COLD, HOT, SECONDS};
+use common::{engine, pages, read, show, skew, world, world_on, Shared, COLD, FAST, HOT, SECONDS};
 use std::cell::RefCell;
 use std::rc::Rc;
 use terrace_engine::{
@@ -215,6 +215,34 @@ fn headroom_whose_sides_are_read_alike_is_undone_where_the_share_pays() {
         let at = Tick(at.split_once(',').unwrap().0.parse().unwrap());
         assert_eq!(at >= filled().after(alike), !pays, "{share}: {at:?}");
         assert!(fast_share > 0.9, "{fast_share}");
+    }
+}
+
+/// A program grows by less than was demoted for it, and reads all alike: the best tier has space,
+/// and the demoted pages lose more than the share. They come back all the same.
+#[test]
+fn losses_do_not_put_off_the_sample_that_ends_them() {
+    let all = FAST as usize + 1_024;
+    let begins = Tick(0).after(Nanos::millis(30));
+    let reads = begins.after(Nanos::millis(140));
+    for tracking_share in [0.005, 0.007, 0.01] {
+        let access = move |_, now: Tick| read(if now < reads { 0.02 } else { 60.0 });
+        let w = world(all, Box::new(access), 5);
+        w.borrow_mut().untouched = Some((1_024, begins));
+        w.borrow_mut().fault_interval = Nanos::micros(40);
+        w.borrow_mut().end_at(Tick(20 * SECONDS));
+        let trackers: Vec<Box<dyn Tracker>> =
+            vec![Box::new(PageTracker::as_page_tables(w.clone()))];
+        let config = Config { tracking_share, ..Config::default() };
+        let target = WorldTarget::new(w.clone());
+        let (mut engine, journal) = common::engine_with(&w, target, "terrace", trackers, config);
+        engine.run(|report| {
+            show(report);
+            false
+        });
+        assert!(journal.text().contains("\"headroom\""), "{tracking_share}");
+        let on_best = on_best(&w, 0..all);
+        assert!(on_best > FAST as usize * 31 / 32, "{tracking_share}: {on_best}");
     }
 }
 

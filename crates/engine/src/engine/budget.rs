@@ -85,6 +85,11 @@ impl Budget {
         self.gains.map(|gains| self.ledger.time_to_gain(gains))
     }
 
+    /// Whether moves were measured to lose when that was last booked.
+    pub fn loses(&self) -> bool {
+        self.gains.is_some_and(|gains| gains < 0.0)
+    }
+
     /// The moves that the rate allows now, in order.
     pub fn within_rate<'a>(
         &mut self,

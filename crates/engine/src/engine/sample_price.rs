@@ -106,8 +106,10 @@ impl Engine {
                 self.next.length = self.next.length.max(self.config.first_interval);
                 return Ok(pace);
             }
-            if pace.rest > Nanos::ZERO && !self.placement.saves() {
-                // A sample cannot be had yet, and no moves save what could pay for one.
+            let saves = self.placement.saves() && !self.budget.loses();
+            if pace.rest > Nanos::ZERO && !saves {
+                // A sample cannot be had yet, and no moves save what could pay for one. Losses are
+                // booked: to measure them again and again would put the sample off for good.
                 ended = self.wait_with_headroom(pace.rest, report);
                 // What the worse tiers cost meanwhile is not known.
                 self.sampling.debt.at = Some(self.clock.now());
