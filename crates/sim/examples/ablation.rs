@@ -1,14 +1,10 @@
 //! What each constant that steers the engine, its heat map, `terrace`, `hyplacer` and the pager of
 //! far memory earns: each is halved and doubled, and the programs' times are compared with those of
-//! its usual value. A thousandth and a thousandfold of it show what the mechanism earns that it
-//! steers, because most end at one of them. Programs before a store have half the memory that they
-//! use, or a third.
+//! its usual value. Programs before a store have half the memory that they use, or a third.
 //!
-//! `cargo run --release -p terrace-sim --example ablation [NAME...] [case=CASE...]
-//! [value=VALUE...]` prints a table of those that change a time by 1% and more, then the names of
-//! all others. NAME chooses constants by a part of their names, CASE programs, VALUE what is tried
-//! (thousandth, half, double, thousandfold; half and double unless given). All together take some
-//! hours of CPU time.
+//! `cargo run --release -p terrace-sim --example ablation [NAME...] [case=CASE...]` prints a table
+//! of those that change a time by 1% and more, then the names of all others. NAME chooses constants
+//! by a part of their names, CASE programs; all together take some hours of CPU time.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -51,13 +47,6 @@ const FAR_CASES: [Case; 4] = [
 
 /// From this change of a time on a constant is listed, per cent.
 const LISTED: f64 = 1.0;
-
-/// What is tried instead of a constant's usual value: name and factor.
-type Factor = (&'static str, f64);
-
-/// All of them.
-const FACTORS: [Factor; 4] =
-    [("thousandth", 1e-3), ("half", 0.5), ("double", 2.0), ("thousandfold", 1e3)];
 
 /// A constant, or the usual values of all that steer one contender.
 #[derive(Debug, Clone)]
@@ -164,37 +153,20 @@ fn run(plan: &SimSetup, constant: &Constant, times: f64) -> Result<SimRun, SimEr
 
 fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let after = |prefix: &'static str| args.iter().filter_map(move |arg| arg.strip_prefix(prefix));
-    let values: Vec<&str> = after("value=").collect();
-    let tried = |(name, _): &Factor| match values.is_empty() {
-        true => matches!(*name, "half" | "double"),
-        false => values.contains(name),
-    };
-    let factors: Vec<Factor> = FACTORS.into_iter().filter(tried).collect();
-    let cases: Vec<&str> = after("case=").collect();
-    let chosen = |name: &str| cases.is_empty() || cases.contains(&name);
-    let names: Vec<&str> =
-        args.iter().map(String::as_str).filter(|arg| !arg.contains('=')).collect();
-    let choice = Choice { chosen: &chosen, names: &names, factors: &factors };
+    let (cases, names): (Vec<&str>, Vec<&str>) =
+        args.iter().map(String::as_str).partition(|arg| arg.starts_with("case="));
+    let chosen = |name: &str| cases.is_empty() || cases.iter().any(|arg| arg[5..] == *name);
     let pager = |_: &SimSetup| PagerTuning::NAMES.iter().map(|n| Constant::Pager(n)).collect();
     let policies = [PolicyId::Terrace, PolicyId::HyPlacer].map(Contender::from);
-    study(&CASES, &choice, &policies, of_policies)?;
-    study(&FAR_CASES, &choice, &[behind_the_disk()], pager)
+    study(&CASES, &chosen, &names, &policies, of_policies)?;
+    study(&FAR_CASES, &chosen, &names, &[behind_the_disk()], pager)
 }
 
-/// What to run.
-struct Choice<'a> {
-    /// Whether to run a program.
-    chosen: &'a dyn Fn(&str) -> bool,
-    /// Parts of the names of constants; all where empty.
-    names: &'a [&'a str],
-    factors: &'a [Factor],
-}
-
-/// Runs the chosen programs with other values of each constant of these contenders, and prints.
+/// Runs the chosen programs with half and double of each constant of these contenders, and prints.
 fn study(
     cases: &[Case],
-    Choice { chosen, names, factors }: &Choice<'_>,
+    chosen: &dyn Fn(&str) -> bool,
+    names: &[&str],
     contenders: &[Contender],
     constants: impl Fn(&SimSetup) -> Vec<Constant>,
 ) -> Outcome<()> {
@@ -214,7 +186,7 @@ fn study(
     for case in 0..cases.len() {
         tasks.extend(usual.iter().map(|constant| (constant.clone(), 1.0, case)));
         for constant in &constants {
-            tasks.extend(factors.iter().map(|(_, times)| (constant.clone(), *times, case)));
+            tasks.extend([0.5, 2.0].map(|times| (constant.clone(), times, case)));
         }
     }
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -222,28 +194,22 @@ fn study(
         all(&tasks, workers, |(constant, times, case)| run(&plans[*case], constant, *times))?;
     let mut seconds = BTreeMap::new();
     for ((constant, times, case), run) in tasks.iter().zip(&runs) {
-        seconds.insert((constant.name(), times.to_bits(), *case), run.seconds);
+        seconds.insert((constant.name(), *times as u32, *case), run.seconds);
     }
-    print(&cases, &usual, &constants, factors, &seconds);
+    print(&cases, &usual, &constants, &seconds);
     Ok(())
 }
 
-/// Seconds by constant, factor (its bits) and case.
-type Seconds = BTreeMap<(String, u64, usize), f64>;
+/// Seconds by constant, factor (0 for a half) and case.
+type Seconds = BTreeMap<(String, u32, usize), f64>;
 
 /// The table.
-fn print(
-    cases: &[Case],
-    usual: &[Constant],
-    constants: &[Constant],
-    factors: &[Factor],
-    seconds: &Seconds,
-) {
+fn print(cases: &[Case], usual: &[Constant], constants: &[Constant], seconds: &Seconds) {
     let names: Vec<&str> = cases.iter().map(|(name, ..)| *name).collect();
     let names = names.join(" | ");
     println!("| constant | value | {names} |\n|---|---|{}", "---|".repeat(cases.len()));
     for name in usual.iter().map(Constant::name) {
-        let of = |case| format!("{:.3} s", seconds[&(name.clone(), 1f64.to_bits(), case)]);
+        let of = |case| format!("{:.3} s", seconds[&(name.clone(), 1, case)]);
         println!(
             "| {name} | usual | {} |",
             (0..cases.len()).map(of).collect::<Vec<_>>().join(" | ")
@@ -251,17 +217,19 @@ fn print(
     }
     let mut others = Vec::new();
     for constant in constants {
-        let change = |times: f64, case: usize| {
-            let usual = seconds[&(constant.contender().to_string(), 1f64.to_bits(), case)];
-            (seconds[&(constant.name(), times.to_bits(), case)] / usual - 1.0) * 100.0
+        let change = |times: u32, case: usize| {
+            let usual = seconds[&(constant.contender().to_string(), 1, case)];
+            (seconds[&(constant.name(), times, case)] / usual - 1.0) * 100.0
         };
-        let row = |times: f64| (0..cases.len()).map(move |case| change(times, case));
-        if factors.iter().flat_map(|(_, times)| row(*times)).all(|change| change.abs() < LISTED) {
+        let rows = [(0, "half"), (2, "double")];
+        let all = || (0..cases.len()).flat_map(|case| rows.map(|(times, _)| change(times, case)));
+        if all().all(|change| change.abs() < LISTED) {
             others.push(constant.name());
             continue;
         }
-        for (what, times) in factors {
-            let cells: Vec<String> = row(*times).map(|change| format!("{change:+.1}%")).collect();
+        for (times, what) in rows {
+            let cells: Vec<String> =
+                (0..cases.len()).map(|case| format!("{:+.1}%", change(times, case))).collect();
             println!("| {} | {what} | {} |", constant.name(), cells.join(" | "));
         }
     }

@@ -21,9 +21,10 @@ pub struct SamplingPace {
 ///
 /// `costs + losses <= share (t + over) + reinvested * gains + excess`,
 ///
-/// where the excess is by how much intervals cost more than those before them. Against a program
-/// left alone, which has none of these, the first term and the last are lost at most, if the gains
-/// were at least half of what they were taken for.
+/// where the losses are those that were booked (not all are, ADR 0381), and the excess is by how
+/// much intervals cost more than those before them. Against a program left alone, which has none of
+/// these, the first term and the last are lost at most, if the gains were at least half of what
+/// they were taken for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CpuLedger {
     share: f64,
