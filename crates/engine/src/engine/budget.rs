@@ -85,7 +85,7 @@ impl Budget {
         self.gains.map(|gains| self.ledger.time_to_gain(gains))
     }
 
-    /// Whether moves were measured to lose when that was last booked.
+    /// Whether the last measurement found a loss; `false` once pages were moved after it.
     pub fn loses(&self) -> bool {
         self.gains.is_some_and(|gains| gains < 0.0)
     }

@@ -108,8 +108,8 @@ impl Engine {
             }
             let saves = self.placement.saves() && !self.budget.loses();
             if pace.rest > Nanos::ZERO && !saves {
-                // A sample cannot be had yet, and no moves save what could pay for one. Losses are
-                // booked: to measure them again and again would put the sample off for good.
+                // The share cannot pay for a sample yet, and no moves save what could. Each
+                // measurement of a loss would book it again, and put the sample off.
                 ended = self.wait_with_headroom(pace.rest, report);
                 // What the worse tiers cost meanwhile is not known.
                 self.sampling.debt.at = Some(self.clock.now());
