@@ -62,11 +62,13 @@ impl Budget {
         self.measures.then(|| self.ledger.for_moves(spent))
     }
 
-    /// Books what moves were measured to save a second, since that was last booked.
-    pub fn book_gain(&mut self, ns_a_second: f64, now: Tick) {
+    /// Books what moves were measured to save a second, since that was last booked. A loss beyond
+    /// `least` may be chance ([`CpuLedger::gain`]).
+    pub fn book_gain(&mut self, ns_a_second: f64, least: f64, now: Tick) {
         let since = self.gained.replace(now).map_or(Nanos::ZERO, |then| now.since(then));
-        self.gains = Some(ns_a_second / 1e9);
-        self.ledger.gain(ns_a_second / 1e9 * since.min(self.gain_lasts).as_secs_f64());
+        self.gains = Some(ns_a_second.max(least) / 1e9);
+        let seconds = since.min(self.gain_lasts).as_secs_f64();
+        self.ledger.gain(ns_a_second / 1e9 * seconds, least / 1e9 * seconds);
     }
 
     /// Books moves: their bytes, and their time where gains are measured.

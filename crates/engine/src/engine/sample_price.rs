@@ -234,23 +234,21 @@ impl Engine {
         let areas = self.heat.known_of(some);
         let sampled = Snapshot { tiers: tiers.to_vec(), areas, ..Snapshot::default() };
         if let Some(known) = self.placement.gain_by_some(&sampled) {
-            self.budget.book_gain(corrected(known, [best, below]), self.clock.now());
+            // A few pages sampled once make no loss certain that was not known.
+            let least = (known.0 - known.1).min(0.0);
+            let gain = corrected(known, [best, below]).unwrap_or(least);
+            self.budget.book_gain(gain, least, self.clock.now());
         }
     }
 }
 
 /// What promotions save less what demotions cost, corrected by how many pages on the best tier and
 /// below it were found touched. Only downwards: pages that were chosen for their heat had more of
-/// it by chance, and those chosen for being cold less. A gain becomes zero at least, for a few
-/// pages sampled once show no loss; it is zero where demoted pages known as never accessed now are,
-/// because nothing tells how often.
-fn corrected((saved, lost): (f64, f64), [best, below]: [TouchedPages; 2]) -> f64 {
-    let least = (saved - lost).min(0.0);
+/// it by chance, and those chosen for being cold less. `None` where demoted pages known as never
+/// accessed now are, because nothing tells how often.
+fn corrected((saved, lost): (f64, f64), [best, below]: [TouchedPages; 2]) -> Option<f64> {
     let pace = below.pace().max(1.0);
-    if pace.is_infinite() {
-        return least;
-    }
-    (saved * best.pace().min(1.0) - lost * pace).max(least)
+    pace.is_finite().then(|| saved * best.pace().min(1.0) - lost * pace)
 }
 
 /// One of so many parts of a block of pages, another at each turn.
@@ -267,18 +265,18 @@ mod tests {
     const LEAST: f64 = crate::EngineTuning::USUAL.new_least_share;
 
     #[test]
-    fn a_gain_is_corrected_downwards_and_to_zero_at_least() {
+    fn a_gain_is_corrected_downwards() {
         let touched = |found, expected| TouchedPages { found, expected, pages: 1_000.0 };
         let as_known = touched(10.0, 10.0);
-        let of = |known, best, below| corrected(known, [best, below]).round();
-        assert_eq!(of((100.0, 20.0), as_known, as_known), 80.0);
-        assert_eq!(of((100.0, 20.0), touched(20.0, 10.0), touched(5.0, 10.0)), 80.0, "not upwards");
-        assert_eq!(of((100.0, 20.0), touched(5.0, 10.0), as_known), 30.0);
-        assert_eq!(of((100.0, 20.0), as_known, touched(20.0, 10.0)), 60.0);
-        assert_eq!(of((100.0, 20.0), touched(0.0, 10.0), as_known), 0.0);
-        assert_eq!(of((100.0, 0.0), as_known, touched(60.0, 0.0)), 0.0, "nothing tells how often");
-        assert_eq!(of((100.0, 0.0), as_known, touched(0.0, 0.0)), 100.0);
-        assert_eq!(of((20.0, 50.0), touched(5.0, 10.0), touched(60.0, 0.0)), -30.0, "a known loss");
+        let of = |known, best, below| corrected(known, [best, below]).map(f64::round);
+        assert_eq!(of((100.0, 20.0), as_known, as_known), Some(80.0));
+        let (more, half) = (touched(20.0, 10.0), touched(5.0, 10.0));
+        assert_eq!(of((100.0, 20.0), more, half), Some(80.0), "not upwards");
+        assert_eq!(of((100.0, 20.0), half, as_known), Some(30.0));
+        assert_eq!(of((100.0, 20.0), as_known, more), Some(60.0));
+        assert_eq!(of((100.0, 20.0), touched(0.0, 10.0), as_known), Some(-20.0), "a loss");
+        assert_eq!(of((100.0, 0.0), as_known, touched(0.0, 0.0)), Some(100.0));
+        assert_eq!(of((100.0, 0.0), as_known, touched(60.0, 0.0)), None, "nothing tells how often");
     }
 
     #[test]

@@ -15,27 +15,31 @@ pub struct SamplingPace {
 /// long as `over`, and what it spends beyond that within what it was measured to gain.
 ///
 /// Measured gains that were not spent are kept, [`LedgerTuning::reinvested`] of them and
-/// [`LedgerTuning::most_gained`] seconds at most, and pay for what the share does not; a measured
-/// loss is spent like a cost. What would overdraw both is not begun, as far as its cost is known
-/// beforehand. So after `t` seconds
+/// [`LedgerTuning::most_gained`] seconds at most, and pay for what the share does not. A loss that
+/// is certain is spent like a cost; one that may be chance counts against gains alone. What would
+/// overdraw both is not begun, as far as its cost is known beforehand. So after `t` seconds
 ///
 /// `costs + losses <= share (t + over) + reinvested * gains + excess`,
 ///
-/// where the losses are those that were booked (not all are, ADR 0381), and the excess is by how
-/// much intervals cost more than those before them. Against a program left alone, which has none of
+/// where the losses are those that were certain and booked (not all are, ADR 0381), the gains are
+/// those that were booked, less losses that may be chance (ADR 0382), and the excess is by how much
+/// intervals cost more than those before them. Against a program left alone, which has none of
 /// these, the first term and the last are lost at most, if the gains were at least half of what
 /// they were taken for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CpuLedger {
     share: f64,
     over: Nanos,
-    /// What was spent of the share, and when, as far back as `over`.
+    /// What was spent of the share, and when, as far back as `over`: an entry for each part of it
+    /// ([`LedgerTuning::entries`]) in which something was spent. An entry counts from the end of
+    /// its part, so that none is gone before `over` has passed.
     spent: VecDeque<(Tick, f64)>,
     /// Their sum.
     sum: f64,
     now: Tick,
     /// In place of these where gains are not measured.
     bursts: Option<TokenBucket>,
+    /// Gains kept; negative: a debt of losses that may be chance.
     gained: f64,
     /// Seconds of CPU an interval costs: in full, and thrifty; zero while not known.
     window_cost: [f64; 2],
@@ -56,7 +60,7 @@ crate::tuning! {
     /// Seconds of gains that are kept at most: what came later is not given up for what was gained
     /// before.
     most_gained: f64 = 1.0;
-    /// Entries of the averaging time: what is spent within one part of it is one entry.
+    /// Parts of the averaging time: what is spent within one is kept as one entry.
     entries: u64 = 128;
     /// A sample of more pages than a second's share pays for is made at last, after so long.
     longest_rest: Nanos = Nanos::secs(60);
@@ -136,13 +140,17 @@ impl CpuLedger {
         }
     }
 
-    /// Books what placement was measured to save the program, seconds; negative: to cost it.
-    pub fn gain(&mut self, seconds: f64) {
-        if seconds > 0.0 {
-            self.gained = (self.gained + TUNING.reinvested * seconds).min(TUNING.most_gained);
-        } else {
-            self.take(-seconds);
+    /// Books what placement was measured to save the program, seconds; negative: to cost it. A loss
+    /// beyond `least`, which is zero at most, may be chance, as gains may: it reduces the gains
+    /// kept, to a debt of at most what the share allows in its averaging time. Later gains repay
+    /// that first.
+    pub fn gain(&mut self, seconds: f64, least: f64) {
+        let lost = (-seconds.max(least)).max(0.0);
+        if lost > 0.0 {
+            self.take(lost);
         }
+        let gained = self.gained + TUNING.reinvested * (seconds + lost);
+        self.gained = gained.clamp(-self.share * self.over.as_secs_f64(), TUNING.most_gained);
     }
 
     /// Of the share first; gains are for what it does not pay.
@@ -150,15 +158,15 @@ impl CpuLedger {
         if let Some(bursts) = &mut self.bursts {
             return bursts.spend(seconds);
         }
-        let over = (seconds - self.of_share().max(0.0)).clamp(0.0, self.gained);
+        let over = (seconds - self.of_share().max(0.0)).clamp(0.0, self.gained.max(0.0));
         self.gained -= over;
         let cost = seconds - over;
         self.sum += cost;
+        let part = (self.over.get() / TUNING.entries).max(1);
+        let end = Tick(self.now.0.div_ceil(part).saturating_mul(part));
         match self.spent.back_mut() {
-            Some((at, all)) if self.now.since(*at) < Nanos(self.over.get() / TUNING.entries) => {
-                (*at, *all) = (self.now, *all + cost);
-            }
-            _ => self.spent.push_back((self.now, cost)),
+            Some((at, all)) if *at == end => *all += cost,
+            _ => self.spent.push_back((end, cost)),
         }
     }
 
@@ -218,7 +226,7 @@ impl CpuLedger {
         let cost = if known { thrifty } else { full };
         let affordable = match self.bursts {
             Some(_) => Nanos::ZERO,
-            None => self.time_until((self.with_moves(cost) - self.gained).max(0.0)),
+            None => self.time_until((self.with_moves(cost) - self.gained.max(0.0)).max(0.0)),
         };
         // Quick scans have the other half.
         let part = if self.quick_scan_cost > 0.0 { TUNING.steady / 2.0 } else { TUNING.steady };
@@ -248,7 +256,7 @@ impl CpuLedger {
     /// CPU time that may still be spent; negative when overdrawn.
     #[must_use]
     pub fn left_seconds(&self) -> f64 {
-        self.of_share() + self.gained
+        self.of_share() + self.gained.max(0.0)
     }
 
     /// Time until gains of so many seconds a second pay for the next sample; the longest rest where
@@ -285,12 +293,18 @@ fn learn(known: &mut f64, cpu: Nanos) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_testkit::Rng;
 
     const SECOND: u64 = 1_000_000_000;
 
     /// Urgent intervals of 100 ms at `cost`, with `gain` seconds a second measured meanwhile; CPU
     /// seconds used in each second.
     fn spent(seconds: usize, cost: Nanos, gain: impl Fn(f64) -> f64) -> Vec<f64> {
+        spent_by_chance(seconds, cost, |t| (gain(t), gain(t).min(0.0)))
+    }
+
+    /// The same with the least that is certain of each gain.
+    fn spent_by_chance(seconds: usize, cost: Nanos, gain: impl Fn(f64) -> (f64, f64)) -> Vec<f64> {
         let mut ledger = CpuLedger::new(0.03, Nanos::secs(1));
         let (mut now, interval) = (Tick(0), Nanos::millis(100));
         let mut each = vec![0.0; seconds];
@@ -303,7 +317,8 @@ mod tests {
             *of += cpu.as_secs_f64();
             ledger.book(cpu, pace.thrifty, now);
             let passed = now.since(then).as_secs_f64();
-            ledger.gain(gain(now.0 as f64 / 1e9) * passed);
+            let (gained, least) = gain(now.0 as f64 / 1e9);
+            ledger.gain(gained * passed, least * passed);
         }
     }
 
@@ -332,6 +347,39 @@ mod tests {
     }
 
     #[test]
+    fn losses_by_chance_count_against_gains_by_chance() {
+        // A tenth of a second a second more or less than `mean`, none of it certain.
+        let all = |mean: f64, least: f64| {
+            let rng = std::cell::RefCell::new(Rng(1));
+            let gain = |_| mean + 0.1 * (rng.borrow_mut().unit() - 0.5).signum();
+            let each = spent_by_chance(60, Nanos::millis(14), |t| (gain(t).max(least), 0.0));
+            each.iter().sum::<f64>()
+        };
+        let none: f64 = spent(60, Nanos::millis(14), |_| 0.0).iter().sum();
+        let (chance, upwards) = (all(0.0, -1.0), all(0.0, 0.0));
+        assert!(chance - none < 0.7 * (upwards - none), "{none}, {chance}, {upwards}");
+        let gains = all(0.05, -1.0);
+        assert!(gains - none > 0.8 * (upwards - none), "as much gained: {gains}, {upwards}");
+    }
+
+    #[test]
+    fn a_loss_by_chance_is_a_debt_of_gains_alone() {
+        let mut ledger = CpuLedger::new(0.03, Nanos::secs(1));
+        for (gain, least, left_ms) in [
+            (-1.0, 0.0, 30.0),
+            (0.06, 0.0, 30.0),
+            (0.02, 0.0, 40.0),
+            (-0.02, 0.0, 30.0),
+            (-0.02, -0.01, 20.0),
+            (0.02, 0.0, 25.0),
+        ] {
+            ledger.gain(gain, least);
+            let left = ledger.left_seconds() * 1e3;
+            assert!((left - left_ms).abs() < 1e-6, "{left} ms after {gain}, {least} at least");
+        }
+    }
+
+    #[test]
     fn what_is_spent_beyond_the_next_sample_leaves_its_cost() {
         let mut ledger = CpuLedger::new(0.03, Nanos::secs(1));
         assert_eq!(ledger.beyond_next_sample(), Nanos::millis(30), "none was made yet");
@@ -353,7 +401,7 @@ mod tests {
         // 15 ms overdrawn, and 20 for the sample, of which half of 100 ms a second pays.
         assert_eq!(ledger.time_to_gain(0.1).get() / 1_000_000, 700);
         assert_eq!(ledger.time_to_gain(0.0), TUNING.longest_rest);
-        ledger.gain(0.2);
+        ledger.gain(0.2, 0.0);
         assert_eq!(ledger.time_to_gain(0.1), Nanos::ZERO);
         assert_eq!(ledger.for_moves(Nanos::millis(5)).get() / 1_000_000, 80);
     }
@@ -372,7 +420,7 @@ mod tests {
             (1_000, 0.02, false),
         ] {
             ledger.expect_moves(Nanos::millis(moves_ms));
-            ledger.gain(gained);
+            ledger.gain(gained, 0.0);
             let pace = ledger.pace(interval, true);
             assert_eq!(pace.rest > Nanos::ZERO, waits, "{moves_ms} ms of moves, {gained} gained");
         }
@@ -382,6 +430,24 @@ mod tests {
         assert_eq!(ledger.time_to_gain(0.1).get() / 1_000_000, 60);
         ledger.advance(Tick(SECOND - 1));
         assert!(ledger.pace(interval, true).rest.get() <= 2, "the share comes back");
+    }
+
+    #[test]
+    fn what_was_spent_comes_back_though_small_costs_go_on() {
+        let mut ledger = CpuLedger::new(0.007, Nanos::secs(4));
+        let at = |ms: u64| Tick(ms * 1_000_000);
+        ledger.spend(Nanos::millis(27), at(20));
+        let mut left_after = |until: u64| {
+            for ms in (until - 200..=until).step_by(5) {
+                ledger.spend(Nanos::micros(1), at(ms));
+            }
+            ledger.left_seconds()
+        };
+        let before: Vec<f64> = (1..=20).map(|part| left_after(200 * part + 10)).collect();
+        assert!(before.iter().all(|left| *left < 0.001), "{before:?}");
+        let left = left_after(4_210);
+        assert!((left - 0.028).abs() < 0.001, "{left} of 0.028");
+        assert!(ledger.spent.len() <= TUNING.entries as usize + 1, "{}", ledger.spent.len());
     }
 
     #[test]
