@@ -317,7 +317,7 @@ impl Engine {
         let spent = observed.cpu + self.own_cpu.since(before);
         let tiers_below = interval::worse_nodes(&tiers);
         let (snapshot, mut plan) = self.decide(tiers, &tally, &observed, (filling, spent), now);
-        self.budget.book_gain(plan.measured_gain, plan.measured_gain, now);
+        self.budget.book_gain(plan.measured_gain, plan.measured_gain.min(0.0), now);
         self.budget.ledger.expect_moves(plan.unaffordable);
         self.journal_step(&snapshot, &plan, &observed, now, report);
         let deciding = self.own_cpu.since(before);
