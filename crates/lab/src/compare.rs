@@ -349,7 +349,7 @@ impl<'a> Comparison<'a> {
         job.cpu_of = plan.cpu_of.clone();
         job.fetch = plan.fetch.clone();
         job.plugin = plan.plugin.clone();
-        if let (PageMover::Terrace { policy, set }, Some(terrace)) =
+        if let (PageMover::Terrace { policy, tracker, set }, Some(terrace)) =
             (&plan.actor, &self.spec.terrace)
         {
             job.carry_as(terrace, GUEST_TERRACE);
@@ -359,7 +359,9 @@ impl<'a> Comparison<'a> {
                     .chain(["--summary", GUEST_SUMMARY])
                     .map(String::from)
                     .collect();
-            argv.extend(set.iter().flat_map(|pair| ["--set".to_string(), pair.clone()]));
+            let tracker = tracker.iter().map(|name| ["--tracker".to_string(), name.clone()]);
+            let set = set.iter().map(|pair| ["--set".to_string(), pair.clone()]);
+            argv.extend(tracker.chain(set).flatten());
             argv.extend(self.spec.terrace_args.iter().cloned());
             argv.push("--".into());
             argv.extend(job.argv);

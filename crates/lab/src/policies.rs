@@ -40,6 +40,8 @@ pub enum PageMover {
     Terrace {
         /// The policy.
         policy: PolicyId,
+        /// Which trackers, for `--tracker`; `None`: the usual ones.
+        tracker: Option<String>,
         /// Its parameters, `NAME=VALUE` each, for `--set`.
         set: Vec<String>,
     },
@@ -99,11 +101,12 @@ pub fn plan(name: &str, shape: &Shape) -> Result<PolicySetup> {
     match contender {
         Contender::Policy(PolicyId::FirstTouch) => {}
         Contender::Policy(policy) => {
+            plan.settings.clone_from(&options.left);
+            let tracker = options.take_text("tracker");
             // Which parameters a policy has is not for the lab to judge.
-            let pairs = options.left.iter().map(|(key, value)| format!("{key}={value}"));
-            plan.actor = PageMover::Terrace { policy, set: pairs.collect() };
+            let pairs = options.left.drain(..).map(|(key, value)| format!("{key}={value}"));
+            plan.actor = PageMover::Terrace { policy, tracker, set: pairs.collect() };
             plan.cpu_of.push("kdamond".into());
-            plan.settings.append(&mut options.left);
         }
         Contender::Baseline(id) => set_baseline(&mut plan, id, shape, &mut options)?,
         Contender::FarStore(_) | Contender::Custom(_) => return Err(unknown(name)),
@@ -385,6 +388,11 @@ impl Options {
         found.unwrap_or(default)
     }
 
+    fn take_text(&mut self, key: &str) -> Option<String> {
+        let at = self.left.iter().position(|(k, _)| k == key)?;
+        Some(self.left.remove(at).1)
+    }
+
     fn all_used(&self, name: &str) -> Result<()> {
         if self.left.is_empty() {
             Ok(())
@@ -493,8 +501,13 @@ mod tests {
     fn parameters_of_ours_are_passed_on() {
         let p = plan("terrace+least_evidence=2", &shape()).unwrap();
         let set = vec!["least_evidence=2".to_string()];
-        assert_eq!(p.actor, PageMover::Terrace { policy: PolicyId::Terrace, set });
+        let (policy, tracker) = (PolicyId::Terrace, None);
+        assert_eq!(p.actor, PageMover::Terrace { policy, tracker, set: set.clone() });
         assert_eq!(p.settings.last(), Some(&("least_evidence".into(), "2".into())));
+        let p = plan("terrace+tracker=damon+least_evidence=2", &shape()).unwrap();
+        let tracker = Some("damon".to_string());
+        assert_eq!(p.actor, PageMover::Terrace { policy, tracker, set });
+        assert!(p.settings.contains(&("tracker".into(), "damon".into())));
     }
 
     #[test]
