@@ -120,19 +120,23 @@ fn no_more_is_lost_than_the_share_whatever_the_program_does() {
 }
 
 /// Programs that fill their memory in order and then access parts of what they filled first and of
-/// what they filled last: headroom demotes the former for the latter and may be wrong.
+/// what they filled last: headroom demotes the former for the latter and may be wrong. Which parts
+/// stays so, or is drawn anew each `period`.
 #[test]
 fn no_more_is_lost_than_the_share_where_memory_is_filled_first() {
     let (first, begins) = (1_024, Tick(0).after(Nanos::millis(30)));
-    let mut rng = Rng(40);
-    for (seed, huge) in (0..8).flat_map(|seed| [(seed, 64), (seed, 0)]) {
+    let (mut rng, mut periods) = (Rng(40), Rng(41));
+    let cases = |seed| [(seed, 64, None), (seed, 0, None), (seed, 0, Some(0.05))];
+    for (seed, huge, period) in (0..8).flat_map(cases) {
         let interval = Nanos::micros(20 + (60.0 * rng.unit()) as u64);
         let filled = begins.after(Nanos(interval.get() * (COLD + HOT - first) as u64));
         // At most 5 million misses a second in all.
         let [old, new] = [(); 2].map(|()| 5.0 * 2f64.powf(7.0 * rng.unit()));
         let hot = 0.1 + 0.9 * rng.unit();
+        let period = period.map(|shortest: f64| shortest * 2f64.powf(5.0 * periods.unit()));
         let rate: Rate = Box::new(move |i, t| {
-            let drawn = Rng(seed << 32 ^ i as u64).unit() < hot;
+            let phase = period.map_or(0, |period| (t.0 as f64 / 1e9 / period) as u64);
+            let drawn = Rng((seed ^ phase << 8) << 32 ^ i as u64).unit() < hot;
             read(match i < FAST as usize {
                 _ if t < filled || !drawn => 0.01,
                 true => old,
@@ -144,8 +148,10 @@ fn no_more_is_lost_than_the_share_where_memory_is_filled_first() {
         world.borrow_mut().fault_interval = interval;
         world.borrow_mut().huge = huge;
         let spent = spend_in(world, Tick(6 * SECONDS));
-        let what =
-            format!("{interval:?} a page, {hot:.2} of them at {old:.0} and {new:.0} a second");
+        let what = format!(
+            "{interval:?} a page, {hot:.2} of them at {old:.0} and {new:.0} a second, other \
+                ones each {period:?} s"
+        );
         println!("{what}, huge pages of {huge}: {spent:?}");
         assert!(within(&spent, 6), "seed {seed}, huge pages of {huge}: {what}: {spent:?}");
     }

@@ -2,24 +2,35 @@
 //! because of moves.
 //!
 //! A page that was moved up saves what is accessed of it, one that was moved down costs it; one
-//! that came back does neither. Which pages lie elsewhere is known exactly, from moves that were
-//! made; what they are worth is found for some of them, others at each time.
+//! that came back does neither. Which pages were moved is known exactly; what they are worth is
+//! found for some of them, others at each time.
+//!
+//! Demotions for growth leave places on the best tier that newer pages fill. First touch would have
+//! put as many newer pages on the next tier. Which of them is not known, so that the coldest of the
+//! newer pages on the best tier stand in for them.
 
+use super::bit_blocks::{blocks_in, BlockId, BLOCK};
 use super::hotness::value_of;
-use super::repayment::{BlockId, PromotionRepayment};
+use super::newer::NewerPages;
+use super::repayment::PromotionRepayment;
 use super::tuning::TerraceTuning;
+use crate::place::runs::page_size;
 use crate::place::worth::AccessWorth;
 use std::collections::BTreeMap;
 use terrace_types::{Area, Move, Nanos, PageFlags, PageStat, Pid, Snapshot, Tick, Vpn, VpnRange};
-
-/// Pages of a block, a bit each.
-const BLOCK: u64 = u64::BITS as u64;
 
 /// The pages that lie where first touch did not put them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MeasuredGain {
     /// By process and address over [`BLOCK`]; none is empty.
     displaced: BTreeMap<BlockId, DisplacedPages>,
+    newer: NewerPages,
+    /// Demoted pages that are older than `newer`, less promoted ones.
+    places_left: i64,
+    /// Of these, places that no stand-in was found for when stand-ins were chosen.
+    unfilled: i64,
+    /// Stand-ins among `displaced`.
+    stand_in_count: u64,
     /// Times that some were chosen.
     turn: u64,
     /// What an access was worth at each boundary when that was last known.
@@ -30,32 +41,48 @@ pub struct MeasuredGain {
 }
 
 /// Pages of one block that were moved up, or down, and have not come back since. Which way is kept,
-/// for memory may be given back and come anew at the same address, where first touch puts it.
+/// for memory may be given back and come anew at the same address, where first touch puts it. And
+/// pages that were not moved, and stand in for those that fill the places of demoted ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct DisplacedPages {
     up: u64,
     down: u64,
+    stand_ins: u64,
+}
+
+/// What displaced pages save by where they are, nanoseconds a second.
+#[derive(Debug, Clone, Copy, Default)]
+struct Savings {
+    promoted: f64,
+    stand_ins: f64,
+    /// What demoted pages cost.
+    lost: f64,
 }
 
 impl DisplacedPages {
     const fn all(self) -> u64 {
-        self.up | self.down
+        self.up | self.down | self.stand_ins
+    }
+
+    /// Places that moves of these left on the best tier. First touch has demoted pages there if
+    /// they are older.
+    fn places_left(self, older: u64) -> i64 {
+        i64::from((self.down & older).count_ones()) - i64::from(self.up.count_ones())
     }
 
     /// A move of these pages.
     fn moved(&mut self, bits: u64, up: bool) {
-        let (there, back) = match up {
-            true => (&mut self.up, &mut self.down),
-            false => (&mut self.down, &mut self.up),
-        };
-        let returned = *back & bits;
-        *back &= !bits;
-        *there |= bits & !returned;
+        let returned = bits & if up { self.down } else { self.up };
+        *self = self.without(bits);
+        *if up { &mut self.up } else { &mut self.down } |= bits & !returned;
     }
 
-    /// Those of these pages, all alike, that are where moves took them; what the promoted ones of
-    /// them save there, and what the demoted ones cost, nanoseconds a second.
-    fn savings(self, page: &PageStat, snap: &Snapshot, worths: &[AccessWorth]) -> (Self, f64, f64) {
+    const fn without(self, bits: u64) -> Self {
+        Self { up: self.up & !bits, down: self.down & !bits, stand_ins: self.stand_ins & !bits }
+    }
+
+    /// Those of these pages, all alike, that are where they were left, and what they save there.
+    fn savings(self, page: &PageStat, snap: &Snapshot, worths: &[AccessWorth]) -> (Self, Savings) {
         let present = page.flags.has(PageFlags::PRESENT);
         let rank = present.then(|| snap.rank_of(page.node())).flatten();
         let value = |rank: Option<usize>| Some(value_of(page, worths.get(rank?)?));
@@ -63,9 +90,10 @@ impl DisplacedPages {
             Some(value) => (bits, value * f64::from(bits.count_ones())),
             None => (0, 0.0),
         };
-        let (up, saved) = sum(self.up, rank);
+        let (up, promoted) = sum(self.up, rank);
+        let (stand_ins, by_them) = sum(self.stand_ins, rank.filter(|rank| *rank == 0));
         let (down, lost) = sum(self.down, rank.and_then(|rank| rank.checked_sub(1)));
-        (Self { up, down }, saved, lost)
+        (Self { up, down, stand_ins }, Savings { promoted, stand_ins: by_them, lost })
     }
 }
 
@@ -81,13 +109,9 @@ impl MeasuredGain {
             // What it saves is to be found.
             self.saves |= to < from;
             for (block, bits) in blocks_of(m) {
-                let of = self.displaced.entry((m.pid, block)).or_default();
-                of.moved(bits, to < from);
+                self.change((m.pid, block), |of| of.moved(bits, to < from));
                 if to < from {
                     *promoted.entry((m.pid, block)).or_default() += bits.count_ones();
-                }
-                if of.all() == 0 {
-                    self.displaced.remove(&(m.pid, block));
                 }
             }
         }
@@ -98,13 +122,41 @@ impl MeasuredGain {
     pub fn forget(&mut self, moves: &[Move]) {
         for m in moves {
             for (block, bits) in blocks_of(m) {
-                let Some(of) = self.displaced.get_mut(&(m.pid, block)) else { continue };
-                (of.up, of.down) = (of.up & !bits, of.down & !bits);
-                if of.all() == 0 {
-                    self.displaced.remove(&(m.pid, block));
-                }
+                self.change((m.pid, block), |of| *of = of.without(bits));
             }
         }
+    }
+
+    fn change(&mut self, id: BlockId, change: impl FnOnce(&mut DisplacedPages)) {
+        let before = self.displaced.get(&id).copied().unwrap_or_default();
+        let (mut after, older) = (before, self.newer.older(id));
+        change(&mut after);
+        self.places_left += after.places_left(older) - before.places_left(older);
+        let gone = before.stand_ins & !after.stand_ins;
+        self.stand_in_count -= u64::from(gone.count_ones());
+        match after.all() {
+            0 => self.displaced.remove(&id),
+            _ => self.displaced.insert(id, after),
+        };
+    }
+
+    /// Pages will be demoted for newer ones. Returns the number of pages gone through for that.
+    pub fn expect_newer(&mut self, snap: &Snapshot) -> u64 {
+        // With more tiers a demoted page may have come from another than the best.
+        let begins = snap.tiers.len() == 2 && !self.newer.is_open();
+        if begins {
+            self.newer.begin(&snap.areas);
+        }
+        if begins {
+            snap.page_count()
+        } else {
+            0
+        }
+    }
+
+    /// Whether [`Self::measure`] goes through all pages for newer ones.
+    pub fn expects_newer(&self) -> bool {
+        self.newer.is_open()
     }
 
     /// What they save at `now`, nanoseconds a second; negative: cost. Pages that are no more, or
@@ -112,16 +164,18 @@ impl MeasuredGain {
     pub fn measure(&mut self, snap: &Snapshot, worths: &[AccessWorth], now: Tick) -> f64 {
         self.worths = worths.to_vec();
         let (mut kept, mut sum, mut savings) = (BTreeMap::new(), 0.0, BTreeMap::new());
+        let mut places = 0;
         for area in &snap.areas {
             for (block, displaced) in self.in_area(area) {
                 let (mut here, mut saving) = (DisplacedPages::default(), 0.0);
                 for (of, page) in displaced_runs(area, block, displaced) {
-                    let (of, saved, lost) = of.savings(page, snap, worths);
-                    sum += saved - lost;
-                    saving += saved;
-                    here = DisplacedPages { up: here.up | of.up, down: here.down | of.down };
+                    let (of, saved) = of.savings(page, snap, worths);
+                    sum += saved.promoted - saved.lost;
+                    saving += saved.promoted;
+                    (here.up, here.down) = (here.up | of.up, here.down | of.down);
                 }
-                if here.all() != 0 {
+                places += here.places_left(self.newer.older((area.pid, block)));
+                if here.up | here.down != 0 {
                     let of: &mut DisplacedPages = kept.entry((area.pid, block)).or_default();
                     (of.up, of.down) = (of.up | here.up, of.down | here.down);
                 }
@@ -131,9 +185,32 @@ impl MeasuredGain {
             }
         }
         self.repayment.record_sample(&savings, now);
-        self.displaced = kept;
+        (self.displaced, self.places_left) = (kept, places);
+        sum += self.choose_stand_ins(snap);
         self.saves = sum > 0.0;
         sum
+    }
+
+    /// Chooses stand-ins for the newer pages that fill places of demoted ones; what they save,
+    /// nanoseconds a second, of as many as there were before: the others may just have come.
+    fn choose_stand_ins(&mut self, snap: &Snapshot) -> f64 {
+        let before = std::mem::take(&mut self.stand_in_count);
+        if self.places_left <= 0 || snap.tiers.len() != 2 {
+            self.newer.end();
+            return 0.0;
+        }
+        let unused = snap.tiers.first().map_or(0, |best| best.unused.pages(page_size(snap)));
+        let filled = (self.places_left as u64).saturating_sub(unused);
+        let Some(worth) = self.worths.first() else { return 0.0 };
+        let promoted = |id| self.displaced.get(&id).map_or(0, |of| of.up);
+        let mut saved = 0.0;
+        for block in self.newer.coldest(snap, filled, worth, promoted) {
+            self.displaced.entry(block.id).or_default().stand_ins |= block.pages;
+            self.stand_in_count += block.count();
+            saved += block.value;
+        }
+        self.unfilled = self.places_left - self.stand_in_count as i64;
+        saved * (before as f64 / self.stand_in_count.max(1) as f64).min(1.0)
     }
 
     /// Sets the saving that the next plan predicts for each page that it promotes, nanoseconds a
@@ -182,16 +259,20 @@ impl MeasuredGain {
         blocks.map(|(pid, block)| (*pid, range(*block))).collect()
     }
 
-    /// What all promoted ones save now and all demoted ones cost, nanoseconds a second, by those of
-    /// them that `snap` holds, an area for each block; `None` where it holds none.
+    /// What all promoted ones and stand-ins save now and all demoted ones cost, nanoseconds a
+    /// second, by those of them that `snap` holds, an area for each block; `None` where it holds
+    /// none.
     #[must_use]
     pub fn by_some(&self, snap: &Snapshot) -> Option<(f64, f64)> {
         let (mut sum, mut found) = ((0.0, 0.0), 0u64);
+        // Moves since may have taken places back.
+        let places = (self.places_left - self.unfilled).max(0) as f64;
+        let filling = (places / self.stand_in_count.max(1) as f64).min(1.0);
         for area in &snap.areas {
             for (block, displaced) in self.in_area(area) {
                 for (of, page) in displaced_runs(area, block, displaced) {
-                    let (_, saved, lost) = of.savings(page, snap, &self.worths);
-                    sum = (sum.0 + saved, sum.1 + lost);
+                    let (_, saved) = of.savings(page, snap, &self.worths);
+                    sum = (sum.0 + saved.promoted + filling * saved.stand_ins, sum.1 + saved.lost);
                     found += u64::from(of.all().count_ones());
                 }
             }
@@ -203,14 +284,7 @@ impl MeasuredGain {
 
 /// The blocks that a move has pages of, and which of their pages.
 fn blocks_of(m: &Move) -> impl Iterator<Item = (u64, u64)> {
-    let (mut at, end) = (m.start.0, m.range().end.0);
-    std::iter::from_fn(move || {
-        let block = at / BLOCK;
-        let next = ((block + 1) * BLOCK).min(end);
-        let some = (at < end).then(|| (u64::MAX >> (BLOCK - (next - at))) << (at % BLOCK));
-        at = next;
-        some.map(|bits| (block, bits))
-    })
+    blocks_in(m.range())
 }
 
 /// Those pages of a block that are in an area, neighbours that are alike together.
@@ -226,7 +300,7 @@ fn displaced_runs(
     PageStat::runs(pages).filter_map(move |(page, count)| {
         let bits = (u64::MAX >> (BLOCK - count)) << at;
         at += count;
-        let of = DisplacedPages { up: displaced.up & bits, down: displaced.down & bits };
+        let of = displaced.without(!bits);
         (of.all() != 0).then_some((of, page))
     })
 }
@@ -377,5 +451,110 @@ mod tests {
         assert!(before < 0.0 && gain.measure(&snap, &WORTHS, Tick(0)) < 8.0 * before);
         snap.areas[0].pages[..500].iter_mut().for_each(|p| p.flags = PageFlags::default());
         assert_eq!((gain.measure(&snap, &WORTHS, Tick(0)), gain.displaced.len()), (0.0, 0));
+    }
+
+    /// The pages from 2,000 on are there no more, or were faulted in on the best tier and are read
+    /// so many times a second.
+    fn newer(snap: &mut Snapshot, pages: std::ops::Range<usize>, rate: Option<u64>) {
+        let page = |rate| PageStat {
+            reads: Heat::from_rate(rate),
+            flags: PageFlags::PRESENT,
+            ..PageStat::default()
+        };
+        snap.areas[0].pages.resize(4_000, PageStat::default());
+        snap.areas[0].pages[pages].fill(rate.map_or(PageStat::default(), page));
+    }
+
+    /// 640 pages of 10 reads a second were moved down for newer ones.
+    fn room_for_newer() -> (Snapshot, MeasuredGain, impl Fn(u64) -> f64) {
+        let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
+        newer(&mut snap, 2_000..4_000, None);
+        gain.expect_newer(&snap);
+        moved(&mut gain, &mut snap, 0, 640, 1);
+        let each = |rate| 640.0 * 2.0 * f64::from(Heat::from_rate(rate).per_second());
+        (snap, gain, each)
+    }
+
+    fn is_near(value: f64, wanted: f64) -> bool {
+        (value - wanted).abs() <= 0.01 * wanted.abs()
+    }
+
+    #[test]
+    fn newer_pages_in_the_places_of_demoted_ones_save_what_they_are_worth() {
+        let (mut snap, mut gain, each) = room_for_newer();
+        newer(&mut snap, 2_000..2_640, Some(100));
+        let now = |gain: &mut MeasuredGain, snap: &Snapshot| gain.measure(snap, &WORTHS, Tick(0));
+        assert!(is_near(now(&mut gain, &snap), -each(10)), "they may just have come");
+        assert!(is_near(now(&mut gain, &snap), each(100) - each(10)) && gain.saves());
+        let (saved, lost) = gain.by_some(&snap).unwrap();
+        assert!(is_near(saved, each(100)) && is_near(lost, each(10)), "{saved} less {lost}");
+        assert_eq!(gain.repaid_pages(Tick(0)), 0, "none was promoted");
+        // What is free first touch would have used.
+        snap.tiers[0].unused = Bytes(640 * 4096);
+        now(&mut gain, &snap);
+        assert!(is_near(now(&mut gain, &snap), -each(10)) && !gain.saves());
+    }
+
+    #[test]
+    fn of_newer_pages_the_coldest_count() {
+        let (mut snap, mut gain, each) = room_for_newer();
+        newer(&mut snap, 2_000..2_640, Some(100));
+        newer(&mut snap, 2_640..3_280, Some(1));
+        let all = [(); 2].map(|()| gain.measure(&snap, &WORTHS, Tick(0)));
+        // Blocks of 64 pages do not end where the colder ones begin.
+        let some = 0.1 * each(100);
+        assert!(all[1] < each(1) + some - each(10) && all[1] > each(1) - each(10), "{all:?}");
+    }
+
+    #[test]
+    fn pages_that_came_back_leave_no_place_to_newer_ones() {
+        let (mut snap, mut gain, each) = room_for_newer();
+        newer(&mut snap, 2_000..3_280, Some(100));
+        let all = [(); 2].map(|()| gain.measure(&snap, &WORTHS, Tick(0)));
+        assert!(all[1] > 0.8 * each(100), "{all:?}");
+        for (first, back, rest) in [(0, 320, 0.5), (320, 320, 0.0)] {
+            moved(&mut gain, &mut snap, first, back, 0);
+            let saved = gain.by_some(&snap).map_or(0.0, |(saved, _)| saved);
+            assert!((saved - rest * each(100)).abs() < 0.05 * each(100), "{saved} of {rest}");
+        }
+    }
+
+    #[test]
+    fn a_newer_page_that_is_demoted_in_its_turn_costs_what_it_is_worth() {
+        let (mut snap, mut gain, each) = room_for_newer();
+        newer(&mut snap, 2_000..2_640, Some(100));
+        let all = [(); 2].map(|()| gain.measure(&snap, &WORTHS, Tick(0)));
+        assert!(all[1] > 0.0, "{all:?}");
+        moved(&mut gain, &mut snap, 2_000, 640, 1);
+        newer(&mut snap, 2_640..3_280, Some(10));
+        let all = [(); 3].map(|()| gain.measure(&snap, &WORTHS, Tick(0)));
+        assert!(
+            is_near(all[2], -each(100)),
+            "640 of 10 reads save what 640 older ones cost: {all:?}"
+        );
+    }
+
+    #[test]
+    fn places_that_others_took_count_no_more() {
+        let (mut snap, mut gain, each) = room_for_newer();
+        gain.measure(&snap, &WORTHS, Tick(0));
+        newer(&mut snap, 2_000..2_640, Some(100));
+        let all = [(); 2].map(|()| gain.measure(&snap, &WORTHS, Tick(0)));
+        assert!(is_near(all[1], -each(10)), "{all:?}");
+    }
+
+    #[test]
+    fn neither_pages_without_a_place_of_their_own_nor_a_third_tier_count() {
+        let (mut snap, mut gain, each) = room_for_newer();
+        newer(&mut snap, 2_000..2_640, Some(100));
+        for page in &mut snap.areas[0].pages[2_000..2_640] {
+            page.flags = page.flags.with(PageFlags::PINNED);
+        }
+        let all = [(); 2].map(|()| gain.measure(&snap, &WORTHS, Tick(0)));
+        assert!(is_near(all[1], -each(10)), "{all:?}");
+        let mut gain = MeasuredGain::default();
+        snap.tiers.push(tier(2, 100_000, 50_000));
+        gain.expect_newer(&snap);
+        assert!(!gain.expects_newer());
     }
 }

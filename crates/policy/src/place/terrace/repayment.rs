@@ -4,11 +4,9 @@
 //! much the same heat apart. Between two samples a block saves the mean of the rates that both
 //! found. A block that moved since the last sample saves what its plan predicted.
 
+use super::bit_blocks::BlockId;
 use std::collections::BTreeMap;
-use terrace_types::{Nanos, Pid, Tick};
-
-/// A process, and the address of a block of pages in units of blocks.
-pub(super) type BlockId = (Pid, u64);
+use terrace_types::{Nanos, Tick};
 
 /// The time that promotions cost and saved, by block.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -90,6 +88,7 @@ impl PromotedBlock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_types::Pid;
 
     const HOT: BlockId = (Pid(1), 7);
     const COLD: BlockId = (Pid(1), 8);
