@@ -206,7 +206,10 @@ impl Engine {
         }
         let (before, now) = (self.own_cpu.used(), self.clock.now());
         let wanted = self.headroom_wanted(now);
-        let planned = wanted.and_then(|(pages, snapshot)| self.plan_headroom(pages, snapshot));
+        let planned = wanted.and_then(|(pages, snapshot)| {
+            self.locate_older(report);
+            self.plan_headroom(pages, snapshot)
+        });
         let cpu = self.own_cpu.since(before);
         self.spend_between(cpu);
         if let Some((mut plan, snapshot)) = planned {
@@ -278,6 +281,16 @@ impl Engine {
             ..Snapshot::default()
         };
         (wanted > 0).then_some((wanted, snapshot))
+    }
+
+    /// Locates pages before the first of them is demoted for newer ones: what such demotions gain
+    /// is told by the pages that come from now on.
+    fn locate_older(&mut self, report: &mut StepReport) {
+        let known = self.headroom.victims.is_some() || self.placement.expects_newer();
+        if !known && self.refresh_mappings(report).is_ok() {
+            // Those that cannot be located count as newer.
+            let _ = self.target.locate_new(self.heat.areas_mut());
+        }
     }
 
     fn plan_headroom(&mut self, wanted: u64, mut snapshot: Snapshot) -> Option<(Plan, Snapshot)> {

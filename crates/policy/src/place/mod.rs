@@ -398,6 +398,12 @@ impl Placement {
         }
     }
 
+    /// Whether it tells newer pages from those that were there when it first demoted some for them.
+    #[must_use]
+    pub fn expects_newer(&self) -> bool {
+        matches!(self, Self::Terrace { state, .. } if state.gain.expects_newer())
+    }
+
     /// Whether moves that were made save anything, as far as is known.
     #[must_use]
     pub fn saves(&self) -> bool {
