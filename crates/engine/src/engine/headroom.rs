@@ -207,7 +207,7 @@ impl Engine {
         let (before, now) = (self.own_cpu.used(), self.clock.now());
         let wanted = self.headroom_wanted(now);
         let planned = wanted.and_then(|(pages, snapshot)| {
-            self.locate_older(report);
+            self.locate_older(&snapshot, report);
             self.plan_headroom(pages, snapshot)
         });
         let cpu = self.own_cpu.since(before);
@@ -285,9 +285,9 @@ impl Engine {
 
     /// Locates pages before the first of them is demoted for newer ones: what such demotions gain
     /// is told by the pages that come from now on.
-    fn locate_older(&mut self, report: &mut StepReport) {
-        let known = self.headroom.victims.is_some() || self.placement.expects_newer();
-        if !known && self.refresh_mappings(report).is_ok() {
+    fn locate_older(&mut self, snapshot: &Snapshot, report: &mut StepReport) {
+        let first = self.headroom.victims.is_none() && self.placement.notes_older(snapshot);
+        if first && self.refresh_mappings(report).is_ok() {
             // Those that cannot be located count as newer.
             let _ = self.target.locate_new(self.heat.areas_mut());
         }

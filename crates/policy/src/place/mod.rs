@@ -398,10 +398,11 @@ impl Placement {
         }
     }
 
-    /// Whether it tells newer pages from those that were there when it first demoted some for them.
+    /// Whether pages should be located before the next demotions for growth: it tells newer pages
+    /// from those that were there before the first of these.
     #[must_use]
-    pub fn expects_newer(&self) -> bool {
-        matches!(self, Self::Terrace { state, .. } if state.gain.expects_newer())
+    pub fn notes_older(&self, snapshot: &Snapshot) -> bool {
+        matches!(self, Self::Terrace { state, .. } if state.gain.begins_with(snapshot))
     }
 
     /// Whether moves that were made save anything, as far as is known.

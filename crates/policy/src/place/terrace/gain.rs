@@ -142,16 +142,17 @@ impl MeasuredGain {
 
     /// Pages will be demoted for newer ones. Returns the number of pages gone through for that.
     pub fn expect_newer(&mut self, snap: &Snapshot) -> u64 {
-        // With more tiers a demoted page may have come from another than the best.
-        let begins = snap.tiers.len() == 2 && !self.newer.is_open();
-        if begins {
-            self.newer.begin(&snap.areas);
+        if !self.begins_with(snap) {
+            return 0;
         }
-        if begins {
-            snap.page_count()
-        } else {
-            0
-        }
+        self.newer.begin(&snap.areas);
+        snap.page_count()
+    }
+
+    /// Whether [`Self::expect_newer`] would note which pages are there. With more than two tiers a
+    /// demoted page may have come from another than the best.
+    pub fn begins_with(&self, snap: &Snapshot) -> bool {
+        snap.tiers.len() == 2 && !self.newer.is_open()
     }
 
     /// Whether [`Self::measure`] goes through all pages for newer ones.
