@@ -298,8 +298,7 @@ impl Engine {
         let sides = self.heat.touched_by_side(some, &worse_nodes(tiers));
         // A few pages sampled once make no loss certain that was not known.
         let least = (known.saved - known.lost).min(0.0);
-        let gain = corrected((known.saved, known.lost), sides).map(|gain| gain + newer);
-        let (gain, now) = (gain.unwrap_or(least), self.clock.now());
+        let (gain, now) = (corrected(known, sides) + newer, self.clock.now());
         match gains_alone && gain <= 0.0 {
             true => self.budget.skip(now),
             false => self.budget.book_gain(gain, least, now),
@@ -309,11 +308,16 @@ impl Engine {
 
 /// What promoted and newer pages save less what demoted ones cost, corrected by how many pages on
 /// the best tier and below it were found touched. Only downwards: pages that were chosen for their
-/// heat had more of it by chance, and those chosen for being cold less. `None` where demoted pages
-/// known as never accessed now are, because nothing tells how often.
-fn corrected((saved, lost): (f64, f64), [best, below]: [TouchedPages; 2]) -> Option<f64> {
+/// heat had more of it by chance, and those chosen for being cold less. A touch does not tell how
+/// often demoted pages are accessed: of those not expected to be touched, each that is may be as
+/// hot as one of the others, and as large a part of those expected to be.
+fn corrected(known: &DisplacedSavings, [best, below]: [TouchedPages; 2]) -> f64 {
+    let untouched = (below.pages - below.expected).max(0.5);
+    let unexpected = ((below.found - below.expected).max(0.0) / untouched).min(1.0);
+    let lost = known.lost + unexpected * known.lost_if_hot;
     let pace = below.pace().max(1.0);
-    pace.is_finite().then(|| saved * best.pace().min(1.0) - lost * pace)
+    let by_pace = if pace.is_finite() { known.lost * pace } else { 0.0 };
+    known.saved * best.pace().min(1.0) - lost.max(by_pace)
 }
 
 /// One of so many parts of a block of pages, another at each turn.
@@ -333,15 +337,21 @@ mod tests {
     fn a_gain_is_corrected_downwards() {
         let touched = |found, expected| TouchedPages { found, expected, pages: 1_000.0 };
         let as_known = touched(10.0, 10.0);
-        let of = |known, best, below| corrected(known, [best, below]).map(f64::round);
-        assert_eq!(of((100.0, 20.0), as_known, as_known), Some(80.0));
+        let of = |(saved, lost), best, below| {
+            let lost_if_hot = saved;
+            let known = DisplacedSavings { saved, lost, lost_if_hot, ..Default::default() };
+            corrected(&known, [best, below]).round()
+        };
+        assert_eq!(of((100.0, 20.0), as_known, as_known), 80.0);
         let (more, half) = (touched(20.0, 10.0), touched(5.0, 10.0));
-        assert_eq!(of((100.0, 20.0), more, half), Some(80.0), "not upwards");
-        assert_eq!(of((100.0, 20.0), half, as_known), Some(30.0));
-        assert_eq!(of((100.0, 20.0), as_known, more), Some(60.0));
-        assert_eq!(of((100.0, 20.0), touched(0.0, 10.0), as_known), Some(-20.0), "a loss");
-        assert_eq!(of((100.0, 0.0), as_known, touched(0.0, 0.0)), Some(100.0));
-        assert_eq!(of((100.0, 0.0), as_known, touched(60.0, 0.0)), None, "nothing tells how often");
+        assert_eq!(of((100.0, 20.0), more, half), 80.0, "not upwards");
+        assert_eq!(of((100.0, 20.0), half, as_known), 30.0);
+        assert_eq!(of((100.0, 20.0), as_known, more), 60.0);
+        assert_eq!(of((100.0, 20.0), touched(0.0, 10.0), as_known), -20.0, "a loss");
+        assert_eq!(of((100.0, 0.0), as_known, touched(0.0, 0.0)), 100.0);
+        assert_eq!(of((100.0, 0.0), as_known, touched(60.0, 0.0)), 94.0, "each may be hot");
+        assert_eq!(of((100.0, 10.0), touched(999.0, 999.0), touched(580.0, 300.0)), 50.0);
+        assert_eq!(of((0.0, 10.0), as_known, touched(60.0, 0.0)), -10.0);
     }
 
     #[test]

@@ -54,8 +54,9 @@ struct DisplacedPages {
 struct KnownSavings {
     saved: f64,
     lost: f64,
-    /// Places on the best tier that they left, less those that they have.
-    places: i64,
+    /// Places on the best tier that they have, and that they left.
+    has: u32,
+    left: u32,
 }
 
 /// What displaced pages save by where they are, nanoseconds a second.
@@ -74,6 +75,8 @@ pub struct DisplacedSavings {
     pub saved: f64,
     /// What demoted ones cost, nanoseconds a second.
     pub lost: f64,
+    /// What these would cost if each were worth what one of the others saves in the mean.
+    pub lost_if_hot: f64,
     /// Some blocks of either, to be sampled.
     pub some: Vec<(Pid, VpnRange)>,
     /// How many pages can save something that came to the best tier since the last sample of all
@@ -342,7 +345,7 @@ impl MeasuredGain {
     /// What they save now by what is known of each, and some blocks of them, others at each time.
     pub fn known(&mut self, snap: &Snapshot, tuning: &TerraceTuning) -> DisplacedSavings {
         let mut out = DisplacedSavings::default();
-        let (mut saving, mut demoted, mut places) = (Vec::new(), Vec::new(), 0);
+        let (mut saving, mut demoted, mut places) = (Vec::new(), Vec::new(), (0, 0));
         let mut found = Vec::new();
         for area in &snap.areas {
             for (block, displaced) in self.in_area(area) {
@@ -359,7 +362,7 @@ impl MeasuredGain {
                     }
                     known
                 });
-                places += known.places;
+                places = (places.0 + u64::from(known.has), places.1 + u64::from(known.left));
                 (out.saved, out.lost) = (out.saved + known.saved, out.lost + known.lost);
                 if known.saved > 0.0 {
                     saving.push((id, known.saved));
@@ -374,6 +377,7 @@ impl MeasuredGain {
                 of.known = Some(known);
             }
         }
+        out.lost_if_hot = out.saved * places.1 as f64 / places.0.max(1) as f64;
         self.turn = self.turn.wrapping_add(1);
         let of = |blocks: &[(BlockId, f64)]| in_proportion(blocks, tuning.gain_blocks, self.turn);
         let mut some = [of(&saving), of(&demoted)].concat();
@@ -382,7 +386,7 @@ impl MeasuredGain {
         let range = |block: u64| VpnRange::new(Vpn(block * BLOCK), Vpn((block + 1) * BLOCK));
         let unused = snap.tiers.first().map_or(0, |tier| tier.unused.pages(page_size(snap)));
         out.unsampled = self.first_touch.room_for_newer(&snap.areas).map(|room| UnsampledNewer {
-            places: u64::try_from(places).unwrap_or(0).saturating_sub(unused),
+            places: places.1.saturating_sub(places.0 + unused),
             room,
         });
         out.some = some.into_iter().map(|(pid, block)| (pid, range(block))).collect();
@@ -400,8 +404,8 @@ impl MeasuredGain {
             let (here, by) = of.savings(page, snap, &self.worths);
             known.saved += by.promoted + by.newer;
             known.lost += by.lost;
-            known.places += i64::from(here.moved.down.count_ones());
-            known.places -= i64::from((here.moved.up | here.newer).count_ones());
+            known.has += (here.moved.up | here.newer).count_ones();
+            known.left += here.moved.down.count_ones();
         }
         known
     }
