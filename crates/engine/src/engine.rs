@@ -317,7 +317,7 @@ impl Engine {
         let spent = observed.cpu + self.own_cpu.since(before);
         let tiers_below = interval::worse_nodes(&tiers);
         let (snapshot, mut plan) = self.decide(tiers, &tally, &observed, (filling, spent), now);
-        self.budget.book_saving(plan.measured, now);
+        self.budget.book_gain(plan.measured_gain, plan.measured_gain.min(0.0), now);
         self.budget.ledger.expect_moves(plan.unaffordable);
         self.journal_step(&snapshot, &plan, &observed, now, report);
         let deciding = self.own_cpu.since(before);
@@ -359,8 +359,6 @@ impl Engine {
         if !observed.saw_nothing {
             // Where it cannot be told it is taken to have all that it will.
             let resident = self.target.resident().unwrap_or(Bytes(u64::MAX));
-            self.budget.ledger.note_size(self.headroom.size_since_sample(resident));
-            self.budget.ledger.note_sample();
             self.headroom.note_sample(resident, now);
         }
         let writes = WriteSchedule::cost(&observed.writes);

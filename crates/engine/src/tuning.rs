@@ -78,8 +78,10 @@ terrace_policy::tuning! {
     /// Least share of what new pages could cost that they are taken to, so that it can grow again.
     /// No measured reason.
     new_least_share: f64 = 0.01;
-    /// A spot check samples one of so many parts of a block with displaced pages: the cost of
-    /// clearing accessed bits grows with the pages sampled. No measured reason.
+    /// A spot check samples one in so many of the blocks with displaced pages. No measured reason.
+    asked_blocks: usize = 4;
+    /// It samples one of so many parts of such a block: the cost of clearing accessed bits grows
+    /// with the pages sampled. No measured reason.
     asked_part: u64 = 8;
     /// Undoing demotions for headroom may cost so many times what the share allows in its averaging
     /// time, which all demotions in that time cost at most: an exchange is two moves, in calls so

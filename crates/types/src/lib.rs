@@ -20,7 +20,7 @@ mod units;
 pub use heat::Heat;
 pub use ids::{CpuId, NodeId, Pid, Tid, Vpn, VpnRange};
 pub use page_move::{MoveCall, PageStatus};
-pub use plan::{Decision, MeasuredSaving, Move, MoveReason, Plan, PolicyWork, Request};
+pub use plan::{Decision, Move, MoveReason, Plan, PolicyWork, Request};
 pub use policy_id::{
     BaselineId, BaselineKind, Contender, PolicyId, UnknownPolicyError, FAR_STORE_PREFIX,
 };

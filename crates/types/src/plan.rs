@@ -113,10 +113,11 @@ pub struct Plan {
     pub requests: Vec<Request>,
     /// What was decided and why; empty when nothing was.
     pub decisions: Vec<Decision>,
-    /// What the policy's moves so far save the program, by what was seen of their pages since. Zero
-    /// where the policy does not measure, or nothing was sampled.
+    /// What the policy's moves so far save the program now, nanoseconds a second, by what was seen
+    /// of their pages since; negative: cost it. Zero where the policy does not measure, or nothing
+    /// was sampled.
     #[serde(skip)]
-    pub measured: MeasuredSaving,
+    pub measured_gain: f64,
     /// Cost of further moves that would pay, and are left out since [`Snapshot::spendable`] does
     /// not cover them.
     #[serde(skip)]
@@ -124,15 +125,6 @@ pub struct Plan {
     /// What the policy did to decide so.
     #[serde(skip)]
     pub work: PolicyWork,
-}
-
-/// What moves save a program beside first touch, nanoseconds a second; negative: cost it.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct MeasuredSaving {
-    /// Since it was last measured, as far as is certain.
-    pub lately: f64,
-    /// From now on.
-    pub now: f64,
 }
 
 /// Operations that a policy counts while it decides. What they cost is a matter of the machine: the

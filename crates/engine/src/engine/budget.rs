@@ -3,7 +3,7 @@
 use crate::Config;
 use std::borrow::Cow;
 use terrace_policy::quota::{CpuLedger, TokenBucket};
-use terrace_types::{Bytes, MeasuredSaving, Move, Nanos, PolicyWork, Tick};
+use terrace_types::{Bytes, Move, Nanos, PolicyWork, Tick};
 
 /// CPU time that this thread used, the policy's work included.
 pub(super) struct OwnCpu {
@@ -69,17 +69,6 @@ impl Budget {
         self.gains = Some(ns_a_second.max(least) / 1e9);
         let seconds = since.min(self.gain_lasts).as_secs_f64();
         self.ledger.gain(ns_a_second / 1e9 * seconds, least / 1e9 * seconds);
-    }
-
-    /// Books neither gain nor loss of the time until now.
-    pub fn skip(&mut self, now: Tick) {
-        self.gained = Some(now);
-    }
-
-    /// Books what a sample of all pages found moves to save. Losses are certain.
-    pub fn book_saving(&mut self, saving: MeasuredSaving, now: Tick) {
-        self.book_gain(saving.lately, saving.lately.min(0.0), now);
-        self.gains = Some(saving.now / 1e9);
     }
 
     /// Books moves: their bytes, and their time where gains are measured.

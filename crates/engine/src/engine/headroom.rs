@@ -28,8 +28,6 @@ pub(super) struct Headroom {
     free: Bytes,
     /// Bytes demoted for pages that the target has not faulted in yet.
     reserved: Bytes,
-    /// Growth since the policy noted which pages were there.
-    came_since_noted: Bytes,
 }
 
 impl Headroom {
@@ -57,17 +55,10 @@ impl Headroom {
         self.sampled.is_none_or(|(at, _)| now.since(at) > memory)
     }
 
-    /// How many times as much memory the target has as at the last sample; 1 where that is not
-    /// known.
-    pub fn size_since_sample(&self, resident: Bytes) -> f64 {
+    /// How many times as much memory the target has as at the last sample; 1 at least.
+    fn grown_since_sample(&self, resident: Bytes) -> f64 {
         let had = self.sampled.map_or(resident, |(_, had)| had);
-        let known = |memory: Bytes| memory > Bytes::ZERO && memory < Bytes(u64::MAX);
-        let times = resident.get() as f64 / had.get() as f64;
-        if known(had) && known(resident) {
-            times
-        } else {
-            1.0
-        }
+        (resident.get() as f64 / had.get().max(1) as f64).max(1.0)
     }
 
     /// A process ended: the peak included its memory.
@@ -93,7 +84,6 @@ impl Headroom {
         let more = resident.saturating_sub(peak);
         self.reserved = self.reserved.saturating_sub(more);
         self.free = self.free.saturating_sub(more);
-        self.came_since_noted += more;
         let rate = if since > 0.0 { more.get() as f64 / since } else { 0.0 };
         rate.min(std::mem::replace(&mut self.growth_rate, rate))
     }
@@ -170,7 +160,6 @@ impl Engine {
         let before = self.own_cpu.used();
         if let Ok(resident) = self.target.resident() {
             self.headroom.update_growth_rate(resident, self.clock.now());
-            self.budget.ledger.note_size(self.headroom.size_since_sample(resident));
         }
         let cpu = self.own_cpu.since(before);
         self.located.growth.asked(1, cpu);
@@ -217,8 +206,10 @@ impl Engine {
         }
         let (before, now) = (self.own_cpu.used(), self.clock.now());
         let wanted = self.headroom_wanted(now);
-        self.note_older(wanted.as_ref().map(|(_, snapshot)| snapshot), report);
-        let planned = wanted.and_then(|(pages, snapshot)| self.plan_headroom(pages, snapshot));
+        let planned = wanted.and_then(|(pages, snapshot)| {
+            self.locate_older(&snapshot, report);
+            self.plan_headroom(pages, snapshot)
+        });
         let cpu = self.own_cpu.since(before);
         self.spend_between(cpu);
         if let Some((mut plan, snapshot)) = planned {
@@ -237,8 +228,6 @@ impl Engine {
         let (before, page) = (self.own_cpu.used(), self.machine.page_size);
         let resident = self.target.resident().ok()?;
         let rate = self.headroom.update_growth_rate(resident, now);
-        let grown = self.headroom.size_since_sample(resident);
-        self.budget.ledger.note_size(grown);
         let tuning = &self.config.tuning;
         let pages = |over: Nanos| Bytes((rate * over.as_secs_f64()) as u64).pages(page);
         // The dearer this, the rarer the next updates: `growth.every` bounds its share. Reading the
@@ -251,6 +240,7 @@ impl Engine {
         let untracked = matches!(self.next.kind, Next::Idle | Next::WarmUp { .. });
         let is_old = self.headroom.is_sample_old(now, self.config.heat.memory);
         // Of most pages nothing is known once there are twice as many.
+        let grown = self.headroom.grown_since_sample(resident);
         let needs_sample = untracked && (is_old || grown > 2.0);
         let sample_time = if needs_sample { tuning.prescan_sample } else { Nanos::ZERO };
         let coming = pages(every + sample_time);
@@ -267,7 +257,7 @@ impl Engine {
         if needs_sample {
             let present = resident.pages(page);
             let usual = Nanos(present.saturating_mul(tuning.sample_page_cost.get()));
-            let cost = self.budget.ledger.sample_cost().unwrap_or(usual).get() as f64;
+            let cost = self.budget.ledger.sample_cost().unwrap_or(usual).get() as f64 * grown;
             self.headroom.sample_due = 2.0 * cost <= spendable.get() as f64;
             if is_old || self.headroom.sample_due {
                 return None;
@@ -293,35 +283,14 @@ impl Engine {
         (wanted > 0).then_some((wanted, snapshot))
     }
 
-    /// Lets the policy note which pages are there before some are demoted for newer ones
-    /// (`demotes`), and just before first touch would have no room for more on the best tier.
-    fn note_older(&mut self, demotes: Option<&Snapshot>, report: &mut StepReport) {
-        let (page, every) =
-            (self.machine.page_size, self.located.growth.every(&self.config.tuning));
-        let due = match demotes.filter(|_| self.headroom.victims.is_none()) {
-            Some(snapshot) => self.placement.notes_older(snapshot),
-            None => self.placement.room_for_older().is_some_and(|room| {
-                let coming = self.headroom.growth_in(Nanos(2 * every.get()));
-                (self.headroom.came_since_noted + coming).pages(page) > room
-            }),
-        };
-        let tiers = match (due, demotes) {
-            (false, _) => None,
-            (true, Some(snapshot)) => Some(snapshot.tiers.clone()),
-            (true, None) => self.target.tiers().ok(),
-        };
-        let Some(tiers) = tiers else { return };
-        if self.refresh_mappings(report).is_err()
-            || self.target.locate_new(self.heat.areas_mut()).is_err()
-        {
-            return;
+    /// Locates pages before the first of them is demoted for newer ones: what such demotions gain
+    /// is told by the pages that come from now on.
+    fn locate_older(&mut self, snapshot: &Snapshot, report: &mut StepReport) {
+        let first = self.headroom.victims.is_none() && self.placement.notes_older(snapshot);
+        if first && self.refresh_mappings(report).is_ok() {
+            // Those that cannot be located count as newer.
+            let _ = self.target.locate_new(self.heat.areas_mut());
         }
-        let areas = self.heat.lend();
-        let snapshot = Snapshot { page_size: page, tiers, areas, ..Snapshot::default() };
-        let came = self.headroom.came_since_noted.pages(page);
-        self.own_cpu.work += self.placement.note_older(&snapshot, came);
-        self.heat.give_back(snapshot.areas);
-        self.headroom.came_since_noted = Bytes::ZERO;
     }
 
     fn plan_headroom(&mut self, wanted: u64, mut snapshot: Snapshot) -> Option<(Plan, Snapshot)> {
@@ -378,10 +347,10 @@ mod tests {
         let mut headroom = Headroom::default();
         let is_old = |headroom: &Headroom, ms| headroom.is_sample_old(at(ms), Nanos::secs(1));
         assert!(is_old(&headroom, 0), "none was made");
-        assert_eq!(headroom.size_since_sample(Bytes::mib(100)), 1.0);
+        assert_eq!(headroom.grown_since_sample(Bytes::mib(100)), 1.0);
         headroom.note_sample(Bytes::mib(100), at(10));
-        assert_eq!(headroom.size_since_sample(Bytes::mib(250)), 2.5);
-        assert_eq!(headroom.size_since_sample(Bytes::mib(50)), 0.5, "it shrank");
+        assert_eq!(headroom.grown_since_sample(Bytes::mib(250)), 2.5);
+        assert_eq!(headroom.grown_since_sample(Bytes::mib(50)), 1.0, "it shrank");
         assert!(!is_old(&headroom, 1_010) && is_old(&headroom, 1_011));
     }
 

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use terrace_machine::Machine;
 use terrace_types::{
     BitSource, Move, Nanos, Pid, Plan, PolicyId, PolicyWork, Seed, Snapshot, Tick,
-    TrackerVisibility, Vpn,
+    TrackerVisibility, Vpn, VpnRange,
 };
 
 /// What a policy needs to be shown, beyond which pages are where.
@@ -44,7 +44,7 @@ pub struct PolicyNeeds {
     /// Where pages are may already tell it that there is nothing to do: ask it before anything is
     /// sampled.
     pub idles: bool,
-    /// It measures what its moves gain ([`Plan::measured`]): its costs, moves among them, are
+    /// It measures what its moves gain ([`Plan::measured_gain`]): its costs, moves among them, are
     /// held to their share, and to what was gained.
     pub measures: bool,
 }
@@ -389,47 +389,20 @@ impl Placement {
         }
     }
 
-    /// What pages that its moves displaced save, by what is known of them, and ranges that hold
-    /// some of them: to be sampled. None where it does not measure gains, or moved nothing.
-    pub fn displaced(&mut self, snapshot: &Snapshot) -> terrace::DisplacedSavings {
+    /// Ranges that hold pages which its moves displaced, some of many: to be sampled for
+    /// [`Self::gain_by_some`]. None where it does not measure gains, or moved nothing.
+    pub fn displaced(&mut self) -> Vec<(Pid, VpnRange)> {
         match self {
-            Self::Terrace { params, state } => state.gain.known(snapshot, &params.tuning),
-            _ => terrace::DisplacedSavings::default(),
+            Self::Terrace { params, state } => state.gain.some_blocks(&params.tuning),
+            _ => Vec::new(),
         }
     }
 
-    /// Whether [`Self::note_older`] should be called before the next demotions for growth.
+    /// Whether pages should be located before the next demotions for growth: it tells newer pages
+    /// from those that were there before the first of these.
     #[must_use]
     pub fn notes_older(&self, snapshot: &Snapshot) -> bool {
-        matches!(self, Self::Terrace { state, .. } if state.gain.notes_older(snapshot))
-    }
-
-    /// Base pages that may come, from the last call of [`Self::note_older`], before it should be
-    /// called again whether pages are demoted or not; `None`: it need not.
-    #[must_use]
-    pub fn room_for_older(&self) -> Option<u64> {
-        match self {
-            Self::Terrace { state, .. } => state.gain.room_for_older(),
-            _ => None,
-        }
-    }
-
-    /// Notes which pages are there, just located; `came` of them since the last call. What
-    /// demotions for growth gain is told by those that come once first touch would have no room for
-    /// them on the best tier.
-    pub fn note_older(&mut self, snapshot: &Snapshot, came: u64) -> PolicyWork {
-        let scanned_pages = match self {
-            Self::Terrace { state, .. } => state.gain.note_older(snapshot, came),
-            _ => 0,
-        };
-        PolicyWork { scanned_pages, ..PolicyWork::default() }
-    }
-
-    /// Whether pages that come to the best tier may save something there beside first touch,
-    /// without a move of their own.
-    #[must_use]
-    pub fn newer_save(&self) -> bool {
-        matches!(self, Self::Terrace { state, .. } if state.gain.newer_save())
+        matches!(self, Self::Terrace { state, .. } if state.gain.begins_with(snapshot))
     }
 
     /// Whether moves that were made save anything, as far as is known.
@@ -443,6 +416,16 @@ impl Placement {
     pub fn each_access(&self) -> Option<f64> {
         match self {
             Self::Terrace { state, .. } => state.gain.each_access(),
+            _ => None,
+        }
+    }
+
+    /// What its promotions save the program now and its demotions cost it, nanoseconds a second, by
+    /// the ranges that were sampled; `None` where that says nothing.
+    #[must_use]
+    pub fn gain_by_some(&self, sampled: &Snapshot) -> Option<(f64, f64)> {
+        match self {
+            Self::Terrace { state, .. } => state.gain.by_some(sampled),
             _ => None,
         }
     }

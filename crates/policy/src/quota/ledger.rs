@@ -41,10 +41,8 @@ pub struct CpuLedger {
     bursts: Option<TokenBucket>,
     /// Gains kept; negative: a debt of losses that may be chance.
     gained: f64,
-    /// Seconds of CPU an interval cost lately: in full, and thrifty; zero while not known.
+    /// Seconds of CPU an interval costs: in full, and thrifty; zero while not known.
     window_cost: [f64; 2],
-    /// How many times as much the next one will: so many times as large the target is.
-    grown: f64,
     /// The same of a quick scan; none were made while it is zero.
     quick_scan_cost: f64,
     /// Seconds of CPU that moves after the next sample are expected to cost.
@@ -86,7 +84,6 @@ impl CpuLedger {
             bursts: None,
             gained: 0.0,
             window_cost: [0.0; 2],
-            grown: 1.0,
             quick_scan_cost: 0.0,
             moves_cost: 0.0,
         }
@@ -97,21 +94,6 @@ impl CpuLedger {
     /// page may move.
     pub fn expect_moves(&mut self, cost: Nanos) {
         self.moves_cost = cost.as_secs_f64();
-    }
-
-    /// The target is so many times as large as at the last sample.
-    pub fn note_size(&mut self, times: f64) {
-        self.grown = times;
-    }
-
-    /// All of it is sampled now.
-    pub fn note_sample(&mut self) {
-        (self.window_cost, self.grown) = (self.costs(), 1.0);
-    }
-
-    /// What an interval will cost, seconds of CPU: in full, and thrifty.
-    fn costs(&self) -> [f64; 2] {
-        self.window_cost.map(|cost| cost * self.grown)
     }
 
     /// Where nothing measures gains: bursts are allowed while there may be something to gain. A
@@ -235,7 +217,7 @@ impl CpuLedger {
         if self.share <= 0.0 {
             return SamplingPace { rest: TUNING.longest_rest, thrifty: true };
         }
-        let [full, thrifty] = self.costs();
+        let [full, thrifty] = self.window_cost;
         let enough = if self.bursts.is_some() { 0.0 } else { self.with_moves(full) };
         if urgent && self.left_seconds() > enough {
             return SamplingPace { rest: Nanos::ZERO, thrifty: false };
@@ -272,7 +254,7 @@ impl CpuLedger {
     /// What a full sample has cost lately, with its decision; `None` before the first.
     #[must_use]
     pub fn sample_cost(&self) -> Option<Nanos> {
-        let [full, _] = self.costs();
+        let [full, _] = self.window_cost;
         (full > 0.0).then_some(Nanos((full * 1e9) as u64))
     }
 
@@ -286,7 +268,7 @@ impl CpuLedger {
     /// there are none.
     #[must_use]
     pub fn time_to_gain(&self, gain: f64) -> Nanos {
-        let [full, thrifty] = self.costs();
+        let [full, thrifty] = self.window_cost;
         let cost = if thrifty > 0.0 { thrifty } else { full };
         let lacking = (self.with_moves(cost) - self.left_seconds()).max(0.0);
         let time = if gain > 0.0 { lacking / (TUNING.reinvested * gain) } else { f64::INFINITY };
@@ -297,7 +279,7 @@ impl CpuLedger {
     /// as much again: what it finds is of no use while no page may move.
     #[must_use]
     pub fn beyond_next_sample(&self) -> Nanos {
-        let [full, thrifty] = self.costs();
+        let [full, thrifty] = self.window_cost;
         let cost = full.max(thrifty);
         self.for_moves(Nanos(((cost + self.most_with(cost)) * 1e9) as u64))
     }
@@ -385,24 +367,6 @@ mod tests {
         assert!(chance - none < 0.7 * (upwards - none), "{none}, {chance}, {upwards}");
         let gains = all(0.05, -1.0);
         assert!(gains - none > 0.8 * (upwards - none), "as much gained: {gains}, {upwards}");
-    }
-
-    #[test]
-    fn samples_are_taken_to_cost_as_much_as_the_target_is_large() {
-        let mut ledger = CpuLedger::new(0.03, Nanos::secs(4));
-        ledger.book(Nanos::millis(10), false, Tick(0));
-        let ms = |ledger: &CpuLedger| ledger.sample_cost().unwrap().as_secs_f64() * 1e3;
-        ledger.note_size(3.0);
-        assert!((ms(&ledger) - 30.0).abs() < 1e-3, "{}", ms(&ledger));
-        // It grows and shrinks between samples for as long as one likes.
-        for _ in 0..100 {
-            for (times, cost) in [(3.0, 30), (1.0 / 3.0, 10)] {
-                ledger.note_size(times);
-                ledger.note_sample();
-                ledger.book(Nanos::millis(cost), false, Tick(0));
-            }
-        }
-        assert!((ms(&ledger) - 10.0).abs() < 1e-3, "{}", ms(&ledger));
     }
 
     #[test]

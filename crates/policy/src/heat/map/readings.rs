@@ -231,35 +231,6 @@ impl HeatMap {
         there.filter_map(rate).map(|(rate, pages)| f64::from(rate) * pages as f64).sum()
     }
 
-    /// How often pages of such areas on these nodes were touched at least, a second, and how many
-    /// were, as far as it is known: pages that share a bit may have been touched once in all.
-    #[must_use]
-    pub fn touches_on_new(samples: &[PageSamples], areas: &[Area], nodes: &[NodeId]) -> (f64, f64) {
-        let (mut touches, mut touched) = (0.0, 0.0);
-        for (one, area) in samples.iter().zip(areas).filter(|(one, _)| one.sample_count > 0) {
-            let there = |page: &PageStat| page.movable() && nodes.contains(&page.node());
-            for (_, hits, pages) in runs(&area.pages, &one.hits).filter(|(page, ..)| there(page)) {
-                if hits > 0 && hits != PageSamples::NOT_SAMPLED {
-                    touched += pages as f64;
-                    let rate =
-                        f64::from(hits) / f64::from(one.sample_count) / f64::from(one.seconds());
-                    touches += rate * pages as f64 / f64::from(one.each.max(1));
-                }
-            }
-        }
-        (touches, touched)
-    }
-
-    /// Pages that samples found there, and that were not when the map's were last located.
-    #[must_use]
-    pub fn count_new(&self, samples: &[PageSamples]) -> u64 {
-        let new = |(page, hits): &(&PageStat, &u8)| {
-            **hits != PageSamples::NOT_SAMPLED && !page.flags.has(PageFlags::PRESENT)
-        };
-        let parts = samples.iter().flat_map(|one| self.sampled_pages(one));
-        parts.map(|(pages, hits)| pages.iter().zip(hits).filter(new).count() as u64).sum()
-    }
-
     /// Samples of the pages that were not there when the map's were last located, those parts of
     /// which any was touched.
     #[must_use]
@@ -335,6 +306,20 @@ impl HeatMap {
         runs.filter(|(page, hits, _)| {
             page.flags.has(PageFlags::PRESENT) && *hits != PageSamples::NOT_SAMPLED
         })
+    }
+
+    /// What is known of the pages that samples are about.
+    #[must_use]
+    pub fn known_of(&self, samples: &[PageSamples]) -> Vec<Area> {
+        let mut out = Vec::new();
+        for one in samples {
+            let mut start = one.start;
+            for (pages, _) in self.sampled_pages(one) {
+                out.push(Area { pid: one.pid, start, pages: pages.to_vec() });
+                start = Vpn(start.0 + pages.len() as u64);
+            }
+        }
+        out
     }
 
     /// The pages that samples are about, area by area, and what was found of them.

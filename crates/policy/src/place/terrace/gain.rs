@@ -2,33 +2,37 @@
 //! because of moves.
 //!
 //! A page that was moved up saves what is accessed of it, one that was moved down costs it; one
-//! that came back does neither. Which pages were moved is known exactly, and what each is worth as
-//! of the last sample of all pages; whether they still are is found by samples of some of them.
+//! that came back does neither. Which pages were moved is known exactly; what they are worth is
+//! found for some of them, others at each time.
 //!
-//! Newer pages that fill the places of pages demoted for growth save what they are worth, where
-//! first touch would have put them on the next tier ([`super::first_touch_places`]).
+//! Demotions for growth leave places on the best tier that newer pages fill. First touch would have
+//! put as many newer pages on the next tier. Which of them is not known, so that the coldest of the
+//! newer pages on the best tier stand in for them.
 
 use super::bit_blocks::{blocks_in, BlockId, BLOCK};
-use super::first_touch_places::{FirstTouchPlaces, MovedPages};
 use super::hotness::value_of;
+use super::newer::NewerPages;
 use super::repayment::PromotionRepayment;
 use super::tuning::TerraceTuning;
 use crate::place::runs::page_size;
 use crate::place::worth::AccessWorth;
 use std::collections::BTreeMap;
-use terrace_types::{
-    Area, MeasuredSaving, Move, Nanos, PageFlags, PageStat, Pid, PolicyWork, Snapshot, Tick, Vpn,
-    VpnRange,
-};
+use terrace_types::{Area, Move, Nanos, PageFlags, PageStat, Pid, Snapshot, Tick, Vpn, VpnRange};
 
 /// The pages that lie where first touch did not put them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MeasuredGain {
     /// By process and address over [`BLOCK`]; none is empty.
     displaced: BTreeMap<BlockId, DisplacedPages>,
-    first_touch: FirstTouchPlaces,
-    /// Times that some blocks were chosen.
-    turn: u32,
+    newer: NewerPages,
+    /// Demoted pages that are older than `newer`, less promoted ones.
+    places_left: i64,
+    /// Of these, places that no stand-in was found for when stand-ins were chosen.
+    unfilled: i64,
+    /// Stand-ins among `displaced`.
+    stand_in_count: u64,
+    /// Times that some were chosen.
+    turn: u64,
     /// What an access was worth at each boundary when that was last known.
     worths: Vec<AccessWorth>,
     /// Whether they save anything, as far as is known.
@@ -38,107 +42,43 @@ pub struct MeasuredGain {
 
 /// Pages of one block that were moved up, or down, and have not come back since. Which way is kept,
 /// for memory may be given back and come anew at the same address, where first touch puts it. And
-/// pages that are on the best tier without a move, and are taken to be on the next under first
-/// touch.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+/// pages that were not moved, and stand in for those that fill the places of demoted ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct DisplacedPages {
-    moved: MovedPages,
-    newer: u64,
-    /// What they save by what is known of each, if that was found since they last changed: to find
-    /// it for all takes as long as half a spot check.
-    known: Option<KnownSavings>,
-}
-
-/// What the displaced pages of a block save by what is known of them, nanoseconds a second.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct KnownSavings {
-    saved: f64,
-    lost: f64,
-    /// Places on the best tier that they have, and that they left.
-    has: u32,
-    left: u32,
+    up: u64,
+    down: u64,
+    stand_ins: u64,
 }
 
 /// What displaced pages save by where they are, nanoseconds a second.
 #[derive(Debug, Clone, Copy, Default)]
 struct Savings {
     promoted: f64,
-    newer: f64,
+    stand_ins: f64,
     /// What demoted pages cost.
     lost: f64,
 }
 
-/// What displaced pages save, by what is known of them.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct DisplacedSavings {
-    /// What promoted and newer ones save, nanoseconds a second.
-    pub saved: f64,
-    /// What demoted ones cost, nanoseconds a second.
-    pub lost: f64,
-    /// What these would cost if each were worth what one of the others saves in the mean.
-    pub lost_if_hot: f64,
-    /// Some blocks of either, to be sampled.
-    pub some: Vec<(Pid, VpnRange)>,
-    /// How many pages can save something that came to the best tier since the last sample of all
-    /// pages, and how many of those that came may save nothing.
-    pub unsampled: Option<UnsampledNewer>,
-    /// What finding this took.
-    pub work: PolicyWork,
-}
-
-/// Bounds of what pages save that came to the best tier since the last sample of all pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnsampledNewer {
-    /// Places there that demoted pages left, and that are neither unused nor have promoted pages or
-    /// other newer ones: no more of them save anything.
-    pub places: u64,
-    /// So many of them may be there under first touch too.
-    pub room: u64,
-}
-
-impl UnsampledNewer {
-    /// The share of what those found touched save, at least, if `pages` came of which `touched`
-    /// were found touched: any of those that save nothing may be among these.
-    #[must_use]
-    pub fn share(self, touched: f64, pages: f64) -> f64 {
-        let nothing = (pages - self.places as f64).max(self.room as f64);
-        if touched > 0.0 {
-            (1.0 - nothing / touched).max(0.0)
-        } else {
-            0.0
-        }
-    }
-}
-
 impl DisplacedPages {
     const fn all(self) -> u64 {
-        self.moved.up | self.moved.down | self.newer
+        self.up | self.down | self.stand_ins
     }
 
-    /// Whether the first of them is there still: memory that came anew at the same address is not
-    /// known to be.
-    fn any_there(self, area: &Area, block: u64) -> bool {
-        let first = block * BLOCK + u64::from(self.all().trailing_zeros());
-        let page = first.checked_sub(area.start.0).and_then(|at| area.pages.get(at as usize));
-        page.is_some_and(|page| page.flags.has(PageFlags::PRESENT))
+    /// Places that moves of these left on the best tier. First touch has demoted pages there if
+    /// they are older.
+    fn places_left(self, older: u64) -> i64 {
+        i64::from((self.down & older).count_ones()) - i64::from(self.up.count_ones())
     }
 
     /// A move of these pages.
-    fn moved(&mut self, bits: u64, up: bool, best: u64) {
-        let returned = bits & if up { self.moved.down | best } else { self.moved.up };
+    fn moved(&mut self, bits: u64, up: bool) {
+        let returned = bits & if up { self.down } else { self.up };
         *self = self.without(bits);
-        *if up { &mut self.moved.up } else { &mut self.moved.down } |= bits & !returned;
-    }
-
-    fn add(&mut self, other: Self) {
-        self.moved.up |= other.moved.up;
-        self.moved.down |= other.moved.down;
-        self.newer |= other.newer;
+        *if up { &mut self.up } else { &mut self.down } |= bits & !returned;
     }
 
     const fn without(self, bits: u64) -> Self {
-        let moved = MovedPages { up: self.moved.up & !bits, down: self.moved.down & !bits };
-        Self { moved, newer: self.newer & !bits, known: None }
+        Self { up: self.up & !bits, down: self.down & !bits, stand_ins: self.stand_ins & !bits }
     }
 
     /// Those of these pages, all alike, that are where they were left, and what they save there.
@@ -150,11 +90,10 @@ impl DisplacedPages {
             Some(value) => (bits, value * f64::from(bits.count_ones())),
             None => (0, 0.0),
         };
-        let (up, promoted) = sum(self.moved.up, rank);
-        let (newer, by_newer) = sum(self.newer, rank.filter(|rank| *rank == 0));
-        let (down, lost) = sum(self.moved.down, rank.and_then(|rank| rank.checked_sub(1)));
-        let kept = Self { moved: MovedPages { up, down }, newer, known: None };
-        (kept, Savings { promoted, newer: by_newer, lost })
+        let (up, promoted) = sum(self.up, rank);
+        let (stand_ins, by_them) = sum(self.stand_ins, rank.filter(|rank| *rank == 0));
+        let (down, lost) = sum(self.down, rank.and_then(|rank| rank.checked_sub(1)));
+        (Self { up, down, stand_ins }, Savings { promoted, stand_ins: by_them, lost })
     }
 }
 
@@ -170,8 +109,7 @@ impl MeasuredGain {
             // What it saves is to be found.
             self.saves |= to < from;
             for (block, bits) in blocks_of(m) {
-                let best = self.first_touch.best((m.pid, block));
-                self.change((m.pid, block), |of| of.moved(bits, to < from, best));
+                self.change((m.pid, block), |of| of.moved(bits, to < from));
                 if to < from {
                     *promoted.entry((m.pid, block)).or_default() += bits.count_ones();
                 }
@@ -180,135 +118,100 @@ impl MeasuredGain {
         self.repayment.record_moves(&promoted, cost);
     }
 
-    /// These pages lie where first touch would have put them, as far as it is not known better.
+    /// These pages lie where first touch would have put them.
     pub fn forget(&mut self, moves: &[Move]) {
         for m in moves {
             for (block, bits) in blocks_of(m) {
-                let best = self.first_touch.best((m.pid, block));
-                self.change((m.pid, block), |of| *of = of.without(bits & !best));
+                self.change((m.pid, block), |of| *of = of.without(bits));
             }
         }
     }
 
     fn change(&mut self, id: BlockId, change: impl FnOnce(&mut DisplacedPages)) {
-        let mut of = self.displaced.get(&id).copied().unwrap_or_default();
-        change(&mut of);
-        match of.all() {
+        let before = self.displaced.get(&id).copied().unwrap_or_default();
+        let (mut after, older) = (before, self.newer.older(id));
+        change(&mut after);
+        self.places_left += after.places_left(older) - before.places_left(older);
+        let gone = before.stand_ins & !after.stand_ins;
+        self.stand_in_count -= u64::from(gone.count_ones());
+        match after.all() {
             0 => self.displaced.remove(&id),
-            _ => self.displaced.insert(id, of),
+            _ => self.displaced.insert(id, after),
         };
     }
 
-    /// Notes which pages are there, `came` of them since the last time: others are newer. Returns
-    /// the number of pages gone through for that.
-    pub fn note_older(&mut self, snap: &Snapshot, came: u64) -> u64 {
-        if !self.notes_older(snap) {
+    /// Pages will be demoted for newer ones. Returns the number of pages gone through for that.
+    pub fn expect_newer(&mut self, snap: &Snapshot) -> u64 {
+        if !self.begins_with(snap) {
             return 0;
         }
-        let moved = |id| self.displaced.get(&id).map_or(MovedPages::default(), |of| of.moved);
-        self.first_touch.note(snap, came, moved);
+        self.newer.begin(&snap.areas);
         snap.page_count()
     }
 
-    /// Whether [`Self::note_older`] would. With more than two tiers a demoted page may have come
-    /// from another than the best.
-    pub fn notes_older(&self, snap: &Snapshot) -> bool {
-        snap.tiers.len() == 2 && (!self.first_touch.is_open() || self.first_touch.room().is_some())
-    }
-
-    /// Base pages that may come before first touch would have no room for more on the best tier,
-    /// from when pages were last noted; `None`: nothing is to be noted before pages are demoted.
-    pub fn room_for_older(&self) -> Option<u64> {
-        self.first_touch.room()
-    }
-
-    /// Whether first touch would have no room on the best tier for pages that come.
-    pub fn newer_save(&self) -> bool {
-        self.first_touch.is_open() && self.first_touch.room().is_none()
+    /// Whether [`Self::expect_newer`] would note which pages are there. With more than two tiers a
+    /// demoted page may have come from another than the best.
+    pub fn begins_with(&self, snap: &Snapshot) -> bool {
+        snap.tiers.len() == 2 && !self.newer.is_open()
     }
 
     /// Whether [`Self::measure`] goes through all pages for newer ones.
     pub fn expects_newer(&self) -> bool {
-        self.first_touch.is_open()
+        self.newer.is_open()
     }
 
-    /// What they save at `now`. Pages that are no more, or came anew elsewhere, are forgotten.
-    pub fn measure(
-        &mut self,
-        snap: &Snapshot,
-        worths: &[AccessWorth],
-        now: Tick,
-    ) -> MeasuredSaving {
+    /// What they save at `now`, nanoseconds a second; negative: cost. Pages that are no more, or
+    /// came anew elsewhere, are forgotten.
+    pub fn measure(&mut self, snap: &Snapshot, worths: &[AccessWorth], now: Tick) -> f64 {
         self.worths = worths.to_vec();
-        let newer = self.forget_newer();
-        let (kept, promoted, lately) = self.find(snap);
-        self.repayment.record_sample(&promoted, now);
-        self.displaced = kept;
-        let mut saving = MeasuredSaving { lately, now: lately };
-        if self.first_touch.is_open() {
-            saving.lately += self.find_newer(snap, newer);
-            saving.now = self.find(snap).2;
-            if self.displaced.is_empty() && self.first_touch.room().is_none() {
-                self.first_touch.close();
-            }
-        }
-        self.saves = saving.now > 0.0;
-        saving
-    }
-
-    /// Returns the number of newer pages, and forgets which they are.
-    fn forget_newer(&mut self) -> u64 {
-        let count = |of: &mut DisplacedPages| std::mem::take(&mut of.newer).count_ones();
-        self.displaced.values_mut().map(|of| u64::from(count(of))).sum()
-    }
-
-    /// Those that are where they were left; what promoted pages of each block save, and all of them
-    /// together, nanoseconds a second.
-    fn find(
-        &self,
-        snap: &Snapshot,
-    ) -> (BTreeMap<BlockId, DisplacedPages>, BTreeMap<BlockId, f64>, f64) {
-        let (mut kept, mut promoted, mut sum) = (BTreeMap::new(), BTreeMap::new(), 0.0);
+        let (mut kept, mut sum, mut savings) = (BTreeMap::new(), 0.0, BTreeMap::new());
+        let mut places = 0;
         for area in &snap.areas {
             for (block, displaced) in self.in_area(area) {
-                let id = (area.pid, block);
+                let (mut here, mut saving) = (DisplacedPages::default(), 0.0);
                 for (of, page) in displaced_runs(area, block, displaced) {
-                    let (of, saved) = of.savings(page, snap, &self.worths);
-                    sum += saved.promoted + saved.newer - saved.lost;
-                    if of.all() != 0 {
-                        kept.entry(id).or_insert_with(DisplacedPages::default).add(of);
-                    }
-                    if of.moved.up != 0 {
-                        *promoted.entry(id).or_default() += saved.promoted;
-                    }
+                    let (of, saved) = of.savings(page, snap, worths);
+                    sum += saved.promoted - saved.lost;
+                    saving += saved.promoted;
+                    (here.up, here.down) = (here.up | of.up, here.down | of.down);
+                }
+                places += here.places_left(self.newer.older((area.pid, block)));
+                if here.up | here.down != 0 {
+                    let of: &mut DisplacedPages = kept.entry((area.pid, block)).or_default();
+                    (of.up, of.down) = (of.up | here.up, of.down | here.down);
+                }
+                if here.up != 0 {
+                    *savings.entry((area.pid, block)).or_default() += saving;
                 }
             }
         }
-        (kept, promoted, sum)
+        self.repayment.record_sample(&savings, now);
+        (self.displaced, self.places_left) = (kept, places);
+        sum += self.choose_stand_ins(snap);
+        self.saves = sum > 0.0;
+        sum
     }
 
-    /// Finds newer pages that first touch would have on the next tier. What they save, nanoseconds
-    /// a second, of `before` at most: others may just have come.
-    fn find_newer(&mut self, snap: &Snapshot, before: u64) -> f64 {
-        let Some(worth) = self.worths.first() else { return 0.0 };
-        let moved = |id| self.displaced.get(&id).map_or(MovedPages::default(), |of| of.moved);
-        let (mut displaced, mut chosen, mut saved) = (BTreeMap::new(), 0, 0.0);
-        for block in self.first_touch.update(snap, worth, moved) {
-            let MovedPages { up, down } = moved(block.id);
-            chosen += u64::from(block.chosen.count_ones());
-            saved += block.value_of_chosen();
-            let of = DisplacedPages {
-                // Memory that was given back may have come anew on the other tier.
-                moved: MovedPages { up: up & !block.best, down: down | block.best & block.on_next },
-                newer: block.chosen,
-                known: None,
-            };
-            if of.all() != 0 {
-                displaced.insert(block.id, of);
-            }
+    /// Chooses stand-ins for the newer pages that fill places of demoted ones; what they save,
+    /// nanoseconds a second, of as many as there were before: the others may just have come.
+    fn choose_stand_ins(&mut self, snap: &Snapshot) -> f64 {
+        let before = std::mem::take(&mut self.stand_in_count);
+        if self.places_left <= 0 || snap.tiers.len() != 2 {
+            self.newer.end();
+            return 0.0;
         }
-        self.displaced = displaced;
-        saved * (before as f64 / chosen.max(1) as f64).min(1.0)
+        let unused = snap.tiers.first().map_or(0, |best| best.unused.pages(page_size(snap)));
+        let filled = (self.places_left as u64).saturating_sub(unused);
+        let Some(worth) = self.worths.first() else { return 0.0 };
+        let promoted = |id| self.displaced.get(&id).map_or(0, |of| of.up);
+        let mut saved = 0.0;
+        for block in self.newer.coldest(snap, filled, worth, promoted) {
+            self.displaced.entry(block.id).or_default().stand_ins |= block.pages;
+            self.stand_in_count += block.count();
+            saved += block.value;
+        }
+        self.unfilled = self.places_left - self.stand_in_count as i64;
+        saved * (before as f64 / self.stand_in_count.max(1) as f64).min(1.0)
     }
 
     /// Sets the saving that the next plan predicts for each page that it promotes, nanoseconds a
@@ -342,91 +245,42 @@ impl MeasuredGain {
         self.worths.first().map(AccessWorth::unit)
     }
 
-    /// What they save now by what is known of each, and some blocks of them, others at each time.
-    pub fn known(&mut self, snap: &Snapshot, tuning: &TerraceTuning) -> DisplacedSavings {
-        let mut out = DisplacedSavings::default();
-        let (mut saving, mut demoted, mut places) = (Vec::new(), Vec::new(), (0, 0));
-        let mut found = Vec::new();
+    /// How many there are.
+    fn pages(&self) -> u64 {
+        self.displaced.values().map(|of| u64::from(of.all().count_ones())).sum()
+    }
+
+    /// Some of the blocks that hold them, others at each time.
+    pub fn some_blocks(&mut self, tuning: &TerraceTuning) -> Vec<(Pid, VpnRange)> {
+        self.turn = self.turn.wrapping_add(1);
+        let stride = self.displaced.len().div_ceil(tuning.gain_blocks).max(1);
+        let first = self.turn as usize % stride;
+        let range = |block: u64| VpnRange::new(Vpn(block * BLOCK), Vpn((block + 1) * BLOCK));
+        let blocks = self.displaced.keys().skip(first).step_by(stride);
+        blocks.map(|(pid, block)| (*pid, range(*block))).collect()
+    }
+
+    /// What all promoted ones and stand-ins save now and all demoted ones cost, nanoseconds a
+    /// second, by those of them that `snap` holds, an area for each block; `None` where it holds
+    /// none.
+    #[must_use]
+    pub fn by_some(&self, snap: &Snapshot) -> Option<(f64, f64)> {
+        let (mut sum, mut found) = ((0.0, 0.0), 0u64);
+        // Moves since may have taken places back.
+        let places = (self.places_left - self.unfilled).max(0) as f64;
+        let filling = (places / self.stand_in_count.max(1) as f64).min(1.0);
         for area in &snap.areas {
             for (block, displaced) in self.in_area(area) {
-                let id = (area.pid, block);
-                let known = displaced.known.filter(|_| displaced.any_there(area, block));
-                let known = known.unwrap_or_else(|| {
-                    let known = self.known_of((area, block), displaced, snap);
-                    out.work.scanned_pages += u64::from(displaced.all().count_ones());
-                    // Neighbouring areas may have others of them.
-                    if area.range().contains(Vpn((block + 1) * BLOCK - 1))
-                        && area.range().contains(Vpn(block * BLOCK))
-                    {
-                        found.push((id, known));
-                    }
-                    known
-                });
-                places = (places.0 + u64::from(known.has), places.1 + u64::from(known.left));
-                (out.saved, out.lost) = (out.saved + known.saved, out.lost + known.lost);
-                if known.saved > 0.0 {
-                    saving.push((id, known.saved));
-                }
-                if displaced.moved.down != 0 {
-                    demoted.push((id, 1.0));
+                for (of, page) in displaced_runs(area, block, displaced) {
+                    let (_, saved) = of.savings(page, snap, &self.worths);
+                    sum = (sum.0 + saved.promoted + filling * saved.stand_ins, sum.1 + saved.lost);
+                    found += u64::from(of.all().count_ones());
                 }
             }
         }
-        for (id, known) in found {
-            if let Some(of) = self.displaced.get_mut(&id) {
-                of.known = Some(known);
-            }
-        }
-        out.lost_if_hot = out.saved * places.1 as f64 / places.0.max(1) as f64;
-        self.turn = self.turn.wrapping_add(1);
-        let of = |blocks: &[(BlockId, f64)]| in_proportion(blocks, tuning.gain_blocks, self.turn);
-        let mut some = [of(&saving), of(&demoted)].concat();
-        some.sort_unstable();
-        some.dedup();
-        let range = |block: u64| VpnRange::new(Vpn(block * BLOCK), Vpn((block + 1) * BLOCK));
-        let unused = snap.tiers.first().map_or(0, |tier| tier.unused.pages(page_size(snap)));
-        out.unsampled = self.first_touch.room_for_newer(&snap.areas).map(|room| UnsampledNewer {
-            places: places.1.saturating_sub(places.0 + unused),
-            room,
-        });
-        out.some = some.into_iter().map(|(pid, block)| (pid, range(block))).collect();
-        out
+        let times = self.pages() as f64 / found.max(1) as f64;
+        (found > 0).then_some((sum.0 * times, sum.1 * times))
     }
-
-    fn known_of(
-        &self,
-        (area, block): (&Area, u64),
-        displaced: DisplacedPages,
-        snap: &Snapshot,
-    ) -> KnownSavings {
-        let mut known = KnownSavings::default();
-        for (of, page) in displaced_runs(area, block, displaced) {
-            let (here, by) = of.savings(page, snap, &self.worths);
-            known.saved += by.promoted + by.newer;
-            known.lost += by.lost;
-            known.has += (here.moved.up | here.newer).count_ones();
-            known.left += here.moved.down.count_ones();
-        }
-        known
-    }
-}
-
-/// At most so many blocks, chosen in proportion to their shares: at equal distances along the sum
-/// of these, from another place at each turn. So what a few pages save, which is most, is told by
-/// most of the samples.
-fn in_proportion(blocks: &[(BlockId, f64)], most: usize, turn: u32) -> Vec<BlockId> {
-    let distance = blocks.iter().map(|(_, share)| share).sum::<f64>() / most.max(1) as f64;
-    // Multiples of the golden ratio are spread evenly, however many there are.
-    let mut next = distance * (f64::from(turn) * 0.618_033_988_749_895).fract();
-    let (mut sum, mut out) = (0.0, Vec::new());
-    for (id, share) in blocks {
-        sum += share;
-        if sum > next {
-            out.push(*id);
-            next += ((sum - next) / distance).ceil() * distance;
-        }
-    }
-    out
 }
 
 /// The blocks that a move has pages of, and which of their pages.
@@ -486,26 +340,22 @@ mod tests {
         gain.moved(&done, snap, Nanos::ZERO);
     }
 
-    fn measure(gain: &mut MeasuredGain, snap: &Snapshot) -> f64 {
-        gain.measure(snap, &WORTHS, Tick(0)).now
-    }
-
     #[test]
     fn an_exchange_gains_the_difference_and_back_again_nothing() {
         let (mut snap, mut gain) = (snapshot(20_000), MeasuredGain::default());
-        assert_eq!(measure(&mut gain, &snap), 0.0);
+        assert_eq!(gain.measure(&snap, &WORTHS, Tick(0)), 0.0);
         let rate = |snap: &Snapshot, i: usize| f64::from(snap.areas[0].pages[i].reads.per_second());
         for (pages, within) in [(300, 1e-6), (4_000, 0.01)] {
             moved(&mut gain, &mut snap, 12_000, pages, 0);
             moved(&mut gain, &mut snap, 1_000, pages, 1);
             let each = 2.0 * (rate(&snap, 15_000) - rate(&snap, 0));
             for _ in 0..5 {
-                let now = measure(&mut gain, &snap);
+                let now = gain.measure(&snap, &WORTHS, Tick(0));
                 assert!((now / (f64::from(pages) * each) - 1.0).abs() < within, "{pages}: {now}");
             }
             moved(&mut gain, &mut snap, 12_000, pages, 1);
             moved(&mut gain, &mut snap, 1_000, pages, 0);
-            assert!(measure(&mut gain, &snap) == 0.0 && gain.displaced.is_empty());
+            assert!(gain.measure(&snap, &WORTHS, Tick(0)) == 0.0 && gain.displaced.is_empty());
         }
     }
 
@@ -516,10 +366,10 @@ mod tests {
         assert!(!gain.saves(), "nothing was promoted");
         moved(&mut gain, &mut snap, 1_500, 60, 0);
         assert!(gain.saves(), "not known yet");
-        assert!(measure(&mut gain, &snap) > 0.0 && gain.saves());
+        assert!(gain.measure(&snap, &WORTHS, Tick(0)) > 0.0 && gain.saves());
         // What was promoted is read no more.
         snap.areas[0].pages[1_500..1_560].iter_mut().for_each(|page| page.reads = Heat::COLD);
-        assert!(measure(&mut gain, &snap) < 0.0 && !gain.saves());
+        assert!(gain.measure(&snap, &WORTHS, Tick(0)) < 0.0 && !gain.saves());
     }
 
     #[test]
@@ -538,365 +388,174 @@ mod tests {
             let done = Move { pid: Pid(1), start, pages: pages as u32, from, to, reason };
             gain.moved(&[done], &snap, cost(pages));
         }
-        measure(&mut gain, &snap);
+        gain.measure(&snap, &WORTHS, Tick(0));
         assert_eq!(gain.repaid_pages(Tick(700_000_000)), 60);
         assert_eq!(gain.repaid_pages(Tick(800_000_000)), 120);
     }
 
     #[test]
-    fn what_is_known_of_all_displaced_pages_is_what_is_measured() {
+    fn some_blocks_tell_what_all_displaced_pages_save() {
         let (mut snap, mut gain) = (snapshot(20_000), MeasuredGain::default());
         moved(&mut gain, &mut snap, 12_000, 5_003, 0);
         moved(&mut gain, &mut snap, 1_000, 5_003, 1);
-        let all = measure(&mut gain, &snap);
-        let known = gain.known(&snap, &TerraceTuning::USUAL);
-        assert!(((known.saved - known.lost) / all - 1.0).abs() < 1e-6, "{known:?} of {all}");
-        assert_eq!(gain.known(&Snapshot::default(), &TerraceTuning::USUAL).some, []);
-    }
-
-    #[test]
-    fn blocks_are_chosen_as_often_as_they_save_and_each_demoted_one_alike() {
-        let (mut snap, mut gain) = (snapshot(20_000), MeasuredGain::default());
-        moved(&mut gain, &mut snap, 12_000, 5_120, 0);
-        moved(&mut gain, &mut snap, 1_000, 5_120, 1);
-        // A tenth of what was promoted saves nine tenths.
-        for page in &mut snap.areas[0].pages[12_000..12_512] {
-            page.reads = Heat::from_rate(8_100);
+        let all = gain.measure(&snap, &WORTHS, Tick(0));
+        assert_eq!(gain.by_some(&Snapshot::default()), None);
+        for _ in 0..5 {
+            let ranges = gain.some_blocks(&TerraceTuning::USUAL);
+            assert!(ranges.len() <= TerraceTuning::USUAL.gain_blocks, "{}", ranges.len());
+            let part = |(pid, range): &(Pid, VpnRange)| {
+                let from = (range.start.0 - 7) as usize;
+                let pages = snap.areas[0].pages[from..from + range.len() as usize].to_vec();
+                Area { pid: *pid, start: range.start, pages }
+            };
+            let some = Snapshot { areas: ranges.iter().map(part).collect(), ..snap.clone() };
+            let (saved, lost) = gain.by_some(&some).unwrap();
+            let part = saved - lost;
+            assert!((part / all - 1.0).abs() < 0.1, "{part} of {all}");
         }
-        measure(&mut gain, &snap);
-        let tuning = TerraceTuning::USUAL;
-        let (mut hot, mut promoted, mut all) = (0, 0, std::collections::BTreeSet::new());
-        for _ in 0..100 {
-            let some = gain.known(&snap, &tuning).some;
-            assert!(some.len() <= 2 * tuning.gain_blocks, "{}", some.len());
-            for (_, range) in some {
-                let at = range.start.0.max(7) as usize - 7;
-                hot += usize::from((11_950..12_512).contains(&at));
-                promoted += usize::from(at > 10_000);
-                all.extend((at < 10_000).then_some(at));
-            }
-        }
-        // Eight or nine blocks are all that there are.
-        assert!(hot as f64 > 0.8 * promoted.min(900) as f64, "{hot} of {promoted}");
-        assert_eq!(all.len(), 81, "each block that has demoted pages gets its turn");
     }
 
     #[test]
     fn memory_that_came_anew_at_the_same_address_is_displaced_by_its_own_moves() {
         let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
         moved(&mut gain, &mut snap, 1_500, 400, 0);
-        let first = measure(&mut gain, &snap);
+        let first = gain.measure(&snap, &WORTHS, Tick(0));
         // Freed and filled again on the slow tier, then moved up like what was there before.
         snap.areas[0].pages[1_500..1_900].iter_mut().for_each(|page| page.node = 1);
         moved(&mut gain, &mut snap, 1_500, 400, 0);
         assert!(first > 0.0);
-        assert_eq!(measure(&mut gain, &snap), first);
+        assert_eq!(gain.measure(&snap, &WORTHS, Tick(0)), first);
         snap.areas[0].pages[1_500..1_900].iter_mut().for_each(|page| page.node = 1);
-        let known = gain.known(&snap, &TerraceTuning::USUAL);
-        assert_eq!((known.saved, known.lost), (0.0, 0.0), "it lies where first touch put it");
-        assert_eq!((measure(&mut gain, &snap), gain.displaced.len()), (0.0, 0));
+        assert_eq!(gain.by_some(&snap), Some((0.0, 0.0)), "it lies where first touch put it");
+        assert_eq!((gain.measure(&snap, &WORTHS, Tick(0)), gain.displaced.len()), (0.0, 0));
     }
 
     #[test]
     fn pages_that_are_where_first_touch_would_have_put_them_are_forgotten() {
         let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
         moved(&mut gain, &mut snap, 0, 300, 1);
-        let before = measure(&mut gain, &snap);
+        let before = gain.measure(&snap, &WORTHS, Tick(0));
         // The kernel put it on the best tier because the others had left.
         moved(&mut gain, &mut snap, 400, 300, 1);
-        assert!(measure(&mut gain, &snap) < 1.9 * before);
+        assert!(gain.measure(&snap, &WORTHS, Tick(0)) < 1.9 * before);
         let (from, to, reason) = (NodeId(0), NodeId(1), MoveReason::Cold);
         gain.forget(&[Move { pid: Pid(1), start: Vpn(407), pages: 300, from, to, reason }]);
-        assert_eq!(measure(&mut gain, &snap), before);
+        assert_eq!(gain.measure(&snap, &WORTHS, Tick(0)), before);
     }
 
     #[test]
     fn what_turned_hot_after_it_went_down_is_a_loss_and_what_went_away_is_forgotten() {
         let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
         moved(&mut gain, &mut snap, 0, 500, 1);
-        let before = measure(&mut gain, &snap);
+        let before = gain.measure(&snap, &WORTHS, Tick(0));
         snap.areas[0].pages[..500].iter_mut().for_each(|p| p.reads = Heat::from_rate(100));
-        assert!(before < 0.0 && measure(&mut gain, &snap) < 8.0 * before);
+        assert!(before < 0.0 && gain.measure(&snap, &WORTHS, Tick(0)) < 8.0 * before);
         snap.areas[0].pages[..500].iter_mut().for_each(|p| p.flags = PageFlags::default());
-        assert_eq!((measure(&mut gain, &snap), gain.displaced.len()), (0.0, 0));
+        assert_eq!((gain.measure(&snap, &WORTHS, Tick(0)), gain.displaced.len()), (0.0, 0));
     }
 
-    /// Pages that come one after the other to a best tier of 1,000 pages.
-    struct Filling {
-        snap: Snapshot,
-        gain: MeasuredGain,
-        /// Pages there that others have.
-        others: usize,
+    /// The pages from 2,000 on are there no more, or were faulted in on the best tier and are read
+    /// so many times a second.
+    fn newer(snap: &mut Snapshot, pages: std::ops::Range<usize>, rate: Option<u64>) {
+        let page = |rate| PageStat {
+            reads: Heat::from_rate(rate),
+            flags: PageFlags::PRESENT,
+            ..PageStat::default()
+        };
+        snap.areas[0].pages.resize(4_000, PageStat::default());
+        snap.areas[0].pages[pages].fill(rate.map_or(PageStat::default(), page));
     }
 
-    impl Filling {
-        /// So many pages came before room was made for newer ones.
-        fn new(older: usize) -> Self {
-            let snap = Snapshot {
-                page_size: Bytes(4096),
-                tiers: vec![tier(0, 1_000, 1_000), tier(1, 100_000, 50_000)],
-                areas: vec![Area { pid: Pid(1), start: Vpn(64), pages: Vec::new() }],
-                ..Snapshot::default()
-            };
-            let mut all = Self { snap, gain: MeasuredGain::default(), others: 0 };
-            all.come(older, 10);
-            all.gain.note_older(&all.snap, 0);
-            all
-        }
-
-        fn unused(&self) -> usize {
-            let there = |page: &&PageStat| page.flags.has(PageFlags::PRESENT) && page.node == 0;
-            1_000 - self.others - self.snap.areas[0].pages.iter().filter(there).count()
-        }
-
-        fn update(&mut self) {
-            self.snap.tiers[0].unused = Bytes(self.unused() as u64 * 4096);
-        }
-
-        /// First touch puts so many pages, which are read so often, where space is.
-        fn come(&mut self, pages: usize, rate: u64) {
-            let best = self.unused();
-            let page = |i| PageStat {
-                reads: Heat::from_rate(rate),
-                node: u8::from(i >= best),
-                flags: PageFlags::PRESENT,
-                ..PageStat::default()
-            };
-            self.snap.areas[0].pages.extend((0..pages).map(page));
-            self.update();
-        }
-
-        fn free(&mut self, pages: std::ops::Range<usize>) {
-            self.snap.areas[0].pages[pages].fill(PageStat::default());
-            self.update();
-        }
-
-        fn heat(&mut self, pages: std::ops::Range<usize>, rate: u64) {
-            let all = &mut self.snap.areas[0].pages[pages];
-            all.iter_mut().for_each(|page| page.reads = Heat::from_rate(rate));
-        }
-
-        fn demote(&mut self, pages: std::ops::Range<usize>) {
-            self.move_to(1, pages);
-        }
-
-        fn move_to(&mut self, to: u16, pages: std::ops::Range<usize>) {
-            let all = &mut self.snap.areas[0].pages[pages.clone()];
-            all.iter_mut().for_each(|page| page.node = to as u8);
-            let (from, to, reason) = (NodeId(1 - to), NodeId(to), MoveReason::Cold);
-            let (start, pages) = (Vpn(64 + pages.start as u64), pages.len() as u32);
-            let done = [Move { pid: Pid(1), start, pages, from, to, reason }];
-            self.gain.moved(&done, &self.snap, Nanos::ZERO);
-            self.update();
-        }
-
-        /// What is booked, and what is found to be saved now, in reads of one page a second.
-        fn measure(&mut self) -> (f64, f64) {
-            let saving = self.gain.measure(&self.snap, &WORTHS, Tick(0));
-            (saving.lately / 2.0, saving.now / 2.0)
-        }
-    }
-
-    /// What so many pages that are read so often are worth, in reads of one page a second.
-    fn worth(pages: u64, rate: u64) -> f64 {
-        pages as f64 * f64::from(Heat::from_rate(rate).per_second())
+    /// 640 pages of 10 reads a second were moved down for newer ones.
+    fn room_for_newer() -> (Snapshot, MeasuredGain, impl Fn(u64) -> f64) {
+        let (mut snap, mut gain) = (snapshot(2_000), MeasuredGain::default());
+        newer(&mut snap, 2_000..4_000, None);
+        gain.expect_newer(&snap);
+        moved(&mut gain, &mut snap, 0, 640, 1);
+        let each = |rate| 640.0 * 2.0 * f64::from(Heat::from_rate(rate).per_second());
+        (snap, gain, each)
     }
 
     fn is_near(value: f64, wanted: f64) -> bool {
         (value - wanted).abs() <= 0.01 * wanted.abs()
     }
 
-    /// 1,000 pages came, of which 640 were demoted when 600 were there.
-    fn filled() -> Filling {
-        let mut all = Filling::new(640);
-        all.demote(0..640);
-        all.come(360, 10);
-        all.measure();
-        all
+    #[test]
+    fn newer_pages_in_the_places_of_demoted_ones_save_what_they_are_worth() {
+        let (mut snap, mut gain, each) = room_for_newer();
+        newer(&mut snap, 2_000..2_640, Some(100));
+        let now = |gain: &mut MeasuredGain, snap: &Snapshot| gain.measure(snap, &WORTHS, Tick(0));
+        assert!(is_near(now(&mut gain, &snap), -each(10)), "they may just have come");
+        assert!(is_near(now(&mut gain, &snap), each(100) - each(10)) && gain.saves());
+        let (saved, lost) = gain.by_some(&snap).unwrap();
+        assert!(is_near(saved, each(100)) && is_near(lost, each(10)), "{saved} less {lost}");
+        assert_eq!(gain.repaid_pages(Tick(0)), 0, "none was promoted");
+        // What is free first touch would have used.
+        snap.tiers[0].unused = Bytes(640 * 4096);
+        now(&mut gain, &snap);
+        assert!(is_near(now(&mut gain, &snap), -each(10)) && !gain.saves());
     }
 
     #[test]
-    fn newer_pages_that_first_touch_would_have_no_room_for_save_what_they_are_worth() {
-        let mut all = filled();
-        let lost = -worth(640, 10);
-        assert!(is_near(all.measure().1, lost), "room for 1,000");
-        all.come(640, 100);
-        let first = all.measure();
-        assert!(is_near(first.0, lost), "they may just have come: {first:?}");
-        let now = worth(640, 100) + lost;
-        assert!(is_near(first.1, now) && all.gain.saves(), "{first:?} of {now}");
-        assert!(is_near(all.measure().0, now));
-        let known = all.gain.known(&all.snap, &TerraceTuning::USUAL);
-        assert!(is_near(known.saved, 2.0 * worth(640, 100)), "{known:?}");
-        assert!(is_near(known.lost, 2.0 * worth(640, 10)), "{known:?}");
-        assert_eq!(all.gain.repaid_pages(Tick(0)), 0, "none was promoted");
-        // What turned hot since is worth more, and what turned cold less.
-        all.heat(1_000..1_640, 5);
-        assert!(is_near(all.measure().0, worth(640, 5) - worth(640, 10)) && !all.gain.saves());
+    fn of_newer_pages_the_coldest_count() {
+        let (mut snap, mut gain, each) = room_for_newer();
+        newer(&mut snap, 2_000..2_640, Some(100));
+        newer(&mut snap, 2_640..3_280, Some(1));
+        let all = [(); 2].map(|()| gain.measure(&snap, &WORTHS, Tick(0)));
+        // Blocks of 64 pages do not end where the colder ones begin.
+        let some = 0.1 * each(100);
+        assert!(all[1] < each(1) + some - each(10) && all[1] > each(1) - each(10), "{all:?}");
     }
 
     #[test]
-    fn of_pages_among_which_the_tier_was_filled_none_are_taken_to_save_anything() {
-        let mut all = Filling::new(640);
-        all.demote(0..640);
-        all.come(1_000, 100);
+    fn pages_that_came_back_leave_no_place_to_newer_ones() {
+        let (mut snap, mut gain, each) = room_for_newer();
+        newer(&mut snap, 2_000..3_280, Some(100));
+        let all = [(); 2].map(|()| gain.measure(&snap, &WORTHS, Tick(0)));
+        assert!(all[1] > 0.8 * each(100), "{all:?}");
+        for (first, back, rest) in [(0, 320, 0.5), (320, 320, 0.0)] {
+            moved(&mut gain, &mut snap, first, back, 0);
+            let saved = gain.by_some(&snap).map_or(0.0, |(saved, _)| saved);
+            assert!((saved - rest * each(100)).abs() < 0.05 * each(100), "{saved} of {rest}");
+        }
+    }
+
+    #[test]
+    fn a_newer_page_that_is_demoted_in_its_turn_costs_what_it_is_worth() {
+        let (mut snap, mut gain, each) = room_for_newer();
+        newer(&mut snap, 2_000..2_640, Some(100));
+        let all = [(); 2].map(|()| gain.measure(&snap, &WORTHS, Tick(0)));
+        assert!(all[1] > 0.0, "{all:?}");
+        moved(&mut gain, &mut snap, 2_000, 640, 1);
+        newer(&mut snap, 2_640..3_280, Some(10));
+        let all = [(); 3].map(|()| gain.measure(&snap, &WORTHS, Tick(0)));
         assert!(
-            is_near(all.measure().1, -worth(640, 10)),
-            "360 would be there, which is not known"
-        );
-        all.free(640..960);
-        all.come(320, 100);
-        assert!(
-            is_near(all.measure().1, -worth(640, 10)),
-            "they may have the places of those that were freed"
+            is_near(all[2], -each(100)),
+            "640 of 10 reads save what 640 older ones cost: {all:?}"
         );
     }
 
     #[test]
-    fn pages_are_noted_while_there_would_be_room_for_them() {
-        let mut all = Filling::new(640);
-        all.demote(0..640);
-        assert_eq!(all.gain.room_for_older(), Some(360));
-        all.come(300, 100);
-        all.gain.note_older(&all.snap, 0);
-        assert_eq!(all.gain.room_for_older(), Some(60));
-        all.come(64, 100);
-        assert!(all.measure().1 < 0.0);
-        assert_eq!(all.gain.room_for_older(), None);
-        // Four pages too many are taken to be there: they leave no room where they were.
-        all.come(276, 50);
-        let (_, now) = all.measure();
-        assert!(is_near(now, worth(276, 50) - worth(640, 10)), "{now}");
-        all.free(640..704);
-        all.come(64, 50);
-        let (_, now) = all.measure();
-        assert!(is_near(now, worth(276, 50) - worth(640, 10)), "64 came to their places: {now}");
-    }
-
-    #[test]
-    fn of_newer_pages_that_may_have_places_of_freed_ones_the_coldest_count() {
-        let mut all = filled();
-        // 320 older pages are freed, and 960 come to their places and those of demoted ones.
-        all.free(640..960);
-        all.come(320, 100);
-        all.come(640, 1);
-        let lost = worth(640, 10);
-        let first = all.measure();
-        assert!(is_near(first.1, worth(640, 1) - lost), "{first:?}");
-        // They change: still the coldest count, but for those that a block has with others.
-        all.heat(1_000..1_320, 1);
-        all.heat(1_320..1_960, 100);
-        let (lately, now) = all.measure();
-        let most = worth(320, 1) + worth(320, 100) - lost;
-        assert!(now <= 1.01 * most && now > 0.8 * most && lately <= now, "{now} of {most}");
-    }
-
-    #[test]
-    fn a_newer_page_that_is_demoted_may_be_one_that_first_touch_has_on_the_best_tier() {
-        let mut all = filled();
-        all.come(640, 100);
-        all.measure();
-        all.demote(1_000..1_640);
-        assert!(is_near(all.measure().1, -worth(640, 10) - worth(640, 100)));
-        all.move_to(0, 1_000..1_640);
-        assert!(is_near(all.measure().1, worth(640, 100) - worth(640, 10)));
-    }
-
-    #[test]
-    fn all_is_forgotten_once_older_pages_are_where_they_were() {
-        let mut all = filled();
-        all.move_to(0, 0..640);
-        assert_eq!(all.measure(), (0.0, 0.0));
-        assert!(!all.gain.expects_newer());
-    }
-
-    #[test]
-    fn what_is_known_outlasts_a_time_in_which_no_page_can_move() {
-        let mut all = filled();
-        all.come(640, 100);
-        let before = all.measure().1;
-        // As while a child shares them.
-        let pin = |all: &mut Filling, pinned: bool| {
-            for page in &mut all.snap.areas[0].pages {
-                page.flags = match pinned {
-                    true => page.flags.with(PageFlags::PINNED),
-                    false => page.flags.without(PageFlags::PINNED),
-                };
-            }
-        };
-        pin(&mut all, true);
-        assert!(all.measure().1 <= -0.99 * worth(640, 10), "none can be told to be newer");
-        pin(&mut all, false);
-        assert_eq!(all.measure().1, before);
-        all.demote(1_000..1_320);
-        all.move_to(0, 0..320);
-        assert!(is_near(all.measure().1, -worth(320, 10)), "who came back saves nothing");
-    }
-
-    #[test]
-    fn memory_given_back_that_comes_anew_on_the_other_tier_is_displaced_without_a_move() {
-        let mut all = filled();
-        all.come(640, 100);
-        all.measure();
-        // An older page of the best tier.
-        all.snap.areas[0].pages[700].node = 1;
-        all.update();
-        assert!(is_near(all.measure().1, worth(640, 100) - worth(641, 10)));
-        all.snap.areas[0].pages[700].node = 0;
-        all.update();
-        assert!(is_near(all.measure().1, worth(640, 100) - worth(640, 10)));
-    }
-
-    #[test]
-    fn places_that_others_took_are_no_room_and_yet_freed_ones_are() {
-        let mut all = filled();
-        // A file is read, to 320 places of demoted pages; first touch would have had it on the next
-        // tier.
-        all.others = 320;
-        all.update();
-        all.measure();
-        all.free(640..960);
-        all.measure();
-        all.come(640, 100);
-        let (_, now) = all.measure();
-        let most = worth(320, 100) - worth(640, 10);
-        assert!(is_near(now, most), "320 of them would have places of freed ones: {now} of {most}");
-    }
-
-    #[test]
-    fn of_pages_that_no_sample_of_all_pages_found_those_beyond_the_room_save_something() {
-        let mut all = filled();
-        let unsampled = |all: &mut Filling| {
-            let (saved, pages) = (all.gain.known(&all.snap, &TerraceTuning::USUAL), 1_000.0);
-            saved.unsampled.map(|of| (of.places, of.room, of.share(500.0, pages)))
-        };
-        assert_eq!(unsampled(&mut all), Some((0, 0, 0.0)), "the places are unused");
-        all.come(640, 100);
-        assert_eq!(unsampled(&mut all), Some((640, 0, 0.28)), "360 of 1,000 have others' places");
-        all.measure();
-        assert_eq!(unsampled(&mut all), Some((0, 0, 0.0)), "those are known now");
-        all.free(1_000..1_640);
-        all.snap.areas[0].pages.truncate(800);
-        all.update();
-        all.snap.tiers[0].unused = Bytes::ZERO;
-        let freed = Some((640, 200, 0.28));
-        assert_eq!(unsampled(&mut all), freed, "200 older pages are not mapped any more");
-        let few = UnsampledNewer { places: 640, room: 125 };
-        assert_eq!([few.share(250.0, 300.0), few.share(100.0, 300.0)], [0.5, 0.0]);
-        assert_eq!(few.share(0.0, 0.0), 0.0);
+    fn places_that_others_took_count_no_more() {
+        let (mut snap, mut gain, each) = room_for_newer();
+        gain.measure(&snap, &WORTHS, Tick(0));
+        newer(&mut snap, 2_000..2_640, Some(100));
+        let all = [(); 2].map(|()| gain.measure(&snap, &WORTHS, Tick(0)));
+        assert!(is_near(all[1], -each(10)), "{all:?}");
     }
 
     #[test]
     fn neither_pages_without_a_place_of_their_own_nor_a_third_tier_count() {
-        let mut all = filled();
-        all.come(640, 100);
-        for page in &mut all.snap.areas[0].pages[1_000..1_640] {
+        let (mut snap, mut gain, each) = room_for_newer();
+        newer(&mut snap, 2_000..2_640, Some(100));
+        for page in &mut snap.areas[0].pages[2_000..2_640] {
             page.flags = page.flags.with(PageFlags::PINNED);
         }
-        assert!(is_near(all.measure().1, -worth(640, 10)));
+        let all = [(); 2].map(|()| gain.measure(&snap, &WORTHS, Tick(0)));
+        assert!(is_near(all[1], -each(10)), "{all:?}");
         let mut gain = MeasuredGain::default();
-        all.snap.tiers.push(tier(2, 100_000, 50_000));
-        gain.note_older(&all.snap, 0);
+        snap.tiers.push(tier(2, 100_000, 50_000));
+        gain.expect_newer(&snap);
         assert!(!gain.expects_newer());
     }
 }

@@ -24,11 +24,11 @@
 mod bit_blocks;
 mod blocks;
 mod bucket_walk;
-mod first_touch_places;
 mod gain;
 mod headroom;
 mod hotness;
 mod migration_cursor;
+mod newer;
 mod params;
 mod probe;
 mod recent;
@@ -37,7 +37,7 @@ mod shrink;
 mod trust;
 mod tuning;
 
-pub use gain::{DisplacedSavings, MeasuredGain, UnsampledNewer};
+pub use gain::MeasuredGain;
 pub use params::Params;
 pub use probe::{ProbeTarget, RegionProbe};
 pub use recent::RecentMoves;
@@ -168,7 +168,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     let worths = worths(p, snap, &pages.touches);
     if snap.sees.pages {
         plan.work.scanned_pages += if s.gain.expects_newer() { snap.page_count() } else { 0 };
-        plan.measured = s.gain.measure(snap, &worths, now);
+        plan.measured_gain = s.gain.measure(snap, &worths, now);
     }
     s.looks = if snap.shifted { 1 } else { s.looks.saturating_add(1) };
     let looked = |times: u32| snap.sees.pages && s.looks >= times;
@@ -495,7 +495,11 @@ pub fn headroom(p: &Params, s: &mut State, snap: &Snapshot) -> PartialPlan {
     }
     let pages = PagePass::from_snapshot(snap);
     let worth = worths(p, snap, &pages.touches)[0];
-    headroom::headroom(p, snap, &worth)
+    let mut plan = headroom::headroom(p, snap, &worth);
+    if !plan.moves.is_empty() {
+        plan.work.scanned_pages += s.gain.expect_newer(snap);
+    }
+    plan
 }
 
 /// Plans the moves that undo demotions for growth. Drops the rest of an unfinished exchange,

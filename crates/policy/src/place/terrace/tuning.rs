@@ -142,9 +142,9 @@ crate::tuning! {
     /// Rounds of expectation and maximisation. Fewer leave what is alike spread out, and what
     /// differs closer together than it is; both err towards moving less.
     shrink_rounds: usize = 60;
-    /// Blocks of 64 pages at most that tell what promoted and newer pages still save, and as many
-    /// that tell what demoted ones cost, between samples of all pages. No measured reason.
-    gain_blocks: usize = 8;
+    /// Blocks of 64 pages that tell what displaced pages save between samples of all pages. No
+    /// measured reason.
+    gain_blocks: usize = 64;
 
     /// Ranges in a probe.
     probe_ranges: u64 = 16;
