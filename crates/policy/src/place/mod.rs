@@ -402,7 +402,7 @@ impl Placement {
     /// from those that were there before the first of these.
     #[must_use]
     pub fn notes_older(&self, snapshot: &Snapshot) -> bool {
-        matches!(self, Self::Terrace { state, .. } if state.gain.begins_with(snapshot))
+        matches!(self, Self::Terrace { state, .. } if state.gain.notes_older(snapshot))
     }
 
     /// Whether moves that were made save anything, as far as is known.

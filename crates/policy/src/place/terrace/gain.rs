@@ -142,7 +142,7 @@ impl MeasuredGain {
 
     /// Pages will be demoted for newer ones. Returns the number of pages gone through for that.
     pub fn expect_newer(&mut self, snap: &Snapshot) -> u64 {
-        if !self.begins_with(snap) {
+        if !self.notes_older(snap) {
             return 0;
         }
         self.newer.begin(&snap.areas);
@@ -151,7 +151,7 @@ impl MeasuredGain {
 
     /// Whether [`Self::expect_newer`] would note which pages are there. With more than two tiers a
     /// demoted page may have come from another than the best.
-    pub fn begins_with(&self, snap: &Snapshot) -> bool {
+    pub fn notes_older(&self, snap: &Snapshot) -> bool {
         snap.tiers.len() == 2 && !self.newer.is_open()
     }
 
